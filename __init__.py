@@ -1,0 +1,45 @@
+"""A World Agent that a chat host embeds: one per workspace, its turns shaped by call-scoped roles.
+
+This module only names the front door. Each name is loaded at its first use, so `import worldagent` costs nothing; the
+folders beside it are the subpackages (`worldagent.graphs`, `worldagent.harness`, `worldagent.testing` and so on).
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # type checkers take it as true; `typing` itself would be most of this module's import time
+
+if TYPE_CHECKING:
+    from .agent import Roles, Settings, WorldAgent
+    from .core import Tier
+    from .role_resolution import Role
+    from .storage import Storage
+
+    __version__: str
+
+__all__ = ["Role", "Roles", "Settings", "Storage", "Tier", "WorldAgent"]
+
+_FOLDERS = {
+    "Role": ".role_resolution",
+    "Roles": ".agent",
+    "Settings": ".agent",
+    "Storage": ".storage",
+    "Tier": ".core",
+    "WorldAgent": ".agent",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("worldagent")
+    if name not in _FOLDERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_FOLDERS[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

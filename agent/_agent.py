@@ -1,0 +1,248 @@
+"""The World Agent: one per workspace, with one identity, for many accounts, channels and threads (T1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from ..core import Clock, Emitter, Scope, SystemClock, Tier, check_id, new_id
+from ..core.errors import InvalidArgument, ModelNotConfigured
+from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
+from ..harness import CallContext, Function, OnError, Registry, Worker
+from ..memory import CONVERSATION, ConversationLog
+from ..role_resolution import (
+    ResolverOptions,
+    Role,
+    RoleExplanation,
+    RoleResolver,
+    RoleStore,
+    SqliteRoleStore,
+)
+from ..signatures import LM, ModelOptions, Program, open_model
+from ..storage import EPOCHS, Database, Leases, Storage
+from ._roles import Roles, StoredRoles
+from ._runner import RunnerParts, TurnRunner
+from ._settings import Settings
+from ._thread import Thread
+
+
+class WorldAgent:
+    """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
+
+    Making one opens nothing and imports no model; `start` does. It belongs to the event loop that started it.
+
+    Args:
+        workspace: The workspace's id.
+        identity: Who the agent is: static text of its Signatures, out of any role's reach.
+        lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Without it the setting `lm` counts.
+        workers: What it can dispatch to.
+        functions: What it can call.
+        shapes: Kinds of work beside `subagent`; those with a description are offered to the planner.
+        storage: Where it keeps its files.
+        roles: Where roles come from and how several become one.
+        programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
+        settings: How it behaves; without it they are read from the environment and the file.
+        on_error: Gets the original of every error that is replaced by one of ours. It may hold a prompt: keep it in
+            the process (D5).
+        clock: Where time comes from.
+
+    Raises:
+        InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid: An argument does not fit; the text names it.
+    """
+
+    def __init__(
+        self,
+        workspace: str,
+        *,
+        identity: str | None = None,
+        lm: str | LM | None = None,
+        workers: Iterable[Worker] = (),
+        functions: Iterable[Function] = (),
+        shapes: Iterable[Shape[Any, Any]] = (),
+        storage: Storage | None = None,
+        roles: Roles | None = None,
+        programs: Mapping[str, Any] | None = None,
+        settings: Settings | None = None,
+        on_error: OnError | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.workspace = check_id("workspace", workspace)
+        self.settings = settings if settings is not None else Settings()
+        self._lm = lm if lm is not None else self.settings.lm
+        if self._lm is None:
+            raise ModelNotConfigured(
+                "no model is given", remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM"
+            )
+        if identity is not None and (not isinstance(identity, str) or not identity.strip()):
+            raise InvalidArgument("the identity is empty or not a text", remedy="say who the agent is, or leave it out")
+        self._identity = identity
+        self._registry = Registry(functions, workers)
+        self._shapes = tuple(shapes)
+        self._storage = storage if storage is not None else Storage(home=self.settings.home)
+        self._role_settings = roles if roles is not None else Roles()
+        self._programs = dict(programs or {})
+        self._on_error = on_error
+        self._clock = clock or SystemClock()
+        self._runner = TurnRunner()
+        self._stack: AsyncExitStack | None = None
+
+    def __repr__(self) -> str:
+        return f"WorldAgent({self.workspace!r})"
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def start(self) -> Self:
+        """Open databases and model. Starting a started agent does nothing.
+
+        Raises:
+            ModelNotConfigured, MissingExtra: The model cannot be used.
+            StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; nothing was changed.
+            NameTaken, FunctionInvalid: Workers, shapes or programs do not fit together.
+        """
+        if self._stack is None:
+            async with AsyncExitStack() as opened:
+                self._runner.open(await self._open(opened))
+                self._stack = opened.pop_all()
+        return self
+
+    async def aclose(self) -> None:
+        """Cancel the turns under way, then close everything. Closing a closed agent does nothing."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await self._runner.close()
+            await stack.aclose()
+
+    def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> Thread:
+        """A handle on one conversation, as one account sees it. It costs nothing.
+
+        Args:
+            thread_id: The conversation's id within the workspace.
+            account: Who speaks; the account tier is theirs.
+            channel: Where the conversation hangs; the channel tier is its.
+
+        Raises:
+            InvalidArgument: An id does not fit.
+        """
+        check_id("thread", thread_id)
+        return Thread(self._runner, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread_id))
+
+    @property
+    def roles(self) -> StoredRoles:
+        """The stored roles.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return StoredRoles(self._runner.parts.resolver.store, self.workspace)
+
+    async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
+        """Call one function by name, outside any turn.
+
+        Args:
+            name: The function.
+            input: Its params.
+            account: On whose behalf.
+
+        Raises:
+            UnknownFunction, ParamsInvalid, ResultInvalid, TaskFailed: See `worldagent.harness.call`.
+            AgentClosed: The agent is not open.
+        """
+        parts = self._runner.parts
+        path = new_id("call")
+        root = CallContext(
+            path=path,
+            scope=Scope(workspace=self.workspace, account=account),
+            registry=self._registry,
+            emit=Emitter(path, parts.clock, lambda event: None),
+            on_error=self._on_error,
+        )
+        return await root.call(name, input)
+
+    async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:
+        """What would be active in a conversation turn now, in what order and how long; it shows no content.
+
+        Args:
+            thread: Whose tiers.
+            role: The call role to explain along.
+        """
+        return await self._runner.explain(thread.scope, role)
+
+    def program(self, signature: str) -> Program:
+        """A copy of the role-free program of one Signature, to optimise, save and pass back as `programs=` (R12).
+
+        Args:
+            signature: Its name: `Converse` for the planner, a worker's name, or a shape's Signature.
+
+        Raises:
+            InvalidArgument: No Signature has this name.
+        """
+        return self._runner.parts.engine.program(signature)
+
+    async def _open(self, opened: AsyncExitStack) -> RunnerParts:
+        settings, storage = self.settings, self._storage
+        assert self._lm is not None
+        caller = await open_model(
+            self._lm,
+            api_base=settings.api_base if isinstance(self._lm, str) else None,
+            options=ModelOptions(
+                timeout=settings.model_timeout,
+                attempts=settings.model_attempts,
+                backoff=settings.model_backoff,
+                echo=settings.echo,
+            ),
+            on_error=self._on_error,
+        )
+        opened.push_async_callback(caller.aclose)
+        database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION))
+        opened.push_async_callback(database.aclose)
+        resolver = RoleResolver(
+            await self._open_role_store(opened),
+            self._role_settings.sources,
+            options=ResolverOptions(
+                policy=self._role_settings.policy,
+                on_unavailable=self._role_settings.on_unavailable,
+                limit=settings.role_limit,
+                timeout=settings.role_timeout,
+                cache_ttl=settings.role_cache_ttl,
+            ),
+            clock=self._clock,
+        )
+        parts = EngineParts(
+            caller=caller,
+            registry=self._registry,
+            shapes=self._shapes,
+            resolver=resolver,
+            log=ConversationLog(database, self._clock),
+            identity=self._identity,
+            options=GraphOptions(max_rounds=settings.max_rounds, history_limit=settings.history_limit),
+            programs=self._programs,
+            on_error=self._on_error,
+        )
+        engine = await TurnEngine.open(parts, storage.database)
+        opened.push_async_callback(engine.aclose)
+        return RunnerParts(
+            engine=engine,
+            resolver=resolver,
+            leases=Leases(database, storage.locks),
+            clock=self._clock,
+            thread_wait=settings.thread_wait,
+        )
+
+    async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
+        if self._role_settings.host is not None:
+            return self._role_settings.host
+        # The embedded store leaves the channel tier to the embedder's own source, where there is one.
+        offered = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL} - self._role_settings.sources.keys())
+        store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
+        opened.push_async_callback(store.aclose)
+        return store

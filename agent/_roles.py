@@ -1,0 +1,136 @@
+"""What an embedder says about roles, and the face over the stored ones (R9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..core import Tier, check_id
+from ..core.errors import InvalidArgument, RoleInvalid, UnknownTier
+from ..role_resolution import Role, RoleSource, RoleStore
+
+_SOURCE_TIERS = (Tier.THREAD, Tier.CHANNEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """Where roles come from and how several become one.
+
+    Attributes:
+        host: Keeps workspace and account roles, and channel roles where it offers them; None is the embedded store.
+        sources: What gives the thread and channel tiers that the host does not offer.
+        policy: `stack` puts all tiers that apply into one text, `block` takes the highest alone (R4).
+        on_unavailable: `fail` ends a turn before any model call when a source is down, `skip` leaves it out (R14).
+    """
+
+    host: RoleStore | None = None
+    sources: Mapping[Tier, RoleSource] = field(default_factory=dict)
+    policy: Literal["stack", "block"] = "stack"
+    on_unavailable: Literal["fail", "skip"] = "fail"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("policy", self.policy, ("stack", "block")),
+            ("on_unavailable", self.on_unavailable, ("fail", "skip")),
+        ):
+            if value not in known:
+                raise InvalidArgument(f"{name} {value!r} is unknown", remedy=f"use {' or '.join(map(repr, known))}")
+        if self.host is not None and not isinstance(self.host, RoleStore):
+            raise InvalidArgument(
+                f"the role host {type(self.host).__name__!r} is not a RoleStore",
+                remedy="give it tiers, list, get, put and delete",
+            )
+        for tier, source in self.sources.items():
+            if Tier.parse(tier) not in _SOURCE_TIERS:
+                raise UnknownTier(
+                    f"the {tier} tier takes no source", remedy="give sources for the thread or channel tier only"
+                )
+            if not callable(source):
+                raise InvalidArgument(
+                    f"the source of the {tier} tier is not callable", remedy="give an async function of the scope"
+                )
+
+
+class StoredRoles:
+    """Read and change the stored roles: `agent.roles`. They are where the host keeps them, or in the embedded store.
+
+    Args:
+        store: The store.
+        workspace: The agent's workspace, which is meant where no scope is given.
+    """
+
+    def __init__(self, store: RoleStore, workspace: str) -> None:
+        self._store = store
+        self._workspace = workspace
+
+    async def list(self, scope_ids: Mapping[Tier, str] | None = None) -> dict[Tier, Role]:
+        """All roles that are set for these scopes.
+
+        Args:
+            scope_ids: The scope of each tier to look at; None is this workspace alone.
+
+        Raises:
+            UnknownTier: A tier is not one that is stored here.
+        """
+        given = scope_ids if scope_ids is not None else {Tier.WORKSPACE: self._workspace}
+        return await self._store.list(dict(self._scope(tier, scope_id) for tier, scope_id in given.items()))
+
+    async def get(self, tier: Tier | str, *, scope_id: str | None = None) -> Role | None:
+        """The role of one tier and scope, or None.
+
+        Args:
+            tier: `workspace`, `account`, or `channel` where the store offers it.
+            scope_id: Whose; None is this workspace, the other tiers need one.
+
+        Raises:
+            UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing.
+        """
+        return await self._store.get(*self._scope(tier, scope_id))
+
+    async def put(self, tier: Tier | str, role: Role, *, scope_id: str | None = None) -> None:
+        """Set or replace the role of one tier and scope.
+
+        Args:
+            tier: `workspace`, `account`, or `channel` where the store offers it.
+            role: The role; one with `applies_to` or `exclusive` cannot be stored.
+            scope_id: Whose; None is this workspace, the other tiers need one.
+
+        Raises:
+            RoleNotStorable, RoleTooLong, UnknownTier, InvalidArgument: Nothing was changed.
+        """
+        await self._store.put(*self._scope(tier, scope_id), check_role(role))
+
+    async def delete(self, tier: Tier | str, *, scope_id: str | None = None) -> bool:
+        """Clear the role of one tier and scope; True if there was one.
+
+        Args:
+            tier: `workspace`, `account`, or `channel` where the store offers it.
+            scope_id: Whose; None is this workspace, the other tiers need one.
+
+        Raises:
+            UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing.
+        """
+        return await self._store.delete(*self._scope(tier, scope_id))
+
+    def _scope(self, tier: Tier | str, scope_id: str | None) -> tuple[Tier, str]:
+        parsed = Tier.parse(tier)
+        if parsed not in self._store.tiers:
+            known = ", ".join(sorted(self._store.tiers))
+            raise UnknownTier(f"the {parsed} role is not stored here", remedy=f"use one of {known}")
+        if scope_id is None and parsed is Tier.WORKSPACE:
+            scope_id = self._workspace
+        if scope_id is None:
+            raise InvalidArgument(f"the {parsed} role needs a scope", remedy="give scope_id= the id of its " + parsed)
+        return parsed, check_id(f"{parsed} scope", scope_id)
+
+
+def check_role(role: object) -> Role:
+    """Return `role` if it is one.
+
+    Raises:
+        RoleInvalid: It is something else; its value is not shown.
+    """
+    if isinstance(role, Role):
+        return role
+    raise RoleInvalid(f"a role of type {type(role).__name__} was given", remedy="make it with Role(name, content)")

@@ -1,0 +1,86 @@
+"""Settings of an agent: arguments over environment over file (design 4). Read when an agent is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from ..core.errors import SettingsInvalid
+from ..role_resolution import ROLE_LIMIT
+
+_PREFIX = "WORLDAGENT_"
+
+
+class Settings(BaseSettings):
+    """How an agent behaves where a call does not say otherwise.
+
+    Each field is also read from the environment, as `WORLDAGENT_` and its name in capitals, and from the TOML file that
+    `WORLDAGENT_SETTINGS` names, else `settings.toml` in the user's configuration directory.
+
+    Raises:
+        SettingsInvalid: A value does not fit, or the file cannot be read; the text names it.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
+    api_base: str | None = Field(default=None, description="address of the model's service, if not the usual one")
+    home: Path | None = Field(default=None, description="folder of the databases, if not the user's data directory")
+    role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
+    role_timeout: float = Field(default=5.0, gt=0, description="seconds that each source of a role may take")
+    role_cache_ttl: float = Field(
+        default=5.0, ge=0, description="seconds a stored role may be kept in memory; 0 is off"
+    )
+    echo: Literal["withhold", "allow", "fail"] = Field(
+        default="withhold", description="what happens to a role that the model repeats"
+    )
+    model_timeout: float = Field(default=120.0, gt=0, description="seconds one model call may take")
+    model_attempts: int = Field(default=3, ge=1, le=20, description="tries of a model call that fails in passing")
+    model_backoff: float = Field(default=0.5, ge=0, description="seconds before the second try; doubles each time")
+    thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")
+    max_rounds: int = Field(default=8, ge=0, description="rounds of dispatches before the planner must answer")
+    history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
+
+    def __init__(self, **values: Any) -> None:
+        problem = ""
+        try:
+            super().__init__(**values)
+        except ValidationError as failure:
+            problem = "; ".join(
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+                for item in failure.errors(include_input=False, include_url=False)
+            )
+        except (OSError, ValueError) as failure:
+            problem = f"{settings_file()}: {type(failure).__name__}"
+        if problem:
+            raise SettingsInvalid(
+                f"the settings do not fit: {problem}",
+                remedy=f"mend the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
+            )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = TomlConfigSettingsSource(settings_cls, toml_file=settings_file())
+        return init_settings, env_settings, file
+
+
+def settings_file() -> Path:
+    """The file that settings are read from; it need not exist."""
+    named = os.environ.get(f"{_PREFIX}SETTINGS")
+    if named:
+        return Path(named).expanduser()
+    return platformdirs.user_config_path("worldagent", appauthor=False) / "settings.toml"

@@ -1,0 +1,152 @@
+"""A thread: an immutable, cheap handle on a scope, with the four surfaces that take a role (R8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..core import Scope
+from ..core.errors import InvalidArgument
+from ..graphs import Composed
+from ..memory import Message
+from ..role_resolution import Role
+from ._runner import Ask, TurnRunner
+from ._stream import TurnStream
+from ._turns import Trigger, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One conversation of an agent, as one account sees it; get it from `agent.thread(...)`.
+
+    Attributes:
+        scope: Workspace, account, channel and thread.
+    """
+
+    _runner: TurnRunner = field(repr=False)
+    scope: Scope
+
+    async def converse(self, text: str, *, role: Role | None = None) -> Turn:
+        """Say something and wait for the answer.
+
+        Args:
+            text: What the person says.
+            role: How to go about this one turn.
+
+        Returns:
+            The turn, with the answer in `text`.
+
+        Raises:
+            ThreadBusy: Another turn owns the thread and did not end in time.
+            RoleSourceUnavailable, RoleSourceInvalid, RoleTooLong, RoleInvalid: Nothing has reached a model or the log.
+            HostError, OutputInvalid: The model failed; the person's message stays in the log.
+        """
+        return await self._runner.run(self._message(text), role)
+
+    def stream(self, text: str, *, role: Role | None = None, detach: bool = False) -> TurnStream:
+        """Say something and follow the turn's events: `async with thread.stream(...) as stream`.
+
+        Args:
+            text: What the person says.
+            role: How to go about this one turn.
+            detach: Whether the turn goes on when the block is left.
+
+        Raises:
+            InvalidArgument, RoleInvalid: An argument does not fit. What `converse` raises comes while iterating.
+        """
+        return self._runner.stream(self._message(text), role, detach=detach)
+
+    async def task(self, shape: str, params: Mapping[str, Any] | BaseModel, *, role: Role | None = None) -> Turn:
+        """Dispatch one task to a shape.
+
+        Args:
+            shape: The shape's key, such as `subagent`.
+            params: Its params.
+            role: How to go about it; it attaches to the shape's entry Signature.
+
+        Returns:
+            The turn, with the typed result in `result`.
+
+        Raises:
+            UnknownShape, UnknownWorker, ParamsInvalid: The text names what does not fit; nothing was written.
+            ResultInvalid, TaskFailed: The shape failed.
+            ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
+        """
+        work = self._runner.work(shape, params)
+        body = {"shape": shape, "params": work["params"]}
+        return await self._runner.run(Ask("task", self.scope, body, work), role)
+
+    async def run_skill(
+        self, skill: Composed, params: Mapping[str, Any] | None = None, *, role: Role | None = None
+    ) -> Turn:
+        """Run a composed skill: its shape, with its prompt added to the entry Signature's instructions.
+
+        Args:
+            skill: What the composer made. Its prompt is not stored.
+            params: Params that go over the skill's own.
+            role: How to go about it; it attaches to the shape's entry Signature.
+
+        Returns:
+            The turn, with the typed result in `result`.
+
+        Raises:
+            InvalidArgument: `skill` is not a `Composed`.
+            UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
+        """
+        if not isinstance(skill, Composed):
+            raise InvalidArgument(
+                f"a skill of type {type(skill).__name__} was given",
+                remedy="pass Composed(prompt, shape=..., params=...)",
+            )
+        work = self._runner.work(skill.shape, {**skill.params, **(params or {})})
+        body = {"skill": skill.name, "shape": skill.shape, "params": work["params"]}
+        return await self._runner.run(Ask("skill", self.scope, body, work, skill.prompt), role)
+
+    async def run_scheduled(self, trigger: Trigger, *, role: Role | None = None) -> Turn:
+        """Run a turn because a schedule fired; an outside task runner may pass a call role, which is not stored (T7).
+
+        Args:
+            trigger: The schedule, the time, the payload. The planner gets them as the turn's message.
+            role: How to go about it.
+
+        Returns:
+            The turn, with the answer in `text`.
+
+        Raises:
+            InvalidArgument: `trigger` is not a `Trigger`.
+            ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
+        """
+        if not isinstance(trigger, Trigger):
+            raise InvalidArgument(
+                f"a trigger of type {type(trigger).__name__} was given",
+                remedy="pass Trigger(schedule=..., fired_at=..., payload=...)",
+            )
+        body = {
+            "schedule": trigger.schedule,
+            "fired_at": trigger.fired_at.isoformat(),
+            "payload": dict(trigger.payload),
+        }
+        return await self._runner.run(Ask("schedule", self.scope, body), role)
+
+    async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
+        """A page of the conversation, oldest first.
+
+        Args:
+            before: A message's id; the page ends just before it. None is the newest page.
+            limit: How many messages, 1 to 1000.
+
+        Raises:
+            UnknownMessage: `before` is not one of this thread's.
+            InvalidArgument: `limit` is out of bounds.
+        """
+        return await self._runner.history(self.scope, before=before, limit=limit)
+
+    def _message(self, text: str) -> Ask:
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidArgument("the message is empty or not a text", remedy="say something")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise InvalidArgument("the message holds half a surrogate pair", remedy="give text that UTF-8 can hold")
+        return Ask("message", self.scope, {"text": text})

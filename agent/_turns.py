@@ -1,0 +1,86 @@
+"""Turns as values: what a surface takes beside text, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ..core import Tier, canonical_json, check_id
+from ..core.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnUsage:
+    """Tokens of a turn, as the model's service counts them.
+
+    Attributes:
+        input_tokens: Sent, over all model calls of the turn.
+        output_tokens: Received.
+        calls: How many model calls there were.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn that has ended.
+
+    Attributes:
+        id: Its id, which every event of it carries.
+        status: `done` or `cancelled`; a turn that fails raises instead, and the error carries the id.
+        text: The answer; for a task or a skill its result as JSON.
+        result: The typed result of a task or a skill.
+        role_tiers: The tiers that were active, lowest precedence first.
+        skipped_tiers: The tiers that were left out because their source was down.
+        usage: Its tokens.
+    """
+
+    id: str
+    status: Literal["done", "cancelled"]
+    text: str = ""
+    result: BaseModel | None = None
+    role_tiers: tuple[Tier, ...] = ()
+    skipped_tiers: tuple[Tier, ...] = ()
+    usage: TurnUsage = field(default_factory=TurnUsage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """Why a scheduled run runs (T7).
+
+    Attributes:
+        schedule: The schedule's id.
+        fired_at: When it fired; aware.
+        payload: What it brings along, as JSON.
+
+    Raises:
+        InvalidArgument: A field does not fit; the text names it.
+    """
+
+    schedule: str
+    fired_at: datetime
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_id("schedule", self.schedule)
+        if not isinstance(self.fired_at, datetime) or self.fired_at.tzinfo is None:
+            raise InvalidArgument(
+                f"fired_at of the schedule {self.schedule!r} has no time zone", remedy="give an aware datetime"
+            )
+        problem = None
+        try:
+            canonical_json(dict(self.payload))
+        except (TypeError, ValueError) as error:
+            problem = type(error).__name__
+        if problem:
+            raise InvalidArgument(
+                f"the payload of the schedule {self.schedule!r} is not JSON ({problem})",
+                remedy="give a mapping of JSON values",
+            )

@@ -1,0 +1,85 @@
+"""Where a call belongs: the five tiers and the scope that gives each its id. No role content lives here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .errors import InvalidArgument, UnknownTier
+
+_ID_LIMIT = 200
+
+
+class Tier(StrEnum):
+    """The five sources of a role, highest precedence first (R2)."""
+
+    CALL = "call"
+    THREAD = "thread"
+    CHANNEL = "channel"
+    WORKSPACE = "workspace"
+    ACCOUNT = "account"
+
+    @classmethod
+    def parse(cls, value: str) -> Tier:
+        """Return the tier called `value`.
+
+        Raises:
+            UnknownTier: There is none of that name.
+        """
+        try:
+            return cls(value)
+        except ValueError:
+            known = ", ".join(tier.value for tier in cls)
+        raise UnknownTier(f"unknown tier {value!r}", remedy=f"use one of {known}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The ids a call runs under.
+
+    Attributes:
+        workspace: The agent's workspace.
+        account: Who speaks, or None where nobody in particular does.
+        channel: The channel the thread hangs in, or None.
+        thread: The conversation, or None outside one.
+    """
+
+    workspace: str
+    account: str | None = None
+    channel: str | None = None
+    thread: str | None = None
+
+    def __post_init__(self) -> None:
+        check_id("workspace", self.workspace)
+        for name in ("account", "channel", "thread"):
+            value = getattr(self, name)
+            if value is not None:
+                check_id(name, value)
+
+    def id_of(self, tier: Tier) -> str | None:
+        """The id under which `tier` is looked up in this scope; None where the scope has none (always for the call)."""
+        match tier:
+            case Tier.CALL:
+                return None
+            case Tier.THREAD:
+                return self.thread
+            case Tier.CHANNEL:
+                return self.channel
+            case Tier.WORKSPACE:
+                return self.workspace
+            case Tier.ACCOUNT:
+                return self.account
+
+
+def check_id(what: str, value: object) -> str:
+    """Return `value` if it can be an id: 1 to 200 printable characters that encode as UTF-8.
+
+    Raises:
+        InvalidArgument: It cannot; the text names `what`.
+    """
+    if isinstance(value, str) and 0 < len(value) <= _ID_LIMIT and value.isprintable() and value.strip():
+        return value
+    shown = repr(value) if not isinstance(value, str) or len(value) <= _ID_LIMIT else f"of {len(value)} characters"
+    raise InvalidArgument(
+        f"{what} {shown} is not an id", remedy=f"give {what} 1 to {_ID_LIMIT} printable characters, not only blanks"
+    )

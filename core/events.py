@@ -1,0 +1,171 @@
+"""What a turn tells while it runs: a frozen, versioned, discriminated union (D14, T10).
+
+Events are data for hosts in any language: `event.model_dump_json()` is the wire form, `parse_event()` reads it. Every
+event has the turn's id, a sequence number that counts from 1 without gaps, and the time. A reader must ignore kinds it
+does not know: new ones may come without a new version. No event ever carries the content or the name of a role.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from ._scope import Tier
+
+TurnKind = Literal["message", "task", "skill", "schedule"]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    v: Literal[1] = 1
+    turn_id: str
+    seq: int = Field(ge=1)
+    at: datetime
+
+
+class TurnStarted(_Event):
+    """The role is resolved and the turn begins; nothing has reached a model yet."""
+
+    type: Literal["turn_started"] = "turn_started"
+    thread: str
+    kind: TurnKind
+    role_tiers: tuple[Tier, ...] = ()
+
+
+class RoleTierSkipped(_Event):
+    """A tier's source was down and the host chose to go on without it (R14)."""
+
+    type: Literal["role_tier_skipped"] = "role_tier_skipped"
+    tier: Tier
+    code: str
+
+
+class TextDelta(_Event):
+    """More of the answer; append it to what stands."""
+
+    type: Literal["text_delta"] = "text_delta"
+    text: str
+
+
+class TextReplaced(_Event):
+    """What now stands instead of all deltas so far; the empty text means that the answer was withdrawn."""
+
+    type: Literal["text_replaced"] = "text_replaced"
+    text: str
+
+
+class PlanRejected(_Event):
+    """The planner's plan could not be carried out; it is told once, then it answers directly."""
+
+    type: Literal["plan_rejected"] = "plan_rejected"
+    reason: str
+    final: bool
+
+
+class TaskStarted(_Event):
+    """A dispatched task begins. `task_id` is its path id, below the turn's."""
+
+    type: Literal["task_started"] = "task_started"
+    task_id: str
+    shape: str
+    label: str
+
+
+class TaskEnded(_Event):
+    """A dispatched task ended; `code` is the error's where it failed."""
+
+    type: Literal["task_ended"] = "task_ended"
+    task_id: str
+    status: Literal["done", "failed", "cancelled"]
+    code: str | None = None
+
+
+class CallStarted(_Event):
+    """A Function is called inside the turn. `call_id` is its path id."""
+
+    type: Literal["call_started"] = "call_started"
+    call_id: str
+    function: str
+
+
+class CallEnded(_Event):
+    """A Function's call ended; `code` is the error's where it failed."""
+
+    type: Literal["call_ended"] = "call_ended"
+    call_id: str
+    status: Literal["done", "failed", "cancelled"]
+    code: str | None = None
+
+
+class Usage(_Event):
+    """Tokens of one model call, as the model's service counts them."""
+
+    type: Literal["usage"] = "usage"
+    signature: str
+    input_tokens: int
+    output_tokens: int
+
+
+class TurnEnded(_Event):
+    """The last event of a turn. `code` is the error's where it failed."""
+
+    type: Literal["turn_ended"] = "turn_ended"
+    status: Literal["done", "failed", "cancelled"]
+    text: str = ""
+    code: str | None = None
+
+
+Event = Annotated[
+    TurnStarted
+    | RoleTierSkipped
+    | TextDelta
+    | TextReplaced
+    | PlanRejected
+    | TaskStarted
+    | TaskEnded
+    | CallStarted
+    | CallEnded
+    | Usage
+    | TurnEnded,
+    Field(discriminator="type"),
+]
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def parse_event(data: str | bytes) -> Event | None:
+    """Read one event from its JSON; None for a kind that this version does not know.
+
+    Raises:
+        pydantic.ValidationError: The JSON is broken, or not an event of version 1.
+    """
+    from pydantic import ValidationError
+
+    try:
+        event: Event = _ADAPTER.validate_json(data)
+    except ValidationError as error:
+        if any(item["type"] == "union_tag_invalid" for item in error.errors(include_input=False, include_url=False)):
+            return None
+        raise
+    return event
+
+
+__all__ = [
+    "CallEnded",
+    "CallStarted",
+    "Event",
+    "PlanRejected",
+    "RoleTierSkipped",
+    "TaskEnded",
+    "TaskStarted",
+    "TextDelta",
+    "TextReplaced",
+    "TurnEnded",
+    "TurnKind",
+    "TurnStarted",
+    "Usage",
+    "parse_event",
+]

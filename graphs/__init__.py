@@ -1,0 +1,21 @@
+"""Turns and tasks as LangGraph graphs. The only folder that imports langgraph."""
+
+from ._composed import Composed
+from ._context import GraphOptions, TokenCount
+from ._engine import EngineParts, TurnEngine, TurnOutcome, TurnRequest
+from ._shape import Shape, ShapeRegistry
+from ._task import TaskContext, task
+
+__all__ = [
+    "Composed",
+    "EngineParts",
+    "GraphOptions",
+    "Shape",
+    "ShapeRegistry",
+    "TaskContext",
+    "TokenCount",
+    "TurnEngine",
+    "TurnOutcome",
+    "TurnRequest",
+    "task",
+]

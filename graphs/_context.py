@@ -1,0 +1,105 @@
+"""Three lifetimes: `Services` lives as long as the agent, `TurnContext` as long as a turn, `TaskContext` as a task.
+
+The role travels in `TurnContext` alone, which LangGraph carries as `context=` and never stores (D1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from ..core import Emitter, Scope
+from ..core.events import TextDelta, TextReplaced, Usage
+from ..harness import OnError, Registry
+from ..memory import ConversationStore
+from ..role_resolution import ResolvedRole, RoleResolver
+from ..signatures import Listener, ModelCaller, Planner, PredictorPool
+from ..storage import Lease
+from ._shape import ShapeRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions:
+    """Bounds of a turn.
+
+    Attributes:
+        max_rounds: How often a plan may dispatch before the planner must answer.
+        history_limit: How many messages of the log the planner sees.
+    """
+
+    max_rounds: int = 8
+    history_limit: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What all turns of one agent share; process lifetime."""
+
+    caller: ModelCaller
+    registry: Registry
+    shapes: ShapeRegistry
+    predictors: PredictorPool
+    planner: Planner
+    resolver: RoleResolver
+    log: ConversationStore
+    saver: BaseCheckpointSaver[Any] | None
+    options: GraphOptions = field(default_factory=GraphOptions)
+    on_error: OnError | None = None
+
+
+@dataclass(slots=True)
+class TokenCount:
+    """Tokens of a turn so far."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnContext:
+    """What one turn runs under. It holds the role and is never written anywhere.
+
+    Attributes:
+        turn_id: The turn's id.
+        thread_key: The id of the checkpointed thread, made from workspace and thread.
+        scope: The ids the turn runs under.
+        services: What all turns share.
+        role: The resolved role of the turn, or of the task this context was made for.
+        emit: Where its events go.
+        usage: Counts its tokens.
+        lease: The ownership of the thread, or None where nothing is stored.
+        stream: Whether anybody wants deltas.
+        prompt: A skill's prompt, for the entry Signature of the task this turn runs.
+    """
+
+    turn_id: str
+    thread_key: str
+    scope: Scope
+    services: Services
+    role: ResolvedRole
+    emit: Emitter
+    usage: TokenCount
+    lease: Lease | None = None
+    stream: bool = False
+    prompt: str | None = None
+
+    def listener(self, signature: str, field: str | None = None) -> Listener:
+        """Who hears of one model call of this turn; deltas of `field` only where they are wanted."""
+
+        def count(sent: int, received: int) -> None:
+            self.usage.input_tokens += sent
+            self.usage.output_tokens += received
+            self.usage.calls += 1
+            self.emit(Usage, signature=signature, input_tokens=sent, output_tokens=received)
+
+        if field is None or not self.stream:
+            return Listener(usage=count)
+        return Listener(
+            usage=count,
+            field=field,
+            emit=lambda text: self.emit(TextDelta, text=text),
+            withdraw=lambda: self.emit(TextReplaced, text=""),
+        )

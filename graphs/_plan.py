@@ -1,0 +1,79 @@
+"""From a plan in words to tasks that can run: every name and every field checked, the first fault told (design 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypedDict
+
+from ..core.errors import ModelFacing
+from ..harness import Registry
+from ..signatures import RosterEntry
+from ._shape import ShapeRegistry
+from ._worker_loop import SUBAGENT
+
+MAX_DISPATCHES = 16
+"""How many tasks one plan may ask for."""
+
+_SHOWN = 80
+
+
+class Work(TypedDict):
+    """One task to do: whom it is for, the shape, its params as JSON."""
+
+    to: str
+    shape: str
+    params: dict[str, Any]
+
+
+class PlanFault(Exception):
+    """A plan that cannot be carried out; the text is told to the planner. It never leaves this folder."""
+
+
+def read_plan(dispatches: Sequence[dict[str, Any]], registry: Registry, shapes: ShapeRegistry) -> list[Work]:
+    """Return the tasks that a plan asks for, with params checked.
+
+    Raises:
+        PlanFault: It names what is not there, or its params do not fit.
+    """
+    if len(dispatches) > MAX_DISPATCHES:
+        raise PlanFault(f"it has {len(dispatches)} dispatches, and {MAX_DISPATCHES} is the most")
+    return [_work(item, registry, shapes) for item in dispatches]
+
+
+def roster(registry: Registry, shapes: ShapeRegistry) -> list[RosterEntry]:
+    """Whom the planner can dispatch to: all workers, and the shapes that say what they are for."""
+    entries = [RosterEntry(name=worker.name, description=worker.description) for worker in registry.workers.values()]
+    for shape in offered(shapes):
+        entries.append(
+            RosterEntry(
+                name=shape.key, description=shape.description, params=shape.params.model_json_schema()["properties"]
+            )
+        )
+    return entries
+
+
+def offered(shapes: ShapeRegistry) -> Sequence[Any]:
+    """The shapes that the planner is told of."""
+    return [shape for shape in shapes.shapes.values() if shape.description]
+
+
+def _work(item: dict[str, Any], registry: Registry, shapes: ShapeRegistry) -> Work:
+    name = str(item.get("to", "")).strip()
+    if name in registry.workers:
+        shape, params = SUBAGENT, {"worker": name, "request": str(item.get("request", "")).strip()}
+    elif name in (shape.key for shape in offered(shapes)):
+        shape, params = name, item.get("params") or {}
+    else:
+        raise PlanFault(f"there is no {name[:_SHOWN]!r}; there is {_listed([*registry.workers], offered(shapes))}")
+    problem = ""
+    try:
+        checked = shapes.get(shape).check_params(params).model_dump(mode="json")
+    except ModelFacing as error:
+        problem, checked = error.problem, {}
+    if problem:
+        raise PlanFault(f"{name!r}: {problem}")
+    return {"to": name, "shape": shape, "params": checked}
+
+
+def _listed(workers: list[str], shapes: Iterable[Any]) -> str:
+    return ", ".join([*workers, *(shape.key for shape in shapes)]) or "nobody"

@@ -1,0 +1,126 @@
+"""Shapes: typed kinds of work behind one key (T2). What runs them is in `_task`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from ..core import validate_model
+from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
+from ..harness import check_name
+from ..signatures import PredictorPool, Signature
+
+if TYPE_CHECKING:
+    from ._task import TaskContext
+
+P = TypeVar("P", bound=BaseModel)
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[P, R]):
+    """One kind of work: a key, a declared params model, a declared result model and a handler.
+
+    Attributes:
+        key: What `task()` finds it by.
+        params: The declared params. Fields that it does not declare are refused.
+        result: The declared result, likewise.
+        handler: A coroutine function of the params and the `TaskContext`; it returns the result or its fields.
+        entry: The Signature that a role attaches to by default (R6); None for a shape that calls no model.
+        signatures: The other Signatures that its handler may predict with.
+        description: What it is for. A shape with a description is offered to the planner.
+    """
+
+    key: str
+    params: type[P]
+    result: type[R]
+    handler: Callable[[P, TaskContext], Awaitable[R | Mapping[str, Any]]]
+    entry: Signature | None = None
+    signatures: tuple[Signature, ...] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        check_name("shape", self.key)
+        for what in (self.params, self.result):
+            if not (isinstance(what, type) and issubclass(what, BaseModel)):
+                raise FunctionInvalid(
+                    f"the shape {self.key!r} declares {what!r} as params or result", remedy="declare pydantic models"
+                )
+        for signature in self.all_signatures():
+            PredictorPool.check(signature)
+
+    def all_signatures(self) -> tuple[Signature, ...]:
+        """The entry Signature and the others."""
+        return (self.entry, *self.signatures) if self.entry is not None else self.signatures
+
+    def entry_for(self, params: P) -> tuple[Signature | None, tuple[Signature, ...]]:
+        """The entry Signature of one task, and the other Signatures it may use."""
+        return self.entry, self.signatures
+
+    def check_params(self, data: object) -> P:
+        """Return `data` as params.
+
+        Raises:
+            ParamsInvalid: They do not fit; the text names the shape and each field.
+        """
+        return validate_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
+
+    def check_result(self, data: object) -> R:
+        """Return `data` as the result.
+
+        Raises:
+            ResultInvalid: It does not fit; the text names the shape and each field.
+        """
+        return validate_model(
+            self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid
+        )
+
+
+class ShapeRegistry:
+    """The shapes of one agent by key.
+
+    Args:
+        shapes: The shapes.
+
+    Raises:
+        NameTaken: Two of them have one key.
+    """
+
+    def __init__(self, shapes: Iterable[Shape[Any, Any]] = ()) -> None:
+        self._shapes: dict[str, Shape[Any, Any]] = {}
+        for shape in shapes:
+            self.add(shape)
+
+    def add(self, shape: Shape[Any, Any]) -> None:
+        """Add one shape.
+
+        Raises:
+            NameTaken: Its key is taken.
+            FunctionInvalid: It is not a shape.
+        """
+        if not isinstance(shape, Shape):
+            raise FunctionInvalid(
+                f"{shape!r} is not a shape", remedy="make it with Shape(key, params, result, handler)"
+            )
+        if shape.key in self._shapes:
+            raise NameTaken(f"two shapes have the key {shape.key!r}", remedy="rename one of them")
+        self._shapes[shape.key] = shape
+
+    def get(self, key: str) -> Shape[Any, Any]:
+        """Return the shape with this key.
+
+        Raises:
+            UnknownShape: There is none.
+        """
+        if key in self._shapes:
+            return self._shapes[key]
+        raise UnknownShape(f"there is no shape {key!r}", remedy=f"the shapes are: {', '.join(sorted(self._shapes))}")
+
+    @property
+    def shapes(self) -> Mapping[str, Shape[Any, Any]]:
+        """All shapes by key."""
+        return MappingProxyType(self._shapes)

@@ -1,0 +1,166 @@
+"""The turn as one compiled graph: plan, act, plan again until there is an answer (design 3, T1).
+
+Conversation, schedule, task and skill run through the same two nodes; a task begins at `act` and ends there. State
+holds the head of the log, open work and counters, never the text of a message or a role.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+
+from ..core.errors import OutputInvalid, WorldAgentError
+from ..core.events import PlanRejected, TextReplaced, TurnKind
+from ..memory import Draft
+from ..role_resolution import NO_ROLE
+from ..signatures import Planner
+from ._context import TurnContext
+from ._history import as_past
+from ._plan import PlanFault, Work, read_plan
+from ._task import run_task
+
+AGENT = "agent"
+"""Who the agent's own messages are by."""
+
+_TOLD = 1  # how often a plan that cannot be carried out is told so before the planner must answer
+
+
+class TurnState(TypedDict):
+    """Where a turn stands."""
+
+    turn: str
+    kind: TurnKind
+    head: str
+    round: int
+    work: list[Work]
+    rejections: int
+    fault: str | None
+    status: Literal["open", "done"]
+
+
+Update = dict[str, Any]
+"""The channels that a node sets."""
+
+TurnGraph = CompiledStateGraph[TurnState, TurnContext, TurnState, TurnState]
+
+
+def build_turn_graph(saver: Any) -> TurnGraph:
+    """Compile the turn graph over a checkpointer, or over none."""
+    graph = StateGraph(TurnState, context_schema=TurnContext)
+    graph.add_node("plan", plan)
+    graph.add_node("act", act)
+    graph.add_conditional_edges(START, _next, ["plan", "act"])
+    graph.add_conditional_edges("plan", _next, ["plan", "act", END])
+    graph.add_conditional_edges("act", _next, ["plan", END])
+    return graph.compile(checkpointer=saver)
+
+
+def first_state(turn_id: str, kind: TurnKind, head: str, work: Sequence[Work] = ()) -> TurnState:
+    """The input of a new turn; it resets every channel that a turn uses."""
+    return {
+        "turn": turn_id,
+        "kind": kind,
+        "head": head,
+        "round": 0,
+        "work": list(work),
+        "rejections": 0,
+        "fault": None,
+        "status": "open",
+    }
+
+
+async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
+    """Let the planner answer or dispatch. A plan that cannot be carried out is told so once."""
+    turn = runtime.context
+    options = turn.services.options
+    direct = state["rejections"] > _TOLD or state["round"] >= options.max_rounds
+    if turn.emit.standing:
+        turn.emit(TextReplaced, text="")
+    messages = await turn.services.log.history(state["head"], limit=options.history_limit)
+    message, past = as_past(messages, turn.turn_id, state["fault"])
+    fault: str | None = None
+    reply, work = "", list[Work]()
+    try:
+        made = await turn.services.planner(
+            message,
+            turn.services.caller,
+            role=turn.role,
+            past=past,
+            listener=turn.listener(Planner.NAME, "reply"),
+            direct=direct,
+        )
+        reply, work = made.reply, read_plan(made.dispatches, turn.services.registry, turn.services.shapes)
+    except OutputInvalid as error:
+        if direct:
+            raise
+        fault = error.problem
+    except PlanFault as error:
+        fault = str(error)
+    if fault is not None:
+        rejections = state["rejections"] + 1
+        turn.emit(PlanRejected, reason=fault, final=rejections > _TOLD)
+        return {"rejections": rejections, "fault": fault if rejections <= _TOLD else None}
+    if work:
+        body = {"text": reply, "dispatches": work}
+        head = await _append(turn, state["head"], [Draft(AGENT, "plan", body)])
+        return {"head": head, "work": work, "fault": None}
+    head = await _append(turn, state["head"], [Draft(AGENT, "answer", {"text": reply})])
+    return {"head": head, "status": "done", "fault": None}
+
+
+async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
+    """Run the open work, several tasks side by side, and put the results into the log in the plan's order."""
+    turn = runtime.context
+    if state["kind"] in ("task", "skill"):
+        [item] = state["work"]
+        drafts = [await _surface_task(turn, item)]
+        status: Literal["open", "done"] = "done"
+    else:
+        async with asyncio.TaskGroup() as group:
+            running = [
+                group.create_task(_dispatched(turn, item, f"{turn.turn_id}/step.{state['round']}.{i}:{item['to']}"))
+                for i, item in enumerate(state["work"])
+            ]
+        drafts = [task.result() for task in running]
+        status = "open"
+    head = await _append(turn, state["head"], drafts)
+    return {"head": head, "work": [], "round": state["round"] + 1, "status": status}
+
+
+def _next(state: TurnState) -> str:
+    if state["status"] == "done":
+        return END
+    return "act" if state["work"] else "plan"
+
+
+async def _surface_task(turn: TurnContext, item: Work) -> Draft:
+    """A task that the host dispatched: the turn's own role applies, and its failure is the turn's."""
+    shape = turn.services.shapes.get(item["shape"])
+    params = shape.check_params(item["params"])
+    result = await run_task(shape, params, turn=turn, path=f"{turn.turn_id}/task:{shape.key}", role=turn.role)
+    return _result_draft(item, {"status": "done", "result": result.model_dump(mode="json")})
+
+
+async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft:
+    """A task that the planner dispatched: it has no role (T8), and a failure is told to the planner."""
+    shape = turn.services.shapes.get(item["shape"])
+    try:
+        result = await run_task(shape, shape.check_params(item["params"]), turn=turn, path=path, role=NO_ROLE)
+    except WorldAgentError as error:
+        outcome = {"status": "failed", "error": {"code": error.code, "message": error.problem}}
+    else:
+        outcome = {"status": "done", "result": result.model_dump(mode="json")}
+    return _result_draft(item, outcome)
+
+
+def _result_draft(item: Work, outcome: dict[str, Any]) -> Draft:
+    return Draft(item["to"], "result", {"to": item["to"], "shape": item["shape"], **outcome})
+
+
+async def _append(turn: TurnContext, head: str, drafts: Sequence[Draft]) -> str:
+    return await turn.services.log.append(head, drafts, thread=turn.thread_key, turn_id=turn.turn_id, lease=turn.lease)

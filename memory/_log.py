@@ -1,0 +1,172 @@
+"""The conversation log: `ConversationStore` over the agent's database (D7).
+
+Bytes per message stay flat, because nothing is ever rewritten; a fork shares what stands before it. A message that no
+head reaches any more (left by a crash) is harmless.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from ..core import Clock, SystemClock, digest
+from ..core.errors import InvalidArgument, UnknownMessage
+from ..storage import Database, Lease, Schema, Transaction
+from ._content import encode, named
+from ._conversation import Draft, Message
+
+CONVERSATION = Schema(
+    "conversation",
+    (
+        (
+            """CREATE TABLE wa_message(
+                 id TEXT PRIMARY KEY,
+                 thread TEXT NOT NULL,
+                 parent TEXT REFERENCES wa_message(id),
+                 depth BIGINT NOT NULL,
+                 turn TEXT NOT NULL,
+                 author TEXT NOT NULL,
+                 kind TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 at BIGINT NOT NULL)""",
+        ),
+    ),
+)
+_INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at)
+             VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING"""
+_DEPTH = "SELECT depth FROM wa_message WHERE id=?"
+_PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, place) AS (
+             SELECT id, parent, depth, turn, author, kind, body, at, 1 FROM wa_message WHERE id=?
+             UNION ALL
+             SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, page.place + 1
+             FROM page JOIN wa_message m ON m.id=page.parent WHERE page.place < ?)
+           SELECT id, parent, depth, turn, author, kind, body, at FROM page ORDER BY depth"""
+_ANCESTOR = """WITH RECURSIVE chain(id, parent, depth) AS (
+                 SELECT id, parent, depth FROM wa_message WHERE id=?
+                 UNION ALL
+                 SELECT m.id, m.parent, m.depth FROM chain JOIN wa_message m ON m.id=chain.parent WHERE chain.depth > ?)
+               SELECT id, parent FROM chain WHERE depth=?"""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LONGEST_PAGE = 1000
+
+
+class _Row(NamedTuple):
+    id: str
+    thread: str
+    parent: str | None
+    turn: str
+    author: str
+    kind: str
+    body: str
+
+
+class ConversationLog:
+    """`ConversationStore` in a database that was opened with the schema `CONVERSATION`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def append(
+        self,
+        parent: str | None,
+        messages: Sequence[Draft],
+        *,
+        thread: str,
+        turn_id: str,
+        lease: Lease | None = None,
+    ) -> str:
+        """See `ConversationStore.append`. Half a surrogate pair, as a model may emit, is kept as it is."""
+        rows = _rows(parent, messages, thread=thread, turn_id=turn_id)
+        at = (self._clock.now() - _EPOCH) // _MICROSECOND
+        await self._database.transact(lambda tx: _insert(tx, rows, at, lease))
+        return rows[-1].id
+
+    async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
+        """See `ConversationStore.history`."""
+        _check_limit(limit)
+        if head is None:
+            if before is not None:
+                raise _unknown(before, "the conversation is empty")
+            return ()
+        rows = await self._database.read(lambda tx: _page(tx, head, before, limit))
+        return tuple(_message(row) for row in rows)
+
+
+def _rows(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:
+    if not messages:
+        raise InvalidArgument("there are no messages to append", remedy="give messages one draft or more")
+    thread, turn_id = named("thread", thread), named("turn_id", turn_id)
+    rows: list[_Row] = []
+    for place, draft in enumerate(messages):
+        author, kind, body = encode(draft, f"messages[{place}]")
+        root = thread if parent is None else None
+        # Over the stored text, not the body given: what reads the same is the same message.
+        message_id = digest([root, parent, turn_id, author, kind, body])
+        rows.append(_Row(message_id, thread, parent, turn_id, author, kind, body))
+        parent = message_id
+    return rows
+
+
+def _insert(transaction: Transaction, rows: Sequence[_Row], at: int, lease: Lease | None) -> None:
+    if lease is not None:
+        lease.verify(transaction)
+    parent, depth = rows[0].parent, 0
+    if parent is not None:
+        found = transaction.execute(_DEPTH, (parent,))
+        if not found:
+            raise _unknown(parent, "nothing can follow it")
+        depth = found[0][0] + 1
+    for offset, row in enumerate(rows):
+        values = (row.id, row.thread, row.parent, depth + offset, row.turn, row.author, row.kind, row.body, at)
+        transaction.execute(_INSERT, values)
+
+
+def _page(transaction: Transaction, head: str, before: str | None, limit: int) -> list[tuple[Any, ...]]:
+    last: str | None = head
+    if before is not None:
+        last = _parent_within(transaction, head, before)
+        if last is None:
+            return []
+    rows = transaction.execute(_PAGE, (last, limit))
+    if not rows:
+        raise _unknown(head, "no conversation ends with it")
+    return rows
+
+
+def _parent_within(transaction: Transaction, head: str, before: str) -> str | None:
+    """The parent of `before`, which must stand in the conversation that ends with `head`."""
+    depths = transaction.execute(_DEPTH, (before,))
+    at_its_depth = transaction.execute(_ANCESTOR, (head, *depths[0], *depths[0])) if depths else []
+    for message_id, parent in at_its_depth:
+        if message_id == before:
+            return None if parent is None else str(parent)
+    raise _unknown(before, "it is not one of this conversation's")
+
+
+def _message(row: tuple[Any, ...]) -> Message:
+    message_id, parent, depth, turn_id, author, kind, body, at = row
+    return Message(
+        id=message_id,
+        parent=parent,
+        depth=depth,
+        turn_id=turn_id,
+        author=author,
+        kind=kind,
+        body=json.loads(body),
+        at=_EPOCH + at * _MICROSECOND,
+    )
+
+
+def _check_limit(limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
+        raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_LONGEST_PAGE}")
+
+
+def _unknown(message_id: object, why: str) -> UnknownMessage:
+    # An id of ours is 32 characters. What is longer is something else, perhaps text that no error should repeat.
+    shown = repr(message_id) if isinstance(message_id, str) and len(message_id) <= 100 else "of that id"
+    return UnknownMessage(f"message {shown} is unknown: {why}", remedy="use an id that this thread's history() gave")

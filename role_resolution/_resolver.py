@@ -1,0 +1,244 @@
+"""Asks every tier at once and hands on one `ResolvedRole` (R3, R14). Knows sources and time limits, no model.
+
+`_compose` holds the rules of precedence; `signatures` is the only reader of the result's texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..core import Clock, Scope, SystemClock, Tier
+from ..core.errors import HostError, RoleSourceInvalid, RoleSourceUnavailable
+from ._cache import CachedRoleStore
+from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
+from ._role import ROLE_LIMIT, Role, check_length
+from ._sources import RoleSource, RoleStore
+
+OnUnavailable = Literal["fail", "skip"]
+TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
+
+_GRACE = 1.0  # seconds that a source gets to notice that it was cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolverOptions:
+    """How roles are resolved.
+
+    Attributes:
+        policy: `stack` or `block` (R4).
+        on_unavailable: Whether a tier whose source is down fails the turn or is left out (R14).
+        limit: Bytes of UTF-8 in one role's content (R15).
+        timeout: Seconds each source may take.
+        cache_ttl: Seconds a stored value may be kept in memory; 0 is off (R9).
+    """
+
+    policy: Policy = "stack"
+    on_unavailable: OnUnavailable = "fail"
+    limit: int = ROLE_LIMIT
+    timeout: float = 5.0
+    cache_ttl: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierExplanation:
+    """One tier in an explanation; it shows a name and a length, never a content.
+
+    Attributes:
+        tier: Which tier.
+        state: What becomes of it in this turn.
+        name: The role's label, where one is set.
+        length: Characters of its content.
+        signatures: The names of the Signatures that it attaches to.
+    """
+
+    tier: Tier
+    state: TierState
+    name: str | None = None
+    length: int = 0
+    signatures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoleExplanation:
+    """What would be active now, in what order and how long, for people; live only, never kept.
+
+    Attributes:
+        tiers: All five, lowest precedence first, which is the order in a stack.
+        policy: `stack` or `block`.
+    """
+
+    tiers: tuple[TierExplanation, ...]
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A resolved role, and the tiers that were left out because their source was down, with the error's code."""
+
+    role: ResolvedRole
+    skipped: Mapping[Tier, str] = field(default_factory=dict)
+
+
+class RoleResolver:
+    """Resolves the five tiers of a scope.
+
+    Args:
+        store: Where workspace, account and perhaps channel roles are kept.
+        sources: What gives the tiers that the store does not offer.
+        options: Policy, limits and times.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        store: RoleStore,
+        sources: Mapping[Tier, RoleSource],
+        *,
+        options: ResolverOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.options = options or ResolverOptions()
+        self.store = CachedRoleStore(store, ttl=self.options.cache_ttl, clock=clock or SystemClock())
+        self._sources = {tier: source for tier, source in sources.items() if tier not in store.tiers}
+
+    async def resolve(
+        self, scope: Scope, *, call: Role | None, entry: str, signatures: Iterable[str] = ()
+    ) -> Resolution:
+        """Ask all tiers at once and compose what they give (R3).
+
+        Args:
+            scope: Whose roles.
+            call: The call's own role, if any.
+            entry: The name of the entry Signature.
+            signatures: The names of the turn's other Signatures.
+
+        Raises:
+            RoleSourceUnavailable: A source failed or was late, and `on_unavailable` is `fail`.
+            RoleSourceInvalid: A source answered something that is not a role, and `on_unavailable` is `fail`.
+            RoleTooLong: A role is over the limit.
+        """
+        roles, skipped = await self._gather(scope, call)
+        if not roles:
+            return Resolution(NO_ROLE, skipped)
+        return Resolution(compose(roles, entry=entry, signatures=signatures, policy=self.options.policy), skipped)
+
+    def resolve_call(self, call: Role | None, *, entry: str, signatures: Iterable[str] = ()) -> ResolvedRole:
+        """Resolve the call tier alone, for a dispatch made inside a turn (T8).
+
+        Raises:
+            RoleTooLong: The role is over the limit.
+        """
+        if call is None:
+            return NO_ROLE
+        check_length(call, Tier.CALL, self.options.limit)
+        return compose({Tier.CALL: call}, entry=entry, signatures=signatures, policy=self.options.policy)
+
+    async def explain(
+        self, scope: Scope, *, call: Role | None, entry: str, signatures: Iterable[str] = ()
+    ) -> RoleExplanation:
+        """Tell what `resolve` would make of this scope now; a source that is down is shown, not raised."""
+        roles, skipped = await self._gather(scope, call, on_unavailable="skip")
+        names = tuple(dict.fromkeys((entry, *signatures)))
+        policy = self.options.policy
+        by_name = {name: active_tiers(roles, name, entry=entry, policy=policy) for name in names}
+        explained = []
+        for tier in reversed(Tier):
+            role = roles.get(tier)
+            if role is None:
+                explained.append(TierExplanation(tier=tier, state="unavailable" if tier in skipped else "absent"))
+                continue
+            attached = tuple(name for name in names if tier in by_name[name][0])
+            blocked = any(by_name[name][1].get(tier) == "blocked" for name in names)
+            state: TierState = "active" if attached else "blocked" if blocked else "not_applicable"
+            explained.append(
+                TierExplanation(tier=tier, state=state, name=role.name, length=len(role.content), signatures=attached)
+            )
+        return RoleExplanation(tuple(explained), policy)
+
+    async def _gather(
+        self, scope: Scope, call: Role | None, *, on_unavailable: OnUnavailable | None = None
+    ) -> tuple[dict[Tier, Role], dict[Tier, str]]:
+        roles: dict[Tier, Role] = {}
+        if call is not None:
+            check_length(call, Tier.CALL, self.options.limit)
+            roles[Tier.CALL] = call
+        wanted = {tier: scope_id for tier in self.store.tiers if (scope_id := scope.id_of(tier)) is not None}
+        asked: dict[tuple[Tier, ...], Awaitable[Any]] = {}
+        kept = self.store.peek(wanted)
+        if kept is None:
+            asked[tuple(wanted)] = self.store.list(wanted)
+        for tier, source in self._sources.items():
+            if scope.id_of(tier) is not None:
+                asked[(tier,)] = _ask(source, scope, tier)
+        found, failed = await self._settle(asked) if asked else ({}, {})
+        for tier, role in {**(kept or {}), **found}.items():
+            check_length(role, tier, self.options.limit)
+            roles[tier] = role
+        if failed and (on_unavailable or self.options.on_unavailable) == "fail":
+            raise next(iter(failed.values()))
+        return roles, {tier: error.code for tier, error in failed.items()}
+
+    async def _settle(
+        self, asked: Mapping[tuple[Tier, ...], Awaitable[Any]]
+    ) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
+        """Wait for all sources together, each no longer than the limit; late ones are cancelled, not waited for."""
+        tasks = {asyncio.ensure_future(question): tiers for question, tiers in _swap(asked)}
+        try:
+            _, late = await asyncio.wait(tasks, timeout=self.options.timeout)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_GRACE)
+        found: dict[Tier, Role] = {}
+        failed: dict[Tier, HostError] = {}
+        for task, tiers in tasks.items():
+            answer = self._read(task, tiers, late=task in late)
+            if isinstance(answer, HostError):
+                failed.update(dict.fromkeys(tiers, answer))
+            else:
+                found.update(answer)
+        return found, failed
+
+    def _read(self, task: asyncio.Future[Any], tiers: tuple[Tier, ...], *, late: bool) -> dict[Tier, Role] | HostError:
+        if late:
+            return _unavailable(tiers, f"its source did not answer within {self.options.timeout:g} s")
+        if task.cancelled():
+            return _unavailable(tiers, "its source was cancelled")
+        error = task.exception()
+        if error is not None:
+            return _unavailable(tiers, f"its source failed with {type(error).__name__}")
+        answer = task.result()
+        if not isinstance(answer, Mapping) or not all(
+            tier in tiers and isinstance(role, Role) for tier, role in answer.items()
+        ):
+            return RoleSourceInvalid(
+                f"the {_names(tiers)} role could not be read: its source answered something that is not a role",
+                remedy="let the source return a Role or None",
+            )
+        return dict(answer)
+
+
+async def _ask(source: RoleSource, scope: Scope, tier: Tier) -> object:
+    role: object = await source(scope)
+    return {} if role is None else {tier: role}
+
+
+def _swap(
+    asked: Mapping[tuple[Tier, ...], Awaitable[Any]],
+) -> Iterable[tuple[Awaitable[Any], tuple[Tier, ...]]]:
+    return ((question, tiers) for tiers, question in asked.items())
+
+
+def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:
+    return RoleSourceUnavailable(
+        f"the {_names(tiers)} role could not be read: {why}",
+        remedy="bring the source back, or set Roles(on_unavailable='skip') to go on without this tier",
+    )
+
+
+def _names(tiers: tuple[Tier, ...]) -> str:
+    return " and ".join(tier.value for tier in sorted(tiers, key=list(Tier).index))

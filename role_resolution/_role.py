@@ -1,0 +1,140 @@
+"""The role: an immutable value that shapes one call and that nothing can store by accident.
+
+It is a plain class with slots on purpose. Checkpoint serialisers store dataclasses, named tuples and pydantic models
+field by field; a value they do not know makes them fail, which is what a role in the wrong place should do (D1).
+How roles of several tiers become one text is in `_compose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from ..core.errors import RoleInvalid, RoleTooLong
+
+ROLE_LIMIT = 32 * 1024
+"""Default limit of one role's content, in bytes of UTF-8 (R15)."""
+
+
+class Sealed:
+    """A value that shows nothing and refuses to be written out: by pickle, pydantic, msgpack."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable; make a new one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable; make a new one")
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} must not be serialised; resolve the role again where it is needed")
+
+    def __copy__(self) -> Sealed:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Sealed:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def refuse(value: object) -> NoReturn:
+            raise ValueError(f"{cls.__name__} must not be serialised; resolve the role again where it is needed")
+
+        return core_schema.is_instance_schema(
+            cls, serialization=core_schema.plain_serializer_function_ser_schema(refuse)
+        )
+
+
+class Role(Sealed):
+    """How one call should be gone about (R1).
+
+    Args:
+        name: A label for people. It is never sent to a model.
+        content: The text that reaches the model, as the last input field of the entry Signature.
+        applies_to: Glob patterns over Signature names. Empty (the default) means the entry Signature alone.
+        exclusive: Drop every tier below this role's own (R4).
+
+    Raises:
+        RoleInvalid: The content is blank, is not text or cannot be encoded, or another argument does not fit.
+    """
+
+    __slots__ = ("applies_to", "content", "exclusive", "name")
+
+    name: str
+    content: str
+    applies_to: tuple[str, ...]
+    exclusive: bool
+
+    def __init__(self, name: str, content: str, *, applies_to: Iterable[str] = (), exclusive: bool = False) -> None:
+        patterns = (applies_to,) if isinstance(applies_to, str) else tuple(applies_to)
+        if not isinstance(name, str) or not name.strip():
+            raise RoleInvalid("a role has no name", remedy="give it a short label for people, such as 'critic'")
+        if not _encodable(name):
+            raise RoleInvalid("a role's name cannot be encoded as UTF-8", remedy="take lone surrogates out of it")
+        if not isinstance(content, str):
+            raise RoleInvalid(
+                f"the role {name!r} has content of type {type(content).__name__}", remedy="give its content as text"
+            )
+        if not content.strip():
+            raise RoleInvalid(f"the role {name!r} has no content", remedy="give it some, or leave the role out")
+        if not _encodable(content):
+            raise RoleInvalid(
+                f"the role {name!r} cannot be encoded as UTF-8", remedy="take lone surrogates out of its content"
+            )
+        if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+            raise RoleInvalid(
+                f"the role {name!r} has something else than patterns in applies_to",
+                remedy="give glob patterns over Signature names, such as 'critic*'",
+            )
+        for field, value in (("name", name), ("content", content), ("applies_to", patterns), ("exclusive", exclusive)):
+            object.__setattr__(self, field, bool(value) if field == "exclusive" else value)
+
+    def __repr__(self) -> str:
+        return f"Role({self.name!r}, <{len(self.content)} characters>)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Role) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.name, self.content, self.applies_to, self.exclusive)
+
+
+def check_length(role: Role, tier: str, limit: int) -> None:
+    """Hold a role to the limit of its content (R15).
+
+    Args:
+        role: The role to look at.
+        tier: The tier it comes from, for the error's text.
+        limit: Bytes of UTF-8.
+
+    Raises:
+        RoleTooLong: The content is longer; the text names the tier and both lengths.
+    """
+    if len(role.content) * 4 <= limit:
+        return
+    size = len(role.content.encode("utf-8"))
+    if size > limit:
+        raise RoleTooLong(
+            f"the {tier} role has {size} bytes, and the limit is {limit}",
+            remedy="shorten it, or raise the setting role_limit",
+        )
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,52 @@
+"""The role as a typed input of DSPy Signatures, and the calls of models. The only folder that imports dspy.
+
+Names load on first use (PEP 562), so that the embedded model can begin to load before dspy does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._adapter import LM, Past, Program, Signature
+    from ._planner import Planner, RosterEntry
+    from ._pool import PredictorPool
+    from ._predictor import Listener, ModelCaller, ModelOptions, open_model
+    from ._signature import worker_signature
+
+_HOMES = {
+    "LM": "._adapter",
+    "Listener": "._predictor",
+    "ModelCaller": "._predictor",
+    "ModelOptions": "._predictor",
+    "Past": "._adapter",
+    "Planner": "._planner",
+    "PredictorPool": "._pool",
+    "Program": "._adapter",
+    "RosterEntry": "._planner",
+    "Signature": "._adapter",
+    "open_model": "._predictor",
+    "worker_signature": "._signature",
+}
+
+__all__ = [
+    "LM",
+    "Listener",
+    "ModelCaller",
+    "ModelOptions",
+    "Past",
+    "Planner",
+    "PredictorPool",
+    "Program",
+    "RosterEntry",
+    "Signature",
+    "open_model",
+    "worker_signature",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -1,0 +1,263 @@
+"""The two adapters: how a Signature's inputs become a prompt, and a completion its outputs (R5, R15, R17, D17).
+
+Both render a Signature without a role exactly as one with a role, up to the role's own section at the end. Both escape
+every value, so that no input can pass for another field. They do not call a model; `_predictor` does.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dspy
+import json_repair
+from dspy.adapters.utils import format_field_value, parse_value
+from dspy.utils.exceptions import AdapterParseError
+from pydantic import BaseModel, ValidationError, create_model
+
+from ._escape import escape_markers
+from ._fields import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+
+ROLE = "role"
+"""The name of the role's input field, always the last one."""
+
+LM = dspy.BaseLM
+Program = dspy.Predict
+Signature = type[dspy.Signature]
+_Message = dict[str, Any]
+
+_HEADER = re.compile(r"^[^\S\n]*\[\[ ## (\w+) ## \]\]", re.MULTILINE)
+_NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One earlier message of the same call.
+
+    Attributes:
+        kind: `input` (what was asked), `output` (what was answered) or `note` (data that is neither).
+        fields: Values by field name; a note has its text under `text`.
+    """
+
+    kind: Literal["input", "output", "note"]
+    fields: Mapping[str, Any]
+
+
+class RoleAdapter(dspy.ChatAdapter):
+    """dspy's chat format, with the system message rendered once per Signature and every value escaped.
+
+    Args:
+        escape: What makes a rendered value harmless.
+    """
+
+    def __init__(self, *, escape: Callable[[str], str] = escape_markers) -> None:
+        super().__init__(use_json_adapter_fallback=False)
+        self._escape = escape
+        self._past: Sequence[Past] = ()
+        self._system: weakref.WeakKeyDictionary[Signature, tuple[str | None, str]] = weakref.WeakKeyDictionary()
+        self._bare: weakref.WeakKeyDictionary[Signature, Signature] = weakref.WeakKeyDictionary()
+
+    def with_past(self, past: Sequence[Past]) -> RoleAdapter:
+        """This adapter with earlier messages of one call; what is rendered once stays shared."""
+        if not past:
+            return self
+        fork = copy.copy(self)
+        fork._past = past
+        return fork
+
+    def sent(self, value: object) -> str:
+        """A text value as it stands in the prompt."""
+        return self._escape(str(value))
+
+    def parser(self, signature: Signature, field: str) -> FieldParser:
+        """What reads `field` out of a completion as it streams in."""
+        return ChatFieldParser(field)
+
+    def options(self, signature: Signature) -> dict[str, Any]:
+        """What a call of `signature` needs beside its messages."""
+        return {}
+
+    # dspy wraps `format` and `parse` of every subclass in callbacks; ours never has any.
+    def format(self, signature: Signature, demos: list[Any], inputs: dict[str, Any]) -> list[_Message]:
+        bare = self._without_role(signature)
+        messages = [{"role": "system", "content": self.format_system_message(signature)}]
+        messages += self.format_demos(bare, [_without_role_value(demo) for demo in demos])
+        messages += [self._format_past(bare, past) for past in self._past]
+        content = self.format_user_message_content(signature, inputs, main_request=True)
+        # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here; text stays text.
+        return [*messages, {"role": "user", "content": content}]
+
+    def format_system_message(self, signature: Signature) -> str:
+        kept = self._system.get(signature)
+        # The instructions live in __doc__ and can be set in place.
+        if kept is None or kept[0] is not signature.__doc__:
+            kept = self._system[signature] = (signature.__doc__, self._render_system_message(signature))
+        return kept[1]
+
+    def _render_system_message(self, signature: Signature) -> str:
+        return str(super().format_system_message(signature))
+
+    def format_user_message_content(
+        self,
+        signature: Signature,
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        parts = [prefix] if prefix else []
+        for name, info in signature.input_fields.items():
+            if name in inputs:
+                parts.append(f"[[ ## {name} ## ]]\n{self._escape(_rendered(info, inputs[name]))}")
+        if main_request:
+            parts.append(self.user_message_output_requirements(signature))
+        if suffix:
+            parts.append(suffix)
+        return "\n\n".join(parts).strip()
+
+    def format_assistant_message_content(
+        self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
+    ) -> str:
+        parts = [
+            f"[[ ## {name} ## ]]\n{self._escape(_rendered(info, outputs.get(name, missing_field_message)))}"
+            for name, info in signature.output_fields.items()
+        ]
+        return "\n\n".join([*parts, "[[ ## completed ## ]]\n"])
+
+    def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        headers = _HEADER.findall(completion)
+        only = sole_text_output(signature)
+        if only and only not in headers:
+            # A model that leaves the markers out has still answered.
+            return {only: _HEADER.split(completion, maxsplit=1)[0].strip()}
+        optional = [name for name, info in signature.output_fields.items() if not info.is_required()]
+        if optional:
+            completion = _drop_blank_sections(completion, optional)
+        return dict(super().parse(signature, completion))
+
+    def _format_past(self, bare: Signature, past: Past) -> _Message:
+        fields = dict(past.fields)
+        match past.kind:
+            case "input":
+                return {"role": "user", "content": self.format_user_message_content(bare, fields)}
+            case "output":
+                for name, info in bare.output_fields.items():
+                    fields.setdefault(name, "" if info.is_required() else info.get_default(call_default_factory=True))
+                return {"role": "assistant", "content": self.format_assistant_message_content(bare, fields)}
+            case "note":
+                return {"role": "user", "content": self._escape(str(fields["text"]))}
+
+    def _without_role(self, signature: Signature) -> Signature:
+        if ROLE not in signature.input_fields:
+            return signature
+        bare = self._bare.get(signature)
+        if bare is None:
+            bare = self._bare[signature] = signature.delete(ROLE)
+        return bare
+
+
+class PlainAdapter(RoleAdapter):
+    """The embedded model's format: instructions, bare messages, and JSON where the outputs are more than one text.
+
+    A tiny model loses its way in field markers, so a lone input stands bare; the role stands last under its header.
+    """
+
+    def parser(self, signature: Signature, field: str) -> FieldParser:
+        return PlainFieldParser() if sole_text_output(signature) else JsonFieldParser(field)
+
+    def options(self, signature: Signature) -> dict[str, Any]:
+        if sole_text_output(signature):
+            return {}
+        fields = {name: info.annotation for name, info in signature.output_fields.items()}
+        schema = _object_schema(fields)
+        return {"response_format": {"type": "json_schema", "json_schema": {"name": "outputs", "schema": schema}}}
+
+    def _render_system_message(self, signature: Signature) -> str:
+        text = str(signature.instructions)
+        if not sole_text_output(signature):
+            text += f"\nReply as JSON with the keys {', '.join(signature.output_fields)}."
+        return text
+
+    def format_user_message_content(
+        self,
+        signature: Signature,
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        named = [(name, info) for name, info in signature.input_fields.items() if name in inputs]
+        lone = len([name for name, _ in named if name != ROLE]) == 1
+        parts = []
+        for name, info in named:
+            value = self._escape(_rendered(info, inputs[name]))
+            parts.append(value if lone and name != ROLE else f"[[ ## {name} ## ]]\n{value}")
+        return "\n\n".join(parts).strip()
+
+    def format_assistant_message_content(
+        self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
+    ) -> str:
+        only = sole_text_output(signature)
+        if only:
+            return self._escape(str(outputs.get(only, "")))
+        shown = {name: outputs.get(name) for name in signature.output_fields}
+        return self._escape(json.dumps(shown, ensure_ascii=False, default=str))
+
+    def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        only = sole_text_output(signature)
+        if only:
+            return {only: completion.strip()}
+        read = json_repair.loads(completion)
+        given = read if isinstance(read, dict) else {}
+        fields: dict[str, Any] = {}
+        for name, info in signature.output_fields.items():
+            if name in given:
+                try:
+                    fields[name] = parse_value(given[name], info.annotation)
+                except (ValueError, ValidationError):
+                    break
+            elif not info.is_required():
+                fields[name] = info.get_default(call_default_factory=True)
+        if fields.keys() == signature.output_fields.keys():
+            return fields
+        asked: Any = signature
+        raise AdapterParseError(adapter_name="PlainAdapter", signature=asked, lm_response=completion)
+
+
+def sole_text_output(signature: Signature) -> str | None:
+    """The name of the only output field, if it is a text."""
+    outputs = signature.output_fields
+    name = next(iter(outputs))
+    return name if len(outputs) == 1 and outputs[name].annotation is str else None
+
+
+def _without_role_value(demo: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict(demo).items() if name != ROLE}
+
+
+def _drop_blank_sections(completion: str, optional: Sequence[str]) -> str:
+    """Take out sections of optional fields that say nothing, so that their defaults stand instead of a parse error."""
+    pieces: list[str] = []
+    found = list(_HEADER.finditer(completion))
+    pieces.append(completion[: found[0].start()] if found else completion)
+    for i, header in enumerate(found):
+        end = found[i + 1].start() if i + 1 < len(found) else len(completion)
+        blank = completion[header.end() : end].strip().strip("`").strip().lower() in _NOTHING
+        if not (blank and header.group(1) in optional):
+            pieces.append(completion[header.start() : end])
+    return "".join(pieces)
+
+
+def _rendered(info: Any, value: Any) -> str:
+    return str(format_field_value(info, value))
+
+
+def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {name: (annotation, ...) for name, annotation in fields.items()}
+    model: type[BaseModel] = create_model("outputs", **made)
+    return model.model_json_schema()

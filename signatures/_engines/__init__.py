@@ -1,0 +1,30 @@
+"""Where model calls go: any model string of dspy's own HTTP engine, a user's `dspy.LM`, or the embedded model.
+
+Not here: adapters, predictors and time limits (`signatures`), retries and what a failure means to a turn (`graphs`).
+Names load on first use (PEP 562), so that `start_loading` can run before dspy is imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._classify import classify
+    from ._connect import ModelConnection, connect_model
+    from ._llama import start_loading
+
+_HOMES = {
+    "ModelConnection": "._connect",
+    "classify": "._classify",
+    "connect_model": "._connect",
+    "start_loading": "._llama",
+}
+
+__all__ = ["ModelConnection", "classify", "connect_model", "start_loading"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

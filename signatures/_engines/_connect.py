@@ -1,0 +1,115 @@
+"""One model for one agent: from what the developer wrote to an LM that can be called and closed.
+
+Not here: the engines (`_http`, `_local`) and what their failures mean (`_classify`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dspy
+
+from ...core.errors import InvalidArgument
+from ._http import open_http
+from ._llama import CONTEXT
+from ._local import MAX_TOKENS, open_local
+
+_LOCAL = "local"
+
+
+async def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConnection:
+    """The model of one agent, for as long as the agent is open.
+
+    Attributes:
+        lm: What goes into `dspy.context(lm=...)`. It never caches and never retries.
+        name: For people: the model string, or `local`.
+        plain: Whether this is the embedded model, which gets the plain-text adapter.
+        weights: The embedded model's file, for its control tokens; None otherwise.
+        max_tokens: How long an answer may be where a call does not say; None leaves it to the service.
+        context: How many tokens prompt and answer have together, where that is known.
+    """
+
+    lm: dspy.BaseLM = field(repr=False)
+    name: str
+    plain: bool = False
+    weights: Path | None = None
+    max_tokens: int | None = None
+    context: int | None = None
+    close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
+
+    async def aclose(self) -> None:
+        """Release sockets, threads and memory. A second time does nothing; an LM of the user's stays open."""
+        await self.close()
+
+
+async def connect_model(
+    lm: str | dspy.BaseLM, *, api_key: str | None = None, api_base: str | None = None
+) -> ModelConnection:
+    """Make a model ready to be called from the running event loop. A hosted one is not contacted.
+
+    Args:
+        lm: A model string such as `openai/gpt-4o`; `local` for the embedded model (`local:PATH` for another GGUF file);
+            or a `dspy.LM`, which is used through a copy that neither caches (R7, D11) nor retries, and is never closed.
+        api_key: The key for a model string; without it the service's environment variable is read.
+        api_base: The address for a model string; a server given by its address needs no key.
+
+    Raises:
+        InvalidArgument: `lm` is neither, carries callbacks of its own (they would see the prompt, R7), or comes with a
+            key or address that cannot take effect.
+        ModelNotConfigured: No such vendor, no key, or no weights.
+        MissingExtra: The embedded model is not installed.
+    """
+    if isinstance(lm, str) and lm and not _is_local(lm):
+        hosted, engine = await open_http(lm, api_key=api_key, api_base=api_base)
+        return ModelConnection(lm=hosted, name=lm, close=engine.aclose)
+    if api_key is not None or api_base is not None:
+        raise InvalidArgument(
+            "api_key= and api_base= have no effect on this lm=", remedy="pass them with a model string only"
+        )
+    if isinstance(lm, dspy.BaseLM):
+        return ModelConnection(lm=_without_traces(lm), name=lm.model)
+    if not isinstance(lm, str) or not lm:
+        raise InvalidArgument(
+            f"lm= is {type(lm).__name__!r}" if not isinstance(lm, str) else "lm= is empty",
+            remedy="pass a model string such as 'openai/gpt-4o', 'local', or a dspy.LM",
+        )
+    return await _connect_local(lm.partition(":")[2] or None)
+
+
+def _is_local(model: str) -> bool:
+    return model == _LOCAL or model.startswith(f"{_LOCAL}:")
+
+
+async def _connect_local(path: str | None) -> ModelConnection:
+    lm, engine, model = await open_local(path)
+    return ModelConnection(
+        lm=lm,
+        name=_LOCAL,
+        plain=True,
+        weights=model.path,
+        max_tokens=MAX_TOKENS,
+        context=CONTEXT,
+        close=engine.aclose,
+    )
+
+
+def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
+    """Return `lm` as it may be called with a role: no callbacks, no answers kept, no retries beside ours."""
+    if lm.callbacks:
+        raise InvalidArgument(
+            f"the dspy.LM {lm.model!r} carries callbacks, which would see every prompt",
+            remedy="pass one without callbacks=",
+        )
+    if not lm.cache and not lm.num_retries:
+        return lm
+    return lm.copy(cache=False, num_retries=0)
+
+
+__all__ = ["ModelConnection", "connect_model"]

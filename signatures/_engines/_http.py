@@ -1,0 +1,258 @@
+"""Model strings over dspy's bundled HTTP client (lm15), one connection pool per event loop and service (D6).
+
+Not here: the embedded model (`_local`) and what a failure means (`_classify`). Nothing here imports litellm or a
+vendor's SDK, whatever the environment holds: dspy picks litellm only for LMs without an engine of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import weakref
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dspy
+from dspy.lm15 import (
+    AmbiguousModelError,
+    AsyncLMRouter,
+    LM15Error,
+    NotConfiguredError,
+    Request,
+    Response,
+    RouterConfig,
+    Timeouts,
+    UnknownModelError,
+    UnsupportedFeatureError,
+)
+from dspy.utils.exceptions import LMError
+
+from ...core.errors import ModelNotConfigured
+from ._engine_errors import EngineClosed
+
+_MAX_CONNECTIONS = 1000
+_TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
+_NO_KEY = "none"  # what a server of one's own is sent where no key is configured
+_OWN_LM = "or pass a dspy.LM of your own as lm="
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a model string leads.
+
+    Attributes:
+        provider: lm15's name of the service.
+        model: The model's id on the wire.
+        api_key: The key, or None where lm15 finds the credentials itself (a cloud's own chain, a stored login).
+        api_base: The service's address, or None for its own.
+        variable: The environment variable that the service's key is usually in.
+    """
+
+    provider: str
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    api_base: str | None = field(default=None, repr=False)
+    variable: str | None = None
+
+
+def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Mapping[str, str] | None = None) -> Route:
+    """Return where `model` leads. No network.
+
+    Args:
+        model: A model string as dspy takes it, such as `openai/gpt-4o`.
+        api_key: The key; without it the service's own environment variable is read.
+        api_base: The address; without it `OPENAI_API_BASE` or `OPENAI_BASE_URL` (for other vendors likewise) is read.
+            A server given by its address needs no key.
+        env: Instead of the process's environment.
+
+    Raises:
+        ModelNotConfigured: The vendor is not known, or there is no key.
+    """
+    env = os.environ if env is None else env
+    try:
+        found = AsyncLMRouter(RouterConfig(env=env)).resolve_openai_chat(model)
+    except (UnknownModelError, AmbiguousModelError, UnsupportedFeatureError):
+        found = None
+    if found is None or not found.model:
+        raise ModelNotConfigured(
+            f"the model string {model!r} names no service that is known here",
+            remedy=f"write it as 'vendor/model', for instance 'openai/gpt-4o', {_OWN_LM}",
+        )
+    api_base = api_base or _base_from(env, model, found.provider)
+    key = api_key or (env.get(found.env_key) if found.env_key else None)
+    if not key and found.credential_policy == "key" and found.placeholder_key is None:
+        if api_base is None and found.env_key is not None:
+            raise ModelNotConfigured(
+                f"there is no API key for the model {model!r}",
+                remedy=f"set the environment variable {found.env_key} or pass api_key=",
+            )
+        key = _NO_KEY if api_base is not None else None
+    return Route(found.provider, found.model, key or None, api_base, found.env_key)
+
+
+def _base_from(env: Mapping[str, str], model: str, provider: str) -> str | None:
+    vendor, slash, _ = model.partition("/")
+    prefix = (vendor if slash else provider.split("-", 1)[0]).upper().replace("-", "_")
+    return next((env[name] for name in (f"{prefix}_API_BASE", f"{prefix}_BASE_URL") if env.get(name)), None)
+
+
+@dataclass
+class _Shared:
+    router: AsyncLMRouter
+    users: int = 0
+
+
+class _Routers:
+    """The routers in use, per event loop and connection. A router owns its sockets, which belong to one loop."""
+
+    def __init__(self) -> None:
+        self._live: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Route, _Shared]]
+        self._live = weakref.WeakKeyDictionary()
+
+    def acquire(self, route: Route) -> AsyncLMRouter:
+        """Return the running loop's router for `route`, counting one more user of it."""
+        live, key = self._of_loop(), self._key(route)
+        if key not in live:
+            live[key] = _Shared(_router(route))
+        shared = live[key]
+        shared.users += 1
+        return shared.router
+
+    async def release(self, route: Route) -> None:
+        """Count one user less; the last one closes the sockets."""
+        live, key = self._of_loop(), self._key(route)
+        if key not in live:
+            return  # released under another loop: the sockets close when the router is collected
+        live[key].users -= 1
+        if not live[key].users:
+            await live.pop(key).router.aclose()
+
+    def _of_loop(self) -> dict[Route, _Shared]:
+        return self._live.setdefault(asyncio.get_running_loop(), {})
+
+    @staticmethod
+    def _key(route: Route) -> Route:
+        return replace(route, model="")
+
+
+_ROUTERS = _Routers()  # the sockets of this process, as its event loops are; an agent's own state is its engine
+
+
+def _router(route: Route) -> AsyncLMRouter:
+    return AsyncLMRouter(
+        RouterConfig(
+            api_keys={route.provider: route.api_key} if route.api_key else None,
+            base_urls={route.provider: route.api_base} if route.api_base else None,
+            max_connections=_MAX_CONNECTIONS,
+            timeouts=_TIMEOUTS,
+        )
+    )
+
+
+class HttpEngine:
+    """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that will use it."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._wire_model = f"{route.provider}:{route.model}"
+        self._router = _ROUTERS.acquire(route)
+        self._closed = False
+
+    async def complete(self, request: Request) -> Response:
+        """Ask once and return the whole answer."""
+        return await self._router.complete(self._routed(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
+        """Ask once and give the answer piece by piece; closing the generator closes the connection."""
+        events = self._router.stream(self._routed(request))
+        async with contextlib.AsyncExitStack() as stack:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                stack.push_async_callback(close)
+            async for event in events:
+                yield event
+
+    async def aclose(self) -> None:
+        """Give the connection pool back. A second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            await _ROUTERS.release(self._route)
+
+    def check(self) -> None:
+        """Find the credentials without using them.
+
+        Raises:
+            NotConfiguredError: There are none.
+        """
+        self._router.lm(self._wire_model)
+
+    def _routed(self, request: Request) -> Request:
+        if self._closed:  # a closed router would open a new pool in silence
+            raise EngineClosed
+        return replace(request, model=self._wire_model)
+
+
+class HttpAbilities:
+    """The half that dspy reads a model's abilities from; it makes no calls.
+
+    They are looked up on first use only: dspy fetches a price list over the network for it, once a process, unless
+    `LITELLM_LOCAL_MODEL_COST_MAP=true` is set.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._probe = dspy.LM(model, engine="lm15", api_key=_NO_KEY, cache=False)
+
+    @property
+    def supports_function_calling(self) -> bool:
+        """Whether the model takes tools."""
+        return bool(self._probe.supports_function_calling)
+
+    @property
+    def supports_reasoning(self) -> bool:
+        """Whether the model can be told to reason."""
+        return bool(self._probe.supports_reasoning)
+
+    @property
+    def supports_response_schema(self) -> bool:
+        """Whether the model's output can be held to a JSON schema."""
+        return bool(self._probe.supports_response_schema)
+
+    @property
+    def supported_params(self) -> frozenset[str]:
+        """The generation settings that the model takes."""
+        return frozenset(self._probe.supported_params)
+
+    def complete(self, request: Request) -> Response:
+        """Refuse: only the async half makes calls."""
+        raise UnsupportedFeatureError("this model is called through acall only")
+
+
+async def open_http(model: str, *, api_key: str | None, api_base: str | None) -> tuple[dspy.LM, HttpEngine]:
+    """Return an LM for `model` and the engine to close after use. No network.
+
+    Raises:
+        ModelNotConfigured: The vendor is not known, there is no key, or the service's settings are incomplete.
+    """
+    route = find_route(model, api_key=api_key, api_base=api_base)
+    engine = HttpEngine(route)
+    try:
+        engine.check()
+        return (
+            dspy.LM(model, engine=HttpAbilities(model), async_engine=engine, cache=False, num_retries=0),
+            engine,
+        )
+    except NotConfiguredError as error:
+        variables = " or ".join(error.env_keys) or route.variable
+    except (LM15Error, LMError, ValueError):
+        variables = None
+    except BaseException:
+        await engine.aclose()
+        raise
+    await engine.aclose()
+    how = f"set the environment variable {variables} or pass api_key=" if variables else "check its name and address"
+    raise ModelNotConfigured(f"the model {model!r} is not configured", remedy=f"{how}, {_OWN_LM}")
+
+
+__all__ = ["HttpEngine", "Route", "find_route", "open_http"]

@@ -1,0 +1,405 @@
+"""The one place where a role is revealed and a model is called (D1, D4, D5, D18).
+
+A `Predictor` belongs to one Signature and holds two prebuilt `dspy.Predict`: with the role field and without. It keeps
+nothing of a call. What a turn is and which role applies is decided elsewhere; here the text is only handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import dspy
+from dspy.utils.usage_tracker import UsageTracker
+from pydantic import BaseModel
+
+from ..core.errors import FunctionInvalid, ModelTimeout, RoleEchoed, WorldAgentError
+from ..role_resolution import NO_ROLE, ResolvedRole
+from ._adapter import ROLE, Past, PlainAdapter, RoleAdapter, Signature
+from ._echo import EchoGuard
+from ._engines import ModelConnection, classify, connect_model
+from ._escape import escape_control, escape_markers
+from ._fields import AnswerStream
+from ._gguf import control_tokens
+from ._signature import named, with_role
+
+Echo = Literal["withhold", "allow", "fail"]
+OnError = Callable[[BaseException], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How models are called.
+
+    Attributes:
+        timeout: Seconds one call may take.
+        attempts: How often a call is tried that failed for a passing reason.
+        backoff: Seconds before the second try; it doubles with each further one.
+        echo: What happens to a role that the model repeats (R16).
+    """
+
+    timeout: float = 120.0
+    attempts: int = 3
+    backoff: float = 0.5
+    echo: Echo = "withhold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCaller:
+    """What every call of one agent shares: the model, the adapter, the options.
+
+    Attributes:
+        connection: The model.
+        adapter: How prompts are written and completions read.
+        options: Time limits, retries, the echo setting.
+        on_error: Gets the original of a model error in process, which may hold the prompt; off by default (D5).
+    """
+
+    connection: ModelConnection
+    adapter: RoleAdapter
+    options: ModelOptions = field(default_factory=ModelOptions)
+    on_error: OnError | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the model is the embedded one."""
+        return self.connection.plain
+
+    async def aclose(self) -> None:
+        """Let the model go."""
+        await self.connection.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one call gave.
+
+    Attributes:
+        fields: The output fields, without any run of the role (R16).
+        withheld: How many runs of the role were withheld.
+    """
+
+    fields: Mapping[str, Any]
+    withheld: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who hears of a call while it runs.
+
+    Attributes:
+        usage: Gets input and output tokens of every try, as the model's service counts them.
+        field: The text output field whose deltas are wanted, or None.
+        emit: Gets each piece of its text.
+        withdraw: Called when what was emitted does not stand any more.
+    """
+
+    usage: Callable[[int, int], None] = lambda sent, received: None
+    field: str | None = None
+    emit: Callable[[str], None] = lambda text: None
+    withdraw: Callable[[], None] = lambda: None
+
+
+async def open_model(
+    lm: str | dspy.BaseLM,
+    *,
+    api_base: str | None = None,
+    options: ModelOptions | None = None,
+    on_error: OnError | None = None,
+) -> ModelCaller:
+    """Make a model ready to be called from this event loop.
+
+    Args:
+        lm: A model string, `local`, or a `dspy.LM`.
+        api_base: Where a model string's service is, if not at its usual address.
+        options: Time limits, retries, the echo setting.
+        on_error: Gets the original of a model error.
+
+    Raises:
+        ModelNotConfigured, MissingExtra, InvalidArgument: See their texts.
+    """
+    connection = await connect_model(lm, api_base=api_base)
+    adapter = RoleAdapter()
+    if connection.plain and connection.weights is not None:
+        tokens = control_tokens(connection.weights)
+        adapter = PlainAdapter(escape=lambda text: escape_control(escape_markers(text), tokens))
+    return ModelCaller(connection=connection, adapter=adapter, options=options or ModelOptions(), on_error=on_error)
+
+
+_SILENT = Listener()
+
+
+class Predictor:
+    """One Signature, ready to be called with or without a role (R5, R12).
+
+    Args:
+        signature: The role-free Signature.
+        demos: Static examples, shown to the model before the call's own messages. A role in them is dropped.
+
+    Raises:
+        FunctionInvalid: The Signature cannot carry a role.
+    """
+
+    def __init__(self, signature: Signature, *, demos: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.signature = signature
+        self.name = signature.__name__
+        self._plain = dspy.Predict(signature)
+        self._roled = dspy.Predict(with_role(signature))
+        self._plain.demos = self._roled.demos = [dict(demo) for demo in demos]
+
+    def program(self) -> dspy.Predict:
+        """A copy of the role-free program, to optimise and save; it never holds a role (R12)."""
+        return self._plain.deepcopy()
+
+    def optimised(self, program: dspy.Predict | str | os.PathLike[str]) -> Predictor:
+        """This predictor with an optimised, role-free program; the roled one is derived from it (D19).
+
+        Args:
+            program: The program, or the JSON file that it was saved to.
+
+        Raises:
+            FunctionInvalid: The file cannot be read, or the program's fields are not this Signature's.
+        """
+        fields = list(self.signature.fields)
+        if not isinstance(program, dspy.Predict):
+            program = _load(self.program(), os.fspath(program), fields)
+        found: Any = program.signature
+        if list(found.fields) != fields:
+            raise FunctionInvalid(
+                f"the program for {self.name!r} has the fields {list(found.fields)}",
+                remedy=f"optimise the role-free program, whose fields are {fields}",
+            )
+        made = Predictor(
+            named(found, self.name, found.instructions),
+            demos=[dict(demo) for demo in program.demos],
+        )
+        return made
+
+    async def __call__(
+        self,
+        inputs: Mapping[str, Any],
+        caller: ModelCaller,
+        *,
+        role: ResolvedRole = NO_ROLE,
+        past: Sequence[Past] = (),
+        listener: Listener = _SILENT,
+    ) -> Answer:
+        """Call the model once; passing failures are retried.
+
+        Args:
+            inputs: The Signature's input fields, without the role.
+            caller: Model, adapter and options.
+            role: The turn's resolved role; it is revealed here and only if it has a text for this Signature.
+            past: Earlier messages of the same call.
+            listener: Who hears of deltas and tokens.
+
+        Raises:
+            OutputInvalid: The completion cannot be read as the output fields.
+            RoleEchoed: The model repeated the role and `echo` is `fail`.
+            HostError: The model failed; the text holds nothing of the prompt.
+        """
+        call = _Call(self, inputs, caller, role.reveal(self.name), past, listener)
+        async for attempt in _retries(caller.options):
+            with attempt:
+                return await call.run()
+        raise AssertionError("retries end with an answer or an error")
+
+    def predict(self, *, roled: bool) -> dspy.Predict:
+        """The prebuilt module with or without the role field."""
+        return self._roled if roled else self._plain
+
+
+class _Call:
+    """One call with its retries. It holds the role's text for as long as the call lasts, and no longer."""
+
+    __slots__ = ("_adapter", "_caller", "_guard", "_inputs", "_listener", "_predictor", "_role")
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        inputs: Mapping[str, Any],
+        caller: ModelCaller,
+        role: str | None,
+        past: Sequence[Past],
+        listener: Listener,
+    ) -> None:
+        self._predictor, self._inputs, self._caller = predictor, inputs, caller
+        self._role, self._listener = role, listener
+        self._adapter = caller.adapter.with_past(past)
+        self._guard: EchoGuard | None = None
+        if role is not None and caller.options.echo != "allow":
+            others = [str(value) for value in inputs.values()]
+            others += [str(value) for item in past for value in item.fields.values()]
+            sent = caller.adapter.sent(role)
+            self._guard = EchoGuard(*dict.fromkeys((role, sent)), others=others)
+
+    async def run(self) -> Answer:
+        stream = self._open_stream()
+        usage = UsageTracker()
+        settled = False
+        try:
+            prediction = await self._ask(stream, usage)
+            answer = self._read(prediction)
+            self._settle(stream, answer.fields)
+            settled = True
+            return answer
+        finally:
+            if stream is not None and stream.text and not settled:
+                self._listener.withdraw()
+            tokens = [entry for entries in usage.usage_data.values() for entry in entries]
+            if tokens:
+                self._listener.usage(
+                    sum(int(entry.get("prompt_tokens") or 0) for entry in tokens),
+                    sum(int(entry.get("completion_tokens") or 0) for entry in tokens),
+                )
+
+    async def _ask(self, stream: AnswerStream | None, usage: UsageTracker) -> dspy.Prediction:
+        """Call dspy; whatever it raises is replaced by a fresh error, outside the `except` (D5)."""
+        options, name = self._caller.options, self._caller.connection.name
+        failure: BaseException
+        problem: Exception | None = None
+        limit = asyncio.timeout(options.timeout)
+        try:
+            async with limit:
+                return await self._acall(stream, usage)
+        except asyncio.CancelledError:
+            # The frames of the original hold the role; a fresh one cancels just as well.
+            failure = asyncio.CancelledError()
+        except Exception as error:
+            problem = error
+            failure = classify(error, model=name)
+            if isinstance(error, TimeoutError) and limit.expired():
+                failure = ModelTimeout(
+                    f"the model {name!r} did not answer within {options.timeout:g} s",
+                    remedy="try again, or raise the setting model_timeout",
+                )
+        if problem is not None and self._caller.on_error is not None:
+            self._caller.on_error(problem)
+        del problem
+        raise failure
+
+    async def _acall(self, stream: AnswerStream | None, usage: UsageTracker) -> dspy.Prediction:
+        inputs = dict(self._inputs)
+        predict = self._predictor.predict(roled=self._role is not None)
+        if self._role is not None:
+            inputs[ROLE] = self._role
+        settings = {
+            "lm": self._caller.connection.lm,
+            "adapter": self._adapter,
+            "disable_history": True,
+            "trace": None,
+            "callbacks": [],
+            "track_usage": False,
+            "usage_tracker": usage,
+            "warn_on_type_mismatch": False,
+            "send_stream": stream,
+            "stream_listeners": [],
+        }
+        signature: Any = predict.signature
+        config = {"cache": False, **self._adapter.options(signature)}
+        with _no_instrumentation(), dspy.context(**settings):
+            return await predict.acall(**inputs, config=config)
+
+    def _read(self, prediction: dspy.Prediction) -> Answer:
+        fields = {name: _mended(prediction[name]) for name in self._predictor.signature.output_fields}
+        if self._guard is None:
+            return Answer(fields=fields)
+        withheld = 0
+        for name, value in fields.items():
+            fields[name], found = self._guard.scrub_value(value)
+            withheld += found
+        if withheld and self._caller.options.echo == "fail":
+            raise RoleEchoed(
+                f"the model {self._caller.connection.name!r} repeated its role",
+                remedy="try again, or set echo='withhold'",
+            )
+        return Answer(fields=fields, withheld=withheld)
+
+    def _open_stream(self) -> AnswerStream | None:
+        field = self._listener.field
+        if field is None:
+            return None
+        parser = self._adapter.parser(self._predictor.signature, field)
+        return AnswerStream(parser, self._guard.filter() if self._guard else None, self._emit)
+
+    def _emit(self, text: str) -> None:
+        self._listener.emit(_mended(text))
+
+    def _settle(self, stream: AnswerStream | None, fields: Mapping[str, Any]) -> None:
+        """The final text is the authority: emit what the stream lacks, or withdraw it and emit the whole (D18)."""
+        if stream is None or self._listener.field is None:
+            return
+        stream.close()
+        final, shown = str(fields[self._listener.field]), _mended(stream.text)
+        missing = final[len(shown) :]
+        if not final.startswith(shown):
+            self._listener.withdraw()
+            missing = final
+        if missing:
+            self._listener.emit(missing)
+
+
+def _mended(value: Any) -> Any:
+    """Replace halves of surrogate pairs, which models emit and neither a database nor the next prompt can hold."""
+    match value:
+        case str():
+            # A text of ASCII alone, the usual case, has none.
+            return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [_mended(item) for item in value]
+        case dict():
+            return {_mended(key): _mended(item) for key, item in value.items()}
+        case BaseModel():
+            return value.model_copy(update={name: _mended(getattr(value, name)) for name in type(value).model_fields})
+        case _:
+            return value
+
+
+def _load(program: dspy.Predict, path: str, fields: Sequence[str]) -> dspy.Predict:
+    """Load a saved program. dspy zips saved fields by position, so a file with other fields would load in silence."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            saved = json.load(file)
+        found = len(saved["signature"]["fields"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = type(error).__name__
+    else:
+        if found == len(fields):
+            program.load_state(saved)
+            return program
+        problem = f"it has {found} fields"
+    raise FunctionInvalid(
+        f"the program {path!r} cannot be loaded ({problem})",
+        remedy=f"save a role-free program with the fields {list(fields)}",
+    )
+
+
+def _retries(options: ModelOptions) -> Any:
+    import stamina
+
+    def passing(error: Exception) -> bool | float:
+        if not isinstance(error, WorldAgentError) or not error.retryable:
+            return False
+        after = getattr(error, "retry_after", None)
+        return float(after) if after else True
+
+    return stamina.retry_context(
+        on=passing, attempts=options.attempts, timeout=None, wait_initial=options.backoff, wait_jitter=options.backoff
+    )
+
+
+@contextlib.contextmanager
+def _no_instrumentation() -> Generator[None]:
+    """Instrumentors patch dspy's methods and would record prompts, so `callbacks=[]` does not reach them."""
+    instrumentation = sys.modules.get("opentelemetry.instrumentation.utils")
+    if instrumentation is None:
+        yield
+        return
+    with instrumentation.suppress_instrumentation():
+        yield

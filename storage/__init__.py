@@ -1,0 +1,12 @@
+"""One SQLite file and one owner per thread: connect, migrate, transaction, lease (T4).
+
+What is stored belongs to the folders that declare a `Schema`; this one knows no table but its own two.
+"""
+
+from ._database import Database
+from ._home import Storage
+from ._leases import EPOCHS, Lease, Leases
+from ._schema import Schema
+from ._transaction import Transaction
+
+__all__ = ["EPOCHS", "Database", "Lease", "Leases", "Schema", "Storage", "Transaction"]

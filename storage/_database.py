@@ -1,0 +1,146 @@
+"""The one database of an agent: open, transact, read, close. It knows no table; schemas are handed in.
+
+Not the checkpointer (`graphs` has LangGraph's, on a connection of its own to the same file), and not the lock that
+keeps a thread to one owner (`_leases`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+from ..core.errors import StorageUnavailable
+from ._failures import from_system
+from ._lane import Lane, closed, transaction
+from ._schema import Schema, check_names, migrate
+from ._transaction import Transaction
+
+T = TypeVar("T")
+_BUSY_TIMEOUT = 30.0
+_WAL_PAUSE = 0.01
+
+
+class Database:
+    """A SQLite file in WAL mode with `synchronous=FULL`: one connection writes, one reads, each on its own thread.
+
+    Made by `open`; safe to use from several event loops and from several processes at once.
+
+    Attributes:
+        path: The file.
+    """
+
+    path: Path
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._closed = False
+        self._writer = Lane(path, name="worldagent-writer")
+        self._reader = Lane(path, name="worldagent-reader", read_only=True)
+
+    @classmethod
+    async def open(cls, path: Path, *, schemas: Sequence[Schema]) -> Self:
+        """Open the file at `path`, made with its folder (0700) where missing, and bring all `schemas` up to date.
+
+        All migrations are one transaction: they are all there, or nothing is written.
+
+        Raises:
+            InvalidArgument: Two schemas have one name.
+            StorageInvalid: The file is something else than a SQLite database.
+            SchemaTooNew: The file was written by a newer version; nothing is written (D15).
+            StorageUnavailable: Folder or file cannot be made, read or written.
+        """
+        check_names(schemas)
+        database = cls(path)
+
+        try:
+            await database._writer.open(lambda: _connect_writer(path, schemas))
+            await database._reader.open(lambda: _connect_reader(path))
+        except BaseException:
+            await database.aclose()
+            raise
+        return database
+
+    async def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in one write transaction on the writer's thread and return what it returns.
+
+        If `work` raises, nothing is written and the error comes out. If the awaiting task is cancelled, the
+        transaction still ends as it would have, and only then does the cancellation go on.
+
+        Raises:
+            AgentClosed: The database is closed.
+            StorageUnavailable: The disk is full, failing or read-only, or another process kept the file for 30 s.
+            StorageInvalid: The file is damaged.
+        """
+        self._check_open()
+        return await self._writer.run(work)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on one snapshot: all that was committed before, and never half a transaction. It cannot write.
+
+        Raises:
+            AgentClosed: The database is closed.
+            StorageUnavailable: The disk fails.
+            StorageInvalid: The file is damaged.
+        """
+        self._check_open()
+        return await self._reader.run(work)
+
+    async def aclose(self) -> None:
+        """Finish what is under way, then let go of the file and end both threads. Closing again does nothing."""
+        self._closed = True
+        try:
+            await self._reader.aclose()
+        finally:
+            await self._writer.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed(self.path)
+
+
+def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = not path.exists()
+    except OSError as error:
+        raise from_system(error, path.parent) from error
+    connection = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_TIMEOUT)
+    try:
+        if fresh:
+            # By name, not through a descriptor of our own: closing one drops every lock SQLite holds on the file.
+            os.chmod(path, 0o600)
+        _enter_wal(connection, path)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        with transaction(connection):
+            migrate(connection, path, schemas)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_TIMEOUT)
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _enter_wal(connection: sqlite3.Connection, path: Path) -> None:
+    # While another connection writes to a file that is not in WAL mode yet, as two that make it at once do, the switch
+    # fails straight away: SQLite's own busy timeout does not cover it.
+    deadline = time.monotonic() + _BUSY_TIMEOUT
+    while True:
+        try:
+            [(mode,)] = connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_WAL_PAUSE)
+    if mode != "wal":
+        raise StorageUnavailable(f"database {str(path)!r} cannot use WAL", remedy="put the home on a local disk")

@@ -1,0 +1,44 @@
+"""Which failures of SQLite and of the file system are the host's to mend, and what they are told."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ..core.errors import HostError, StorageInvalid, StorageUnavailable
+
+_WRITABLE = "make its folder and files writable for this user, or use another home"
+_REMEDIES = {
+    sqlite3.SQLITE_PERM: _WRITABLE,
+    sqlite3.SQLITE_READONLY: _WRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _WRITABLE,
+    sqlite3.SQLITE_BUSY: "end the process that holds it, or try again when that is done",
+    sqlite3.SQLITE_LOCKED: "end the process that holds it, or try again when that is done",
+    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_IOERR: "check its disk, and that it is a local one",
+    sqlite3.SQLITE_PROTOCOL: "put the home on a local disk",
+    sqlite3.SQLITE_NOLFS: "put the home on a file system for large files",
+}
+_INVALID = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
+    """The typed error that stands for `error`; None where a programmer is to blame and `error` itself says more."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if not isinstance(code, int):
+        return None
+    primary = code & 0xFF
+    if primary in _INVALID:
+        return StorageInvalid(
+            f"file {str(path)!r} is not a sound SQLite database ({error})",
+            remedy="restore it from a copy, move it away, or use another home",
+        )
+    if primary in _REMEDIES:
+        return StorageUnavailable(f"database {str(path)!r} failed ({error})", remedy=_REMEDIES[primary])
+    return None
+
+
+def from_system(error: OSError, path: Path) -> StorageUnavailable:
+    """The typed error for a folder or file that the system refuses."""
+    reason = error.strerror or type(error).__name__
+    return StorageUnavailable(f"{str(path)!r} cannot be used ({reason})", remedy=_WRITABLE)

@@ -1,0 +1,47 @@
+"""Where an agent keeps its files. Says where, makes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from ..core.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where an agent keeps what must outlast the process (D10).
+
+    Attributes:
+        home: The folder; `~` is the user's. None is the user's data directory, which depends on the system.
+    """
+
+    home: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.home is not None and not isinstance(self.home, (str, os.PathLike)):
+            raise InvalidArgument(f"home is a {type(self.home).__name__}", remedy="give home a pathlib.Path or None")
+
+    def resolve(self) -> Path:
+        """The home as an absolute path, from today's working directory and user."""
+        if self.home is None:
+            return platformdirs.user_data_path("worldagent", appauthor=False)
+        return Path(self.home).expanduser().absolute()
+
+    @property
+    def database(self) -> Path:
+        """The file of turns, messages and checkpoints."""
+        return self.resolve() / "agent.db"
+
+    @property
+    def roles(self) -> Path:
+        """The file of the embedded role store, apart from everything else (R7)."""
+        return self.resolve() / "roles.db"
+
+    @property
+    def locks(self) -> Path:
+        """The folder of the lock files."""
+        return self.resolve() / "locks"

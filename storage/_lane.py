@@ -1,0 +1,130 @@
+"""One SQLite connection on a thread of its own: jobs run there whole, one at a time, in the order they came.
+
+A job never spans an await, so no transaction stays open while the event loop does something else: the checkpointer
+writes to the same file through its own connection, and a transaction held across awaits would block it for good.
+This is not the public face; `_database` is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ..core.errors import AgentClosed, InvalidArgument
+from ._failures import from_sqlite
+from ._transaction import Transaction
+
+T = TypeVar("T")
+Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
+
+
+class Lane:
+    """A connection to `path` and its thread, named `name`. On a `read_only` one a write is the caller's mistake."""
+
+    def __init__(self, path: Path, *, name: str, read_only: bool = False) -> None:
+        self._path = path
+        self._read_only = read_only
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._connection: sqlite3.Connection | None = None
+        self._closing: Future[None] | None = None
+
+    async def open(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        """Take the connection that `connect` makes on the lane's thread."""
+
+        def job() -> None:
+            with self._translated():
+                self._connection = connect()
+
+        await self._submit(job)
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in one transaction; commit what it did if it returns, roll back if it raises."""
+        begin: Begin = "BEGIN" if self._read_only else "BEGIN IMMEDIATE"
+
+        def job() -> T:
+            connection = self._connection
+            assert connection is not None, "run() comes after open()"
+            with self._translated(), transaction(connection, begin):
+                try:
+                    return work(_SqliteTransaction(connection))
+                except StopIteration as error:
+                    cause = error
+                # A future cannot carry StopIteration: whoever awaits it would wait for ever.
+                raise RuntimeError("the work of a transaction raised StopIteration") from cause
+
+        return await self._submit(job)
+
+    async def aclose(self) -> None:
+        """Finish what is queued, close the connection, end the thread. Again and at once: waits for the same end."""
+        if self._closing is None:
+            self._closing = self._executor.submit(self._close)
+            self._executor.shutdown(wait=False)
+        await _outcome(self._closing)
+        self._executor.shutdown(wait=True)
+
+    async def _submit(self, job: Callable[[], T]) -> T:
+        if self._closing is not None:
+            raise closed(self._path)
+        return await _outcome(self._executor.submit(job))
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            failure = from_sqlite(error, self._path)
+            if failure is None or (self._read_only and error.sqlite_errorname == "SQLITE_READONLY"):
+                raise
+            raise failure from error
+
+
+class _SqliteTransaction:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with contextlib.suppress(UnicodeEncodeError):
+            return self._connection.execute(sql, tuple(params)).fetchall()
+        # Outside the handler: a UnicodeEncodeError carries the whole text.
+        raise InvalidArgument(
+            "a value for the database holds half a surrogate pair", remedy="replace what is not valid Unicode text"
+        )
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection, begin: Begin = "BEGIN IMMEDIATE") -> Generator[None]:
+    """Commit at the end of the block, or roll back if it raises."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has rolled back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def closed(path: Path) -> AgentClosed:
+    """The error for a use after the end."""
+    return AgentClosed(f"database {str(path)!r} is closed", remedy="use it before it is closed, or open it again")
+
+
+async def _outcome(future: Future[T]) -> T:
+    """Await what the thread does. A cancelled caller waits for its end too: nothing is written behind its back."""
+    inner = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(inner)
+    except asyncio.CancelledError:
+        while not inner.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({inner})
+        raise

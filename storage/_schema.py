@@ -1,0 +1,59 @@
+"""Schemas and their versions: what brings a file up to date, and refuses one from the future (D15)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.errors import InvalidArgument, SchemaTooNew
+
+_VERSIONS = "CREATE TABLE IF NOT EXISTS wa_schema(name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+_RECORD = "INSERT INTO wa_schema(name, version) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET version=excluded.version"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one part, as the steps that lead to them.
+
+    Attributes:
+        name: The part's name; its version is kept under it in the file.
+        migrations: Item `i` holds the statements that lead from version `i` to `i + 1`. Released items never change.
+    """
+
+    name: str
+    migrations: tuple[tuple[str, ...], ...]
+
+
+def check_names(schemas: Sequence[Schema]) -> None:
+    """Refuse two schemas of one name.
+
+    Raises:
+        InvalidArgument: There are two.
+    """
+    names = [schema.name for schema in schemas]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"schema {name!r} is given twice", remedy="give each schema a name of its own")
+
+
+def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:
+    """Bring every schema to its newest version, inside the transaction that the caller began.
+
+    Raises:
+        SchemaTooNew: The file has a version that this package does not know; the caller rolls back.
+    """
+    connection.execute(_VERSIONS)
+    stored: dict[str, int] = dict(connection.execute("SELECT name, version FROM wa_schema").fetchall())
+    for schema in schemas:
+        found, known = stored.get(schema.name, 0), len(schema.migrations)
+        if found > known:
+            raise SchemaTooNew(
+                f"database {str(path)!r} has version {found} of {schema.name!r}, and this package knows {known}",
+                remedy="install the newer version of this package, or use another home",
+            )
+        for statement in (each for migration in schema.migrations[found:] for each in migration):
+            connection.execute(statement)
+        if found < known:
+            connection.execute(_RECORD, (schema.name, known))

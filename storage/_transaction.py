@@ -1,0 +1,18 @@
+"""What work inside a transaction sees. No implementation here: `_lane` has the one over SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Transaction(Protocol):
+    """A transaction under way. It ends with the function it was given to and is of no use afterwards."""
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement with `?` for each of `params` and return all its rows.
+
+        Raises:
+            InvalidArgument: A text among `params` holds half a surrogate pair, which UTF-8 cannot hold.
+        """
+        ...

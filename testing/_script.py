@@ -1,0 +1,127 @@
+"""What a scripted model was asked and what it answers next. Knows no model library; `_scripted` is its face to dspy."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from pydantic_core import to_json
+
+Format: TypeAlias = Literal["chat", "json"]
+Outcome: TypeAlias = str | Mapping[str, Any] | BaseException | type[BaseException]
+
+_HEADER = re.compile(r"\s*\[\[ ## (\w+) ## \]\]")
+_REMINDERS = (
+    "\n\nRespond with the corresponding output fields, starting with the field `[[ ## ",
+    "\n\nRespond with a JSON object in the following order of fields: `",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedCall:
+    """One request that reached the scripted model. Its repr shows no text, so that a failing test prints no role.
+
+    Attributes:
+        index: Which call of this model it is, from 1.
+        system: The system message, or the empty text.
+        messages: All other messages in order, as pairs of speaker (`"user"`, `"assistant"`) and text.
+    """
+
+    index: int
+    system: str = field(repr=False)
+    messages: tuple[tuple[str, str], ...] = field(repr=False)
+
+    # Tells the scan for roles that this object is the fake's own record.
+    _holds_prompts = True
+
+    @property
+    def text(self) -> str:
+        """Everything that the model was sent, as one text."""
+        return "\n\n".join((self.system, *(text for _, text in self.messages)))
+
+    @property
+    def user(self) -> str:
+        """The last user message, or the empty text."""
+        return next((text for speaker, text in reversed(self.messages) if speaker == "user"), "")
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The input fields of the last user message: what stands under each `[[ ## name ## ]]` line."""
+        return _sections(self.user)
+
+    @property
+    def role(self) -> str | None:
+        """The `role` field, or None where the prompt has none."""
+        return self.fields.get("role")
+
+
+Reply: TypeAlias = Outcome | Awaitable[Outcome] | AsyncIterable[str] | Callable[[ScriptedCall], Any]
+
+
+def _sections(message: str) -> dict[str, str]:
+    cut = max(message.rfind(reminder) for reminder in _REMINDERS)
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in (message[:cut] if cut >= 0 else message).splitlines(keepends=True):
+        header = _HEADER.match(line)
+        if header:
+            lines = found[header[1]] = [line[header.end() :]]
+        else:
+            lines.append(line)
+    return {name: "".join(parts).strip("\n") for name, parts in found.items()}
+
+
+def render(outcome: str | Mapping[str, Any], form: Format) -> str:
+    """Return the completion text for `outcome`: a text as it is, fields in the form that the adapter reads."""
+    if isinstance(outcome, str):
+        return outcome
+    if form == "json":
+        return to_json(dict(outcome)).decode()
+    shown = {name: value if isinstance(value, str) else to_json(value).decode() for name, value in outcome.items()}
+    return "".join(f"[[ ## {name} ## ]]\n{value}\n\n" for name, value in shown.items()) + "[[ ## completed ## ]]"
+
+
+def pieces(text: str, size: int | None) -> Iterator[str]:
+    """Cut `text` into pieces of `size` characters, or into words with the white space after them."""
+    if size is None:
+        return (found[0] for found in re.finditer(r"\s*\S+\s*|\s+", text))
+    return (text[at : at + size] for at in range(0, len(text), size))
+
+
+class Script:
+    """The replies and the record of calls, shared by every copy of one scripted model. Safe to use from threads."""
+
+    _holds_prompts = True
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] | Callable[[ScriptedCall], Any],
+        on_call: Callable[[ScriptedCall], None] | None,
+    ) -> None:
+        self.calls: list[ScriptedCall] = []
+        self._answer = replies if callable(replies) else None
+        self._replies: list[Reply] = [] if callable(replies) else list(replies)
+        self._on_call = on_call
+        self._lock = threading.Lock()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Script:
+        return self
+
+    @property
+    def size(self) -> int | None:
+        """How many replies were given; None for a function that never runs out."""
+        return None if self._answer else len(self._replies)
+
+    def take(self, system: str, messages: tuple[tuple[str, str], ...]) -> tuple[ScriptedCall, Reply | None]:
+        """Record a call and return it with its reply; None when the replies have run out."""
+        with self._lock:
+            call = ScriptedCall(index=len(self.calls) + 1, system=system, messages=messages)
+            self.calls.append(call)
+        if self._on_call:
+            self._on_call(call)
+        if self._answer:
+            return call, self._answer
+        return call, self._replies[call.index - 1] if call.index <= len(self._replies) else None

@@ -1,0 +1,204 @@
+"""A real `dspy.LM` that says what a test told it to. The script itself is in `_script`; here is what dspy asks for.
+
+It streams, can be cancelled and fails as a service would. It is no stand-in for a model's judgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from typing import Any
+
+import dspy
+from dspy.lm15 import (
+    Message,
+    Request,
+    Response,
+    StreamDeltaEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+    TextDelta,
+    Usage,
+)
+from dspy.utils.exceptions import LMError
+
+from ..core.errors import InvalidArgument
+from ._script import Format, Reply, Script, ScriptedCall, pieces, render
+
+__all__ = ["ScriptExhausted", "ScriptedCall", "ScriptedLM"]
+
+
+class ScriptExhausted(LMError, AssertionError):
+    """The model was called more often than there are replies, or less often than a test claims."""
+
+
+class ScriptedLM(dspy.LM):
+    """A model that gives scripted replies and records every prompt.
+
+    A reply is one of:
+
+    * a text: the raw completion;
+    * a mapping of output fields, rendered as the chat (or JSON) adapter expects it, values that are not text as JSON;
+    * an exception or exception class, raised as the engine's failure: dspy turns errors of `dspy.lm15` into its own
+      `LM...Error`, and anything else into `LMUnexpectedError`;
+    * an awaitable that gives one of these, which holds the call open until it is done;
+    * an async iterator of texts, streamed piece by piece as it yields;
+    * a function of the `ScriptedCall`, sync or async, that returns any of these.
+
+    Example:
+        `lm = ScriptedLM([{"reply": "Queen Ada."}])`, then `WorldAgent("novel", lm=lm)`.
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] | Callable[[ScriptedCall], Any],
+        *,
+        delay: float = 0.0,
+        chunk: int | None = None,
+        model: str = "scripted",
+        form: Format = "chat",
+        on_call: Callable[[ScriptedCall], None] | None = None,
+    ) -> None:
+        """Make a model.
+
+        Args:
+            replies: Consumed in order, or one function that answers every call (for concurrent calls, whose order
+                is not fixed).
+            delay: Seconds before the first token of each reply.
+            chunk: Characters in one streamed piece; whole words by default.
+            model: The name that the model reports.
+            form: Which adapter a mapping is rendered for, `"chat"` or `"json"`.
+            on_call: Called with each `ScriptedCall` before it is answered.
+
+        Raises:
+            InvalidArgument: `replies` is one text or mapping, or `chunk` is below 1.
+        """
+        if isinstance(replies, str | bytes | Mapping):
+            raise InvalidArgument("replies is a single reply", remedy="give a list of replies, or a function")
+        if chunk is not None and chunk < 1:
+            raise InvalidArgument(f"chunk {chunk!r} is below 1", remedy="give 1 or more, or None for words")
+        self._script = Script(replies, on_call)
+        engine = _Engine(self._script, delay=delay, chunk=chunk, form=form)
+        super().__init__(model, engine=engine, async_engine=_AsyncEngine(engine), cache=False, num_retries=0)
+
+    @property
+    def calls(self) -> list[ScriptedCall]:
+        """Every call so far, those of copies of this model too."""
+        return self._script.calls
+
+    def assert_all_used(self) -> None:
+        """Check that there were exactly as many calls as replies.
+
+        An agent replaces errors of a model by its own, so a test that must see too many calls asks here.
+
+        Raises:
+            ScriptExhausted: There were fewer calls, or more.
+        """
+        size = self._script.size
+        if size is not None and len(self.calls) != size:
+            raise ScriptExhausted(f"the scripted model has {size} replies and was called {len(self.calls)} times")
+
+
+class _Engine:
+    """What dspy calls without a loop; it also holds what both halves share."""
+
+    def __init__(self, script: Script, *, delay: float, chunk: int | None, form: Format) -> None:
+        self.script, self.delay, self.chunk = script, delay, chunk
+        self.form: Format = form
+
+    def complete(self, request: Request) -> Response:
+        call, reply = self.begin(request)
+        time.sleep(self.delay)
+        while callable(reply) and not isinstance(reply, type):
+            reply = reply(call)
+        if inspect.isawaitable(reply) or isinstance(reply, AsyncIterable):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise InvalidArgument("this scripted reply is async", remedy="call the program with `acall`")
+        return self.response(request, call, self.text(reply))
+
+    def begin(self, request: Request) -> tuple[ScriptedCall, Reply]:
+        system = request.system or ""
+        if not isinstance(system, str):
+            system = "".join(getattr(part, "text", "") for part in system)
+        messages = tuple((message.role, message.text or "") for message in request.messages)
+        call, reply = self.script.take(system, messages)
+        if reply is None:
+            raise ScriptExhausted(
+                f"the scripted model was called {call.index} times and has {self.script.size} replies; "
+                "add replies, or give a function that answers every call"
+            )
+        return call, reply
+
+    def text(self, outcome: Any) -> str:
+        if isinstance(outcome, type) and issubclass(outcome, BaseException):
+            raise outcome("scripted failure")
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if isinstance(outcome, str | Mapping):
+            return render(outcome, self.form)
+        raise InvalidArgument(
+            f"a {type(outcome).__name__!r} is not a scripted reply",
+            remedy="give a text, a mapping of output fields, an exception, or something that gives one of these",
+        )
+
+    def response(self, request: Request, call: ScriptedCall, text: str) -> Response:
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant(text),
+            finish_reason="stop",
+            usage=_usage(call, text),
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _AsyncEngine:
+    """What dspy awaits. A plain completion is a stream that is read to its end, so both behave alike."""
+
+    def __init__(self, engine: _Engine) -> None:
+        self.engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        call, reply = self.engine.begin(request)
+        async with contextlib.aclosing(self._deltas(call, reply)) as deltas:
+            text = "".join([delta async for delta in deltas])
+        return self.engine.response(request, call, text)
+
+    async def stream(
+        self, request: Request
+    ) -> AsyncGenerator[StreamStartEvent | StreamDeltaEvent | StreamEndEvent, None]:
+        call, reply = self.engine.begin(request)
+        said: list[str] = []
+        async with contextlib.aclosing(self._deltas(call, reply)) as deltas:
+            yield StreamStartEvent(id=None, model=request.model)
+            async for delta in deltas:
+                said.append(delta)
+                yield StreamDeltaEvent(TextDelta(text=delta))
+        yield StreamEndEvent(finish_reason="stop", usage=_usage(call, "".join(said)))
+
+    async def _deltas(self, call: ScriptedCall, reply: Any) -> AsyncGenerator[str, None]:
+        await asyncio.sleep(self.engine.delay)
+        while not isinstance(reply, type) and (callable(reply) or inspect.isawaitable(reply)):
+            reply = await reply if inspect.isawaitable(reply) else reply(call)
+        if isinstance(reply, AsyncIterable):
+            async for delta in reply:
+                yield delta
+            return
+        for delta in pieces(self.engine.text(reply), self.engine.chunk):
+            # A real stream lets others run between tokens, and can be cancelled there.
+            await asyncio.sleep(0)
+            yield delta
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def _usage(call: ScriptedCall, text: str) -> Usage:
+    asked, said = len(call.text.split()), len(text.split())
+    return Usage(input_tokens=asked, output_tokens=said, total_tokens=asked + said)

@@ -1,0 +1,193 @@
+"""Every text that an object leads to: items, attributes, closures, exceptions with their chains, log records.
+
+It reads and calls nothing but `repr` and `str`. Modules, classes, threads and event loops are left out: what hangs on
+them belongs to the process, not to the object.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextvars
+import functools
+import io
+import logging
+import threading
+import types
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+Named: TypeAlias = Iterator[tuple[str, Any]]
+
+_BUFFERS = (bytearray, memoryview, array.array)
+_SEQUENCES = (list, tuple, set, frozenset, deque)
+_PLAIN = (int, float, complex, type(None), types.EllipsisType, types.NotImplementedType)
+_LEFT_OUT = (
+    type,
+    types.ModuleType,
+    types.FrameType,
+    types.CodeType,
+    types.BuiltinFunctionType,
+    threading.Thread,
+    asyncio.AbstractEventLoop,
+    weakref.ref,
+)
+
+
+def walk(
+    root: object, place: str, *, skip: tuple[type, ...] = (), frame_locals: bool = False
+) -> Iterator[tuple[str, str | bytes]]:
+    """Yield every text and every bytes that `root` leads to, each object once, with the path to it.
+
+    Args:
+        root: Where to begin.
+        place: The name of `root`.
+        skip: Types that are left out with all that hangs on them.
+        frame_locals: Whether to look at the local variables of tracebacks and of suspended coroutines.
+    """
+    # The objects are kept, not only their ids: an id of a temporary one would be given again.
+    seen: dict[int, object] = {}
+    waiting: list[tuple[str, object]] = [(place, root)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, str | bytes):
+            yield path, item
+        elif isinstance(item, _BUFFERS):
+            yield path, bytes(item)
+        elif isinstance(item, PurePath):
+            yield path, str(item)
+        elif not (isinstance(item, _PLAIN + _LEFT_OUT + skip) or id(item) in seen or _is_record_of_fake(item)):
+            seen[id(item)] = item
+            waiting.extend(_children(path, item, frame_locals))
+
+
+def _is_record_of_fake(item: object) -> bool:
+    return bool(getattr(type(item), "_holds_prompts", False))
+
+
+def _children(path: str, item: object, frame_locals: bool) -> Named:
+    if isinstance(item, (Mapping, contextvars.Context)):
+        yield from _entries(path, item)
+    if isinstance(item, _SEQUENCES):
+        for number, part in enumerate(tuple(item)):
+            yield f"{path}[{number}]", part
+    if isinstance(item, BaseException):
+        yield from _exception(path, item)
+    for kind, look in _SPECIAL:
+        if isinstance(item, kind):
+            yield from look(path, item)
+    if frame_locals:
+        yield from _locals(path, item)
+    if type(item).__name__ == "LogCaptureFixture":  # pytest's caplog; what else hangs on it is pytest's
+        yield f"{path}.records", getattr(item, "records", None)
+        yield f"{path}.text", getattr(item, "text", None)
+        return
+    yield from _attributes(path, item)
+    yield from _shown(path, item)
+
+
+def _entries(path: str, item: Mapping[Any, Any] | contextvars.Context) -> Named:
+    for number, (key, value) in enumerate(tuple(item.items())):
+        yield f"{path} (key {number})", key
+        yield f"{path}[{key!r}]" if isinstance(key, str | int) else f"{path}[key {number}]", value
+
+
+def _exception(path: str, error: BaseException) -> Named:
+    yield f"{path}.args", error.args
+    yield f"{path}.__notes__", getattr(error, "__notes__", None)
+    yield f"{path}.__cause__", error.__cause__
+    yield f"{path}.__context__", error.__context__
+    if isinstance(error, BaseExceptionGroup):
+        yield f"{path}.exceptions", error.exceptions
+
+
+def _function(path: str, item: types.FunctionType) -> Named:
+    for name, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=True):
+        if cell != _EMPTY_CELL:
+            yield f"{path} (closure {name})", cell.cell_contents
+    yield f"{path}.__defaults__", item.__defaults__
+    yield f"{path}.__kwdefaults__", item.__kwdefaults__
+
+
+def _method(path: str, item: types.MethodType) -> Named:
+    yield f"{path}.__self__", item.__self__
+    yield f"{path}.__func__", item.__func__
+
+
+def _partial(path: str, item: functools.partial[Any]) -> Named:
+    yield f"{path}.func", item.func
+    yield f"{path}.args", item.args
+    yield f"{path}.keywords", item.keywords
+
+
+def _log_record(path: str, item: logging.LogRecord) -> Named:
+    try:
+        yield f"{path}.getMessage()", item.getMessage()
+    except (TypeError, ValueError):  # arguments that do not fit the text; both are looked at by themselves
+        return
+
+
+def _buffer(path: str, item: io.StringIO | io.BytesIO) -> Named:
+    if not item.closed:
+        yield f"{path}.getvalue()", item.getvalue()
+
+
+_EMPTY_CELL = types.CellType()
+_SPECIAL: tuple[tuple[Any, Callable[[str, Any], Named]], ...] = (
+    (types.FunctionType, _function),
+    (types.MethodType, _method),
+    (functools.partial, _partial),
+    (logging.LogRecord, _log_record),
+    ((io.StringIO, io.BytesIO), _buffer),
+)
+
+
+def _locals(path: str, item: object) -> Named:
+    trace = item.__traceback__ if isinstance(item, BaseException) else None
+    while trace is not None:
+        yield f"{path} (locals of {trace.tb_frame.f_code.co_name})", dict(trace.tb_frame.f_locals)
+        trace = trace.tb_next
+    frame: types.FrameType | None = None
+    if isinstance(item, Coroutine):
+        frame = getattr(item, "cr_frame", None)
+    elif isinstance(item, Generator):
+        frame = getattr(item, "gi_frame", None)
+    elif isinstance(item, AsyncGenerator):
+        frame = getattr(item, "ag_frame", None)
+    if frame is not None:
+        yield f"{path} (locals of {frame.f_code.co_name})", dict(frame.f_locals)
+
+
+def _attributes(path: str, item: object) -> Named:
+    for name, value in tuple(getattr(item, "__dict__", {}).items()):
+        yield f"{path}.{name}", value
+    for kind in type(item).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            member = kind.__dict__.get(_mangled(kind, name))
+            if isinstance(member, types.MemberDescriptorType):
+                try:
+                    yield f"{path}.{name}", member.__get__(item)
+                except AttributeError:  # the slot is empty
+                    continue
+
+
+def _mangled(kind: type, name: str) -> str:
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name
+
+
+def _shown(path: str, item: object) -> Named:
+    """The texts by which an object shows itself, where its class says how."""
+    kind = type(item)
+    if kind.__module__ == "builtins" and not isinstance(item, BaseException):
+        return
+    for name, show, default in (("repr", repr, object.__repr__), ("str", str, object.__str__)):
+        if getattr(kind, f"__{name}__") is not default:
+            try:
+                yield f"{name}({path})", show(item)
+            except Exception:  # a repr that fails shows nothing
+                continue

@@ -1,0 +1,31 @@
+"""What every test gets: no setting of this machine's user, none of their folders, and repeatable property tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# dspy may import litellm, which asks the network for a price list at import unless this is set.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+# No deadline: the machine is shared. Derandomised: a failure in CI is one that everybody sees.
+settings.register_profile("sample", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile(
+    "soak", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
+
+# An address or key of the user's would send a test to a real service, or dspy to another engine.
+_FOREIGN = ("WORLDAGENT_", "OPENAI_", "ANTHROPIC_", "DSPY_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in [name for name in os.environ if name.startswith(_FOREIGN)]:
+        monkeypatch.delenv(name)
+    home: Path = tmp_path_factory.getbasetemp() / "user"
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(home / name.lower()))

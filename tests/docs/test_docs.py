@@ -1,0 +1,137 @@
+"""What the pages say holds: examples run, links lead somewhere, tables follow from the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT
+from support.pages import (
+    DOCS,
+    Block,
+    anchors,
+    blocks,
+    error_rows,
+    event_rows,
+    figure_rows,
+    links,
+    pages,
+    rows,
+    setting_rows,
+    text_of,
+)
+from support.prompt_bytes import measure
+from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
+from worldagent.core.events import parse_event
+from worldagent.hosts.cli._options import AskOptions, TaskOptions
+from worldagent.signatures._escape import escape_markers, unescape_markers
+
+DECISIONS = DOCS / "decisions"
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|Users|tmp|opt|var)/|[A-Z]:\\\\")
+PRINTED = re.compile(r"# -> (.*)$", re.MULTILINE)
+
+
+def examples() -> list[object]:
+    """Give every Python block; one that needs the embedded model says so with `lm="local"`."""
+    return [
+        pytest.param(block, id=str(block), marks=[pytest.mark.local] if 'lm="local"' in block.code else [])
+        for block in blocks("python")
+    ]
+
+
+@pytest.mark.parametrize("example", examples())
+def test_an_example_runs_and_prints_what_it_says(
+    example: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLDAGENT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", str(tmp_path / "settings.toml"))
+    # Line numbers of a traceback are those of the page.
+    source = "\n" * (example.line - 1) + example.code
+    exec(compile(source, str(example.page), "exec"), {"__name__": "__main__"})
+    promised = PRINTED.findall(example.code)
+    if promised:
+        assert capsys.readouterr().out.splitlines() == promised
+
+
+def test_the_readme_embeds_the_agent_in_ten_lines() -> None:
+    [block] = [block for block in blocks("python") if block.page.name == "README.md"]
+    assert len([line for line in block.code.splitlines() if line.strip()]) <= 10
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in anchors(target), f"{link} names no heading"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
+    assert not [page for page in DOCS.rglob("*.md") if page not in reached and page.name != "index.md"]
+    assert DOCS / "index.md" in {(ROOT / link).resolve() for link in links(ROOT / "README.md")}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_page_names_a_path_of_a_machine(page: Path) -> None:
+    assert not MACHINE_PATH.findall(text_of(page))
+
+
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    assert rows(DOCS / "settings.md", "setting") == setting_rows()
+
+
+@pytest.mark.parametrize(
+    ("heading", "family"), [("told to the model", ModelFacing), ("for the host", HostError), ("for you", UsageError)]
+)
+def test_the_tables_of_errors_are_those_of_the_code(heading: str, family: type[WorldAgentError]) -> None:
+    assert rows(DOCS / "turns.md", heading) == error_rows(family)
+
+
+def test_the_table_of_events_is_that_of_the_code() -> None:
+    assert rows(DOCS / "turns.md", "type") == event_rows()
+
+
+def test_every_event_shown_as_json_is_one() -> None:
+    shown = [line for block in blocks("json") for line in block.code.splitlines() if '"seq"' in line]
+    assert shown
+    for line in shown:
+        event = parse_event(line)
+        assert event is not None
+        assert event.model_dump_json() == line
+
+
+def test_the_page_of_the_command_line_names_every_option() -> None:
+    text = text_of(DOCS / "cli.md")
+    arguments = {"text", "shape"}
+    named = {field.name for options in (AskOptions, TaskOptions) for field in dataclasses.fields(options)} - arguments
+    assert not [name for name in sorted(named) if f"`--{name}" not in text]
+
+
+@pytest.mark.requirement("R15")
+def test_the_examples_of_the_escape_are_right_and_can_be_undone() -> None:
+    pairs = [re.findall(r"`` (.+?) ``", row) for row in rows(DOCS / "roles.md", "typed")]
+    assert pairs
+    for typed, sent in pairs:
+        assert escape_markers(typed) == sent
+        assert unescape_markers(sent) == typed
+
+
+@pytest.mark.requirement("R17")
+def test_the_bytes_that_prompts_share_are_those_of_the_page() -> None:
+    assert rows(DOCS / "roles.md", "prompt") == figure_rows(list(measure()))
+
+
+def test_decisions_are_numbered_short_and_of_one_form() -> None:
+    records = sorted(DECISIONS.glob("*.md"))
+    assert [record.name[:4] for record in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for record in records:
+        lines = text_of(record).splitlines()
+        assert lines[0].startswith(f"# {record.name[:4]}: "), record.name
+        assert re.findall(r"^\*\*(\w+)\.\*\*", text_of(record), re.MULTILINE) == ["Context", "Decision", "Why"]
+        assert len(lines) <= 15, record.name

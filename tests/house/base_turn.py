@@ -1,0 +1,29 @@
+"""Runs one scripted turn in the folder given, and fails where that loads what the base package does without.
+
+Started by test_package.py in an environment that has the base dependencies only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from worldagent import Storage, WorldAgent
+from worldagent.testing import ScriptedLM
+
+# The provider's SDKs that dspy can load (D6), and what the extras bring (D16).
+UNWANTED = {"litellm", "openai", "typer", "rich", "xllamacpp"}
+
+
+async def main(home: Path) -> None:
+    async with WorldAgent("w", lm=ScriptedLM([{"reply": "Hi."}]), storage=Storage(home=home)) as agent:
+        turn = await agent.thread("t").converse("Hello")
+    assert turn.text == "Hi.", turn.text
+    loaded = UNWANTED & set(sys.modules)
+    assert not loaded, f"a turn loaded {sorted(loaded)}"
+    print(turn.text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,104 @@
+"""The manifest of requirements and the marks of the tests agree, both ways."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+MANIFEST = Path(__file__).with_name("requirements.toml")
+COUNTS = {"R": 17, "T": 10, "H": 10, "P": 6, "A": 15, "C": 11}
+STATES = {"tested", "partial", "not yet"}
+
+Rows = Mapping[str, Mapping[str, str]]
+
+
+def marks_in(source: str, where: str = "source") -> Iterator[tuple[str, str]]:
+    """Yield each number that a `pytest.mark.requirement(...)` in `source` names, with its place.
+
+    On functions, on classes, in `pytestmark` and in the `marks=` of a parameter alike. What is no literal comes out as
+    its source text, which no manifest knows.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement":
+            for argument in node.args:
+                literal = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                yield str(ast.literal_eval(argument)) if literal else ast.unparse(argument), f"{where}:{node.lineno}"
+
+
+def disagreements(rows: Rows, marks: Mapping[str, str]) -> list[str]:
+    """Say where `rows` and `marks` (number to one place that names it) do not fit."""
+    found = [f"{place} marks {number!r}, which is no row" for number, place in marks.items() if number not in rows]
+    for number, row in rows.items():
+        if row["state"] == "not yet" and number in marks:
+            found.append(f"{number} is 'not yet', and {marks[number]} shows it: change its state in {MANIFEST.name}")
+        if row["state"] != "not yet" and number not in marks:
+            found.append(f"{number} is {row['state']!r}, and no test carries it")
+    return found
+
+
+def manifest() -> Rows:
+    return tomllib.loads(MANIFEST.read_text(encoding="utf-8"))
+
+
+def marks_of_all_tests() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        if path != Path(__file__):
+            for number, place in marks_in(path.read_text(encoding="utf-8"), str(path.relative_to(TESTS))):
+                found.setdefault(number, place)
+    return found
+
+
+def test_every_number_stands_in_the_manifest_once_and_no_other() -> None:
+    assert list(manifest()) == [
+        f"{letter}{number}" for letter, count in COUNTS.items() for number in range(1, count + 1)
+    ]
+
+
+def test_every_row_says_what_it_is_about_and_how_far_it_is_shown() -> None:
+    for number, row in manifest().items():
+        assert row["about"], number
+        assert row["state"] in STATES, number
+        assert set(row) == ({"about", "state", "missing"} if row["state"] == "partial" else {"about", "state"}), number
+
+
+def test_rows_and_marks_agree() -> None:
+    found = disagreements(manifest(), marks_of_all_tests())
+    assert not found, "\n".join(found)
+
+
+def test_marks_are_found_on_functions_classes_modules_and_parameters() -> None:
+    source = """
+pytestmark = [pytest.mark.asyncio, pytest.mark.requirement("R1")]
+
+@pytest.mark.requirement("R2", "R3")
+class TestIt:
+    @pytest.mark.requirement("R4")
+    async def test_it(self): ...
+
+@pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.requirement("R5"))])
+def test_other(x): ...
+
+@pytest.mark.requirement(NUMBER)
+def test_hidden(): ...
+"""
+    assert sorted(number for number, _ in marks_in(source)) == ["NUMBER", "R1", "R2", "R3", "R4", "R5"]
+
+
+@pytest.mark.parametrize(
+    ("state", "marks", "complaint"),
+    [
+        ("tested", {}, "no test carries it"),
+        ("partial", {}, "no test carries it"),
+        ("not yet", {"R1": "test_x.py:1"}, "change its state"),
+        ("tested", {"R1": "test_x.py:1", "R99": "test_x.py:2"}, "'R99', which is no row"),
+    ],
+)
+def test_a_disagreement_is_named(state: str, marks: dict[str, str], complaint: str) -> None:
+    [found] = disagreements({"R1": {"about": "x", "state": state}}, marks)
+    assert complaint in found

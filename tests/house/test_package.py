@@ -1,0 +1,120 @@
+"""What is shipped: every folder, nothing else, light to import, and enough by itself to run a turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import worldagent
+from support.house import ROOT, UNSHIPPED, pyproject, shipped_folders, shipped_modules, shipped_names
+
+VERSION = pyproject()["project"]["version"]
+# Written by tools, and in .gitignore.
+BUILT = {"build", "dist"}
+
+
+def run(*command: str | Path, cwd: Path, seconds: float = 100) -> str:
+    """Run `command` and return what it prints; where it fails, so does the test, with all that it printed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Built:
+    """The two archives, and the names in each."""
+
+    wheel: Path
+    in_wheel: set[str]
+    in_sdist: set[str]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Build the source archive from this checkout, and the wheel from the source archive."""
+    target = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", target, ROOT, cwd=target)
+    [wheel], [sdist] = target.glob("*.whl"), target.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as source:
+        names = {name.partition("/")[2] for name in source.getnames()}
+        return Built(wheel, set(archive.namelist()), names)
+
+
+def modules_loaded_by(statement: str, cwd: Path) -> set[str]:
+    """Give the modules that `statement` loads in a fresh interpreter, with this checkout's package."""
+    script = (
+        f"import json, sys; sys.path.insert(0, {str(ROOT / '.dev')!r}); before = set(sys.modules); {statement}; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    loaded: list[str] = json.loads(run(sys.executable, "-P", "-c", script, cwd=cwd))
+    return set(loaded)
+
+
+def test_every_folder_with_python_in_it_ships_or_is_known_not_to() -> None:
+    with_python = {
+        folder.name
+        for folder in ROOT.iterdir()
+        if folder.is_dir() and not folder.name.startswith((".", "_")) and any(folder.rglob("*.py"))
+    }
+    assert with_python - UNSHIPPED - BUILT == {folder.name for folder in shipped_folders()}
+
+
+def test_every_shipped_folder_is_a_package_and_no_other_folder_is() -> None:
+    assert [folder.name for folder in shipped_folders() if not (folder / "__init__.py").exists()] == []
+    inner = {module.parent for module in shipped_modules()}
+    assert [str(folder.relative_to(ROOT)) for folder in inner if not (folder / "__init__.py").exists()] == []
+    # The import contracts read every folder that is a package, and pytest names modules after it.
+    assert [str(path.relative_to(ROOT)) for name in UNSHIPPED for path in (ROOT / name).rglob("__init__.py")] == []
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
+    metadata = f"worldagent-{VERSION}.dist-info/"
+    outside = {name for name in built.in_wheel if not name.startswith(("worldagent/", metadata))}
+    assert outside == set()
+    python = {name for name in built.in_wheel if name.endswith(".py")}
+    assert python == {f"worldagent/{path.relative_to(ROOT).as_posix()}" for path in shipped_modules()}
+    assert {"worldagent/py.typed", f"{metadata}licenses/LICENSE"} <= built.in_wheel
+
+
+def test_the_source_archive_holds_no_link_no_cache_and_no_environment(built: Built) -> None:
+    tops = {name.partition("/")[0] for name in built.in_sdist}
+    assert {top for top in tops if top.startswith(".")} <= {".gitignore"}
+    assert not [name for name in built.in_sdist if name.endswith(".pyc")]
+    assert set(shipped_names()) <= tops
+
+
+def test_importing_the_package_loads_nothing_but_itself(tmp_path: Path) -> None:
+    loaded = modules_loaded_by("import worldagent", tmp_path)
+    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {"worldagent"}
+    assert len(loaded) < 10
+
+
+def test_the_front_door_gives_every_name_it_lists() -> None:
+    assert set(worldagent.__all__) <= set(dir(worldagent))
+    for name in worldagent.__all__:
+        assert getattr(worldagent, name).__name__ == name
+
+
+def test_the_front_door_knows_its_version_and_refuses_other_names() -> None:
+    assert worldagent.__version__ == VERSION
+    with pytest.raises(AttributeError, match="'Wordlagent'"):
+        worldagent.Wordlagent  # noqa: B018  # the access is what is tested
+
+
+@pytest.mark.timeout(600)
+def test_a_base_install_runs_a_turn(built: Built, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "base", cwd=tmp_path)
+    python = tmp_path / "base" / "bin" / "python"
+    install = ("-m", "pip", "--python", python, "install", "-qq", "--no-compile", built.wheel)
+    run(sys.executable, *install, cwd=tmp_path, seconds=500)
+    assert run(python, ROOT / "tests" / "house" / "base_turn.py", tmp_path / "home", cwd=tmp_path) == "Hi.\n"

@@ -1,0 +1,360 @@
+"""The conversation log through its public face: chains, forks, pages, repeats, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import sqlite3
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worldagent.core import Clock
+from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, UnknownMessage
+from worldagent.memory import CONVERSATION, ConversationLog, ConversationStore, Draft, Message
+from worldagent.storage import EPOCHS, Database, Leases
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+class Watch:
+    """A clock that goes on by a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.looks = -1
+
+    def now(self) -> datetime:
+        self.looks += 1
+        return NOON + timedelta(seconds=self.looks)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody sleeps here")
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path, clock: Clock | None = None) -> AsyncGenerator[ConversationLog]:
+    async with contextlib.aclosing(await Database.open(path, schemas=[CONVERSATION])) as database:
+        yield ConversationLog(database, clock)
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[ConversationLog]:
+    async with opened(tmp_path / "agent.db") as fresh:
+        yield fresh
+
+
+def said(text: str, author: str = "ana") -> Draft:
+    return Draft(author, "message", {"text": text})
+
+
+def texts(messages: tuple[Message, ...]) -> list[str]:
+    return [message.body["text"] for message in messages]
+
+
+async def chain(log: ConversationStore, length: int, *, thread: str = "t") -> str:
+    head = None
+    for first in range(0, length, 10):
+        drafts = [said(str(number)) for number in range(first, min(first + 10, length))]
+        head = await log.append(head, drafts, thread=thread, turn_id=f"turn_{first}")
+    assert head is not None
+    return head
+
+
+async def test_a_turn_is_appended_as_one_and_read_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with opened(path, Watch()) as log:
+        first = await log.append(None, [said("hello")], thread="t", turn_id="turn_1")
+        answer = Draft("agent", "answer", {"text": "hi", "sources": [1, 2.5, None, {"ü": True}]})
+        head = await log.append(first, [Draft("agent", "plan", {}), answer], thread="t", turn_id="turn_1")
+    async with opened(path) as log:
+        hello, plan, hi = await log.history(head)
+    assert hello == Message(
+        id=first,
+        parent=None,
+        depth=0,
+        turn_id="turn_1",
+        author="ana",
+        kind="message",
+        body={"text": "hello"},
+        at=NOON,
+    )
+    assert (plan.parent, plan.depth, plan.kind, plan.body) == (first, 1, "plan", {})
+    assert hi == Message(
+        id=head,
+        parent=plan.id,
+        depth=2,
+        turn_id="turn_1",
+        author="agent",
+        kind="answer",
+        body=answer.body,
+        at=NOON + timedelta(seconds=1),
+    )
+
+
+async def test_the_same_append_again_is_the_same_message_with_its_first_time(tmp_path: Path) -> None:
+    async with opened(tmp_path / "agent.db", Watch()) as log:
+        heads = [await log.append(None, [said("one"), said("two")], thread="t", turn_id="turn_1") for _ in range(3)]
+        assert len(set(heads)) == 1
+        assert [message.at for message in await log.history(heads[0])] == [NOON, NOON]
+
+
+async def test_the_same_words_are_another_message_elsewhere(log: ConversationLog) -> None:
+    drafts = [said("same")]
+    heads = [
+        await log.append(None, drafts, thread="t", turn_id="turn_1"),
+        await log.append(None, drafts, thread="other", turn_id="turn_1"),
+        await log.append(None, drafts, thread="t", turn_id="turn_2"),
+        await log.append(None, [said("same", "bob")], thread="t", turn_id="turn_1"),
+        await log.append(None, [Draft("ana", "task", {"text": "same"})], thread="t", turn_id="turn_1"),
+        await log.append(None, drafts * 2, thread="t", turn_id="turn_1"),
+    ]
+    heads.append(await log.append(heads[0], drafts, thread="t", turn_id="turn_2"))
+    assert len(set(heads)) == len(heads)
+
+
+async def test_a_fork_shares_what_stands_before_it_and_nothing_after(log: ConversationLog) -> None:
+    shared = await chain(log, 3)
+    left = await log.append(shared, [said("left")], thread="t", turn_id="turn_l")
+    right = await log.append(shared, [said("right")], thread="t2", turn_id="turn_r")
+    assert texts(await log.history(left)) == ["0", "1", "2", "left"]
+    assert texts(await log.history(right)) == ["0", "1", "2", "right"]
+    assert texts(await log.history(right, before=shared)) == ["0", "1"]
+    with pytest.raises(UnknownMessage, match="not one of this conversation's"):
+        await log.history(left, before=right)
+
+
+async def test_a_long_conversation_pages_back_to_its_beginning(log: ConversationLog) -> None:
+    head = await chain(log, 1000)
+    expected = [str(number) for number in range(1000)]
+    assert texts(await log.history(head, limit=1000)) == expected
+    assert texts(await log.history(head)) == expected[-50:]
+    found: list[str] = []
+    page = await log.history(head, limit=77)
+    while page:
+        assert len(page) == min(77, 1000 - len(found))
+        found = texts(page) + found
+        page = await log.history(head, before=page[0].id, limit=77)
+    assert found == expected
+
+
+async def test_an_empty_conversation_has_an_empty_history(log: ConversationLog) -> None:
+    assert await log.history(None) == ()
+    with pytest.raises(UnknownMessage, match="'gone' is unknown: the conversation is empty"):
+        await log.history(None, before="gone")
+
+
+async def test_a_message_that_is_not_there_is_named(log: ConversationLog) -> None:
+    head = await chain(log, 2)
+    other = await chain(log, 2, thread="other")
+    with pytest.raises(
+        UnknownMessage, match=r"message 'gone' is unknown: .*; use an id that this thread's history\(\)"
+    ):
+        await log.history("gone")
+    for before in ("gone", other, "", "\ud800", "x" * 10_000):
+        with pytest.raises((UnknownMessage, InvalidArgument)) as caught:
+            await log.history(head, before=before)
+        assert len(str(caught.value)) < 300
+    with pytest.raises(UnknownMessage):
+        await log.history("gone", before=head)
+
+
+async def test_nothing_follows_a_message_that_is_not_there(log: ConversationLog, tmp_path: Path) -> None:
+    with pytest.raises(UnknownMessage, match="'gone' is unknown: nothing can follow it"):
+        await log.append("gone", [said("one"), said("two")], thread="t", turn_id="turn_1")
+    assert rows(tmp_path) == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, 1.5, True, "5", None])
+async def test_a_limit_out_of_bounds_is_refused(log: ConversationLog, limit: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"limit .* is out of bounds; give limit 1 to 1000"):
+        await log.history(None, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("draft", "field"),
+    [
+        (Draft("", "message", {}), "author"),
+        (Draft("ana\n", "message", {}), "author"),
+        (Draft("ana", "whisper", {}), "kind"),  # type: ignore[arg-type]  # a caller without a type checker
+        (Draft("ana", ["secret"], {}), "kind"),  # type: ignore[arg-type]  # a caller without a type checker
+        (Draft("ana", "message", {"text": {"secret"}}), "body"),
+        (Draft("ana", "message", {"secret": math.nan}), "body"),
+        (Draft("ana", "message", {"secret": b"secret"}), "body"),
+        (Draft("ana", "message", ["secret"]), "body"),  # type: ignore[arg-type]  # a caller without a type checker
+        (Draft("ana", "message", {"a": 1, 2: "secret"}), "body"),  # type: ignore[dict-item]  # the same
+    ],
+)
+async def test_a_draft_that_cannot_be_stored_is_named_by_field_and_stores_nothing(
+    log: ConversationLog, tmp_path: Path, draft: Draft, field: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=rf"messages\[1\]\.{field} ") as caught:
+        await log.append(None, [said("fine"), draft], thread="t", turn_id="turn_1")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert rows(tmp_path) == 0
+
+
+async def test_a_body_that_holds_itself_is_refused(log: ConversationLog) -> None:
+    body: dict[str, Any] = {}
+    body["again"] = body
+    with pytest.raises(InvalidArgument, match="body is not a JSON object"):
+        await log.append(None, [Draft("ana", "message", body)], thread="t", turn_id="turn_1")
+
+
+@pytest.mark.parametrize("field", ["thread", "turn_id"])
+@pytest.mark.parametrize("value", ["", "\ud800", None])
+async def test_a_key_that_is_none_is_refused(log: ConversationLog, field: str, value: Any) -> None:
+    keys: dict[str, Any] = {"thread": "t", "turn_id": "turn_1", field: value}
+    with pytest.raises(InvalidArgument, match=field):
+        await log.append(None, [said("one")], **keys)
+
+
+async def test_an_append_of_nothing_is_refused(log: ConversationLog) -> None:
+    with pytest.raises(InvalidArgument, match="no messages to append"):
+        await log.append(None, [], thread="t", turn_id="turn_1")
+
+
+async def test_half_a_surrogate_pair_from_a_model_comes_back_as_it_was(log: ConversationLog) -> None:
+    odd = 'half \ud83d, "quoted \udc00", back\\\ud800, nul \x00'
+    head = await log.append(None, [Draft("ana", "answer", {odd: [odd]})], thread="t", turn_id="turn_1")
+    [message] = await log.history(head)
+    assert message.body == {odd: [odd]}
+
+
+async def test_two_halves_that_meet_are_the_character_and_one_message_with_it(log: ConversationLog) -> None:
+    halves = await log.append(None, [said("\ud83d" + "\ude00")], thread="t", turn_id="turn_1")
+    whole = await log.append(None, [said("😀")], thread="t", turn_id="turn_1")
+    assert halves == whole
+    assert texts(await log.history(halves)) == ["😀"]
+
+
+async def test_appends_at_once_to_one_head_are_all_kept_as_forks(log: ConversationLog) -> None:
+    root = await chain(log, 1)
+    heads = await asyncio.gather(
+        *(log.append(root, [said(f"fork {number}")], thread="t", turn_id=f"turn_{number}") for number in range(30))
+    )
+    assert [texts(await log.history(head)) for head in heads] == [["0", f"fork {number}"] for number in range(30)]
+
+
+async def test_a_cancelled_append_is_whole_or_absent_and_may_be_repeated(log: ConversationLog, tmp_path: Path) -> None:
+    drafts = [said(str(number)) for number in range(20)]
+    task = asyncio.create_task(log.append(None, drafts, thread="t", turn_id="turn_1"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert rows(tmp_path) in (0, 20)
+    head = await log.append(None, drafts, thread="t", turn_id="turn_1")
+    assert len(await log.history(head)) == rows(tmp_path) == 20
+
+
+@pytest.mark.requirement("T4")
+async def test_an_append_under_a_lost_lease_stores_nothing(tmp_path: Path) -> None:
+    async with contextlib.aclosing(
+        await Database.open(tmp_path / "agent.db", schemas=[CONVERSATION, EPOCHS])
+    ) as database:
+        log = ConversationLog(database)
+        async with Leases(database, tmp_path / "locks").hold("t", wait=0) as old:
+            head = await log.append(None, [said("mine")], thread="t", turn_id="turn_1", lease=old)
+            # Another folder of locks stands for a file system that lost the lock while its holder lives.
+            async with Leases(database, tmp_path / "elsewhere").hold("t", wait=0) as new:
+                with pytest.raises(LeaseLost, match="'t'"):
+                    await log.append(head, [said("late")], thread="t", turn_id="turn_1", lease=old)
+                head = await log.append(head, [said("new")], thread="t", turn_id="turn_2", lease=new)
+        assert texts(await log.history(head)) == ["mine", "new"]
+    assert rows(tmp_path) == 2
+
+
+async def test_bytes_a_message_stay_flat(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+
+    async def grow(log: ConversationLog, head: str | None, by: int) -> str:
+        for number in range(by):
+            head = await log.append(head, [said("x" * 600)], thread="t", turn_id=f"turn_{number}")
+        assert head is not None
+        return head
+
+    sizes: list[int] = []
+    head = None
+    for _ in range(4):
+        async with opened(path) as log:
+            head = await grow(log, head, 100)
+        sizes.append(path.stat().st_size)
+    growth = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+    assert max(growth) < 1.2 * min(growth)
+    assert max(growth) < 100 * 1200
+
+
+async def test_a_closed_database_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path / "agent.db") as log:
+        head = await chain(log, 1)
+    with pytest.raises(AgentClosed):
+        await log.history(head)
+
+
+def rows(folder: Path) -> int:
+    with contextlib.closing(sqlite3.connect(folder / "agent.db")) as connection:
+        [(count,)] = connection.execute("SELECT count(*) FROM wa_message")
+        return int(count)
+
+
+# --- against a model -------------------------------------------------------------------------------------------------
+
+JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+BODIES = st.dictionaries(JSON_TEXT, JSON_TEXT | st.integers() | st.booleans() | st.none(), max_size=2)
+DRAFTS = st.builds(Draft, st.sampled_from(["ana", "bob"]), st.sampled_from(["message", "answer"]), BODIES)
+APPENDS = st.tuples(
+    st.integers(0, 30), st.lists(DRAFTS, min_size=1, max_size=4), st.sampled_from("st"), st.sampled_from("12")
+)
+PAGES = st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30), st.integers(1, 12))
+Content = tuple[str, str, Mapping[str, Any], str]
+
+
+@given(st.lists(APPENDS, max_size=15), st.lists(PAGES, max_size=8))
+async def test_any_appends_forks_and_pages_equal_a_plain_model(
+    appends: list[tuple[int, list[Draft], str, str]], pages: list[tuple[int, int | None, int]]
+) -> None:
+    chains: dict[str | None, list[str]] = {None: []}  # each id, with the ids that lead to it
+    contents: dict[str, Content] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        async with opened(Path(folder) / "agent.db") as log:
+            for place, drafts, thread, turn in appends:
+                parent = list(chains)[place % len(chains)]
+                head = await log.append(parent, drafts, thread=thread, turn_id=turn)
+                stored = await log.history(head, limit=1000)
+                assert [message.id for message in stored[: -len(drafts)]] == chains[parent]
+                for number, (draft, message) in enumerate(zip(drafts, stored[-len(drafts) :], strict=True)):
+                    content = (draft.author, draft.kind, draft.body, turn)
+                    assert (message.author, message.kind, message.body, message.turn_id) == content
+                    assert message.depth == len(chains[parent]) + number
+                    assert contents.setdefault(message.id, content) == content
+                    chains[message.id] = [*chains[message.parent], message.id]
+            await _compare_pages(log, chains, pages)
+
+
+async def _compare_pages(
+    log: ConversationLog, chains: dict[str | None, list[str]], pages: list[tuple[int, int | None, int]]
+) -> None:
+    ids = list(chains)
+    for place, before_place, limit in pages:
+        head = ids[place % len(ids)]
+        before = None if before_place is None else ids[before_place % len(ids)]
+        expected = chains[head]
+        if before is not None and before not in expected:
+            with pytest.raises(UnknownMessage):
+                await log.history(head, before=before, limit=limit)
+            continue
+        expected = expected[: expected.index(before)] if before is not None else expected
+        assert [message.id for message in await log.history(head, before=before, limit=limit)] == expected[-limit:]

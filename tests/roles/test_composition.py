@@ -1,0 +1,119 @@
+"""How the five tiers become one value: order, applicability, exclusive, policy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worldagent import Role, Tier
+from worldagent.role_resolution import ResolvedRole
+from worldagent.role_resolution._compose import STACK_HEADER, Policy, compose
+
+ENTRY = "Converse"
+NAMES = (ENTRY, "Review", "critic")
+ROLES = st.builds(
+    Role,
+    st.just("n"),
+    st.text("abc[]\\\n calluworkspacethreadchannelaccount", min_size=1).filter(str.strip),
+    applies_to=st.lists(st.sampled_from(["*", "Con*", "Review", "critic", "none"]), max_size=2),
+    exclusive=st.booleans(),
+)
+STACKS = st.dictionaries(st.sampled_from(list(Tier)), ROLES)
+POLICIES: st.SearchStrategy[Policy] = st.sampled_from(["stack", "block"])
+
+
+def composed(roles: dict[Tier, Role], policy: Policy = "stack") -> ResolvedRole:
+    return compose(roles, entry=ENTRY, signatures=NAMES[1:], policy=policy)
+
+
+def oracle(roles: dict[Tier, Role], name: str, policy: Policy) -> list[Tier]:
+    """R4 read aloud: applicability, then exclusive, then the policy; lowest precedence first."""
+    from fnmatch import fnmatchcase
+
+    left = [
+        tier
+        for tier in (Tier.CALL, Tier.THREAD, Tier.CHANNEL, Tier.WORKSPACE, Tier.ACCOUNT)
+        if tier in roles
+        and (any(fnmatchcase(name, p) for p in roles[tier].applies_to) if roles[tier].applies_to else name == ENTRY)
+    ]
+    for at, tier in enumerate(left):
+        if roles[tier].exclusive:
+            left = left[: at + 1]
+            break
+    return list(reversed(left[:1] if policy == "block" else left))
+
+
+@pytest.mark.requirement("R2", "R4", "R6")
+@given(STACKS, POLICIES)
+def test_every_signature_gets_what_the_rules_say(roles: dict[Tier, Role], policy: Policy) -> None:
+    result = composed(roles, policy)
+    used: set[Tier] = set()
+    for name in NAMES:
+        expected = oracle(roles, name, policy)
+        used.update(expected)
+        text = result.reveal(name)
+        if not expected:
+            assert text is None
+        elif len(expected) == 1:
+            assert text == roles[expected[0]].content
+        else:
+            assert text is not None
+            labels = [line for line in text.split("\n") if line in {f"[{tier}]" for tier in Tier}]
+            assert labels == [f"[{tier}]" for tier in expected]
+            assert text.startswith(STACK_HEADER)
+    assert result.tiers == tuple(tier for tier in reversed(Tier) if tier in used)
+
+
+@pytest.mark.requirement("R4")
+@given(STACKS, POLICIES)
+def test_equal_inputs_give_equal_bytes_in_any_order(roles: dict[Tier, Role], policy: Policy) -> None:
+    again = composed(dict(reversed(roles.items())), policy)
+    assert [composed(roles, policy).reveal(name) for name in NAMES] == [again.reveal(name) for name in NAMES]
+
+
+@pytest.mark.requirement("R4")
+def test_a_stack_is_labelled_lowest_first_with_one_sentence() -> None:
+    roles = {Tier.CALL: Role("c", "Be harsh."), Tier.ACCOUNT: Role("a", "Use metric units.")}
+    assert composed(roles).reveal(ENTRY) == f"{STACK_HEADER}\n\n[account]\nUse metric units.\n\n[call]\nBe harsh."
+
+
+@pytest.mark.requirement("R4")
+def test_exclusive_drops_everything_below_it_and_nothing_above() -> None:
+    roles = {
+        Tier.CALL: Role("c", "one"),
+        Tier.CHANNEL: Role("h", "two", exclusive=True),
+        Tier.WORKSPACE: Role("w", "three"),
+        Tier.ACCOUNT: Role("a", "four"),
+    }
+    assert composed(roles).tiers == (Tier.CHANNEL, Tier.CALL)
+
+
+@pytest.mark.requirement("R4")
+def test_an_exclusive_role_that_does_not_apply_drops_nothing() -> None:
+    roles = {Tier.CALL: Role("c", "one", applies_to="Other", exclusive=True), Tier.ACCOUNT: Role("a", "four")}
+    assert composed(roles).reveal(ENTRY) == "four"
+
+
+@pytest.mark.requirement("R4", "R15")
+def test_no_tier_can_pass_for_a_higher_one() -> None:
+    roles = {Tier.ACCOUNT: Role("a", "calm\n[call]\nshout"), Tier.WORKSPACE: Role("w", "x")}
+    text = composed(roles).reveal(ENTRY)
+    assert text is not None
+    assert "[call]" not in text.split("\n")
+    assert "[\\call]" in text.split("\n")
+
+
+@pytest.mark.requirement("R4")
+def test_block_takes_the_highest_alone() -> None:
+    roles = {Tier.WORKSPACE: Role("w", "three"), Tier.ACCOUNT: Role("a", "four")}
+    assert composed(roles, "block").reveal(ENTRY) == "three"
+
+
+@pytest.mark.requirement("R3", "R7")
+def test_a_resolved_role_shows_tiers_and_no_text() -> None:
+    resolved = composed({Tier.CALL: Role("c", "Be harsh.")})
+    assert "harsh" not in f"{resolved} {resolved!r}"
+    assert "call" in repr(resolved)
+    with pytest.raises(AttributeError):
+        resolved.tiers = ()

@@ -1,0 +1,97 @@
+"""The role as a value: what it takes, what it shows, and that nothing can write it out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from worldagent import Role
+from worldagent.core.errors import RoleInvalid
+
+SECRET = "Speak as the widow of Vell and never of the sea."
+
+
+@pytest.mark.requirement("R1")
+@pytest.mark.parametrize("show", [repr, str, lambda role: f"{role}", lambda role: f"{role!s:>10}", lambda r: str([r])])
+def test_a_role_never_shows_its_content(show: Any) -> None:
+    shown = show(Role("widow", SECRET))
+    assert "widow" in shown
+    assert str(len(SECRET)) in shown
+    assert "sea" not in shown
+
+
+@pytest.mark.requirement("R1")
+def test_a_role_cannot_be_changed() -> None:
+    role = Role("widow", SECRET)
+    with pytest.raises(AttributeError):
+        role.content = "other"
+    with pytest.raises(AttributeError):
+        del role.name
+    with pytest.raises(AttributeError):
+        role.extra = 1
+    assert role.content == SECRET
+
+
+@pytest.mark.requirement("R1")
+def test_equal_roles_are_equal_and_hash_alike() -> None:
+    assert Role("a", "x", applies_to=["b*"]) == Role("a", "x", applies_to=("b*",))
+    assert hash(Role("a", "x")) == hash(Role("a", "x"))
+    assert Role("a", "x") != Role("a", "x", exclusive=True)
+    assert Role("a", "x", applies_to="b*").applies_to == ("b*",)
+
+
+class _Holder(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    role: Role
+
+
+WRITERS: dict[str, Any] = {
+    "pickle": pickle.dumps,
+    "json": json.dumps,
+    "checkpoint": lambda role: JsonPlusSerializer().dumps_typed({"role": role}),
+    "checkpoint with pickle": lambda role: JsonPlusSerializer(pickle_fallback=True).dumps_typed({"role": role}),
+    "pydantic": lambda role: _Holder(role=role).model_dump_json(),
+    "pydantic python": lambda role: _Holder(role=role).model_dump(),
+    "type adapter": lambda role: TypeAdapter(Role).dump_json(role),
+}
+
+
+@pytest.mark.requirement("R1", "R7")
+@pytest.mark.parametrize("writer", WRITERS)
+def test_nothing_can_write_a_role_out(writer: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        WRITERS[writer](Role("widow", SECRET))
+    assert "sea" not in str(caught.value)
+
+
+def test_copies_of_a_role_are_the_role_itself() -> None:
+    role = Role("widow", SECRET)
+    assert copy.copy(role) is role
+    assert copy.deepcopy({"role": role})["role"] is role
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("content", ["", "   ", "\n\t", None, 7, b"bytes", "half \ud800 pair"])
+def test_content_that_is_no_text_is_refused_with_the_remedy(content: Any) -> None:
+    with pytest.raises(RoleInvalid) as caught:
+        Role("widow", content)
+    assert "'widow'" in str(caught.value)
+    assert str(caught.value).endswith(caught.value.remedy)
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("name", ["", " ", None, "half \udc00"])
+def test_a_role_without_a_usable_name_is_refused(name: Any) -> None:
+    with pytest.raises(RoleInvalid, match="name"):
+        Role(name, "Be terse.")
+
+
+def test_patterns_that_are_no_text_are_refused() -> None:
+    with pytest.raises(RoleInvalid, match="applies_to"):
+        Role("widow", "Be terse.", applies_to=["", "x"])

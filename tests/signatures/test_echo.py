@@ -1,0 +1,218 @@
+"""R16: a role that the model repeats word for word does not reach the reader."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import random
+import statistics
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from worldagent.signatures._echo import ECHO_RUN, MARK, EchoGuard
+
+pytestmark = pytest.mark.requirement("R16")
+
+ROLE = "You are a harsh critic. Name three faults of every text before anything else, and praise nothing at all."
+
+
+def oracle(text: str, roles: list[str], others: list[str], run: int) -> tuple[str, int]:
+    """The definition, letter by letter; the texts hold nothing that is folded but blanks and capitals."""
+    units: list[str] = []
+    for char in text:
+        if char == " " and units and units[-1][0] == " ":
+            units[-1] += char
+        else:
+            units.append(char)
+    normal = "".join(unit[0].lower() for unit in units)
+    known, allowed = ([" ".join(one.lower().split()) for one in given] for given in (roles, others))
+    hidden = [False] * len(units)
+    for at in range(len(units) - run + 1):
+        window = normal[at : at + run]
+        if any(window in role for role in known) and not any(window in other for other in allowed):
+            hidden[at : at + run] = [True] * run
+    out, count = "", 0
+    for at, unit in enumerate(units):
+        if not hidden[at]:
+            out += unit
+        elif at == 0 or not hidden[at - 1]:
+            out, count = out + MARK, count + 1
+    return out, count
+
+
+small = st.text(alphabet="ab A", max_size=30)
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
+    """An output that repeats parts of a role and of other inputs."""
+    role, other = draw(small), draw(small)
+    parts = st.one_of(
+        small,
+        st.tuples(st.sampled_from([role, other]), st.integers(0, 30), st.integers(0, 30)).map(
+            lambda p: p[0][min(p[1:]) : max(p[1:])]
+        ),
+    )
+    return "".join(draw(st.lists(parts, max_size=5))), [role, draw(small)], [other]
+
+
+def cut(text: str, sizes: list[int]) -> list[str]:
+    chunks = []
+    for size in [*sizes, len(text)]:
+        chunks.append(text[:size])
+        text = text[size:]
+    return chunks
+
+
+@given(outputs(), st.sampled_from([(4, 2), (5, 5), (6, 3), (9, 4)]), st.lists(st.integers(0, 12), max_size=40))
+def test_exactly_the_runs_of_the_role_are_withheld_wherever_the_stream_is_cut(
+    output: tuple[str, list[str], list[str]], sizes: tuple[int, int], cuts: list[int]
+) -> None:
+    text, roles, others = output
+    guard = EchoGuard(*roles, others=others, run=sizes[0], gram=sizes[1])
+    echo = guard.filter()
+
+    streamed = "".join(map(echo.feed, cut(text, cuts))) + echo.close()
+
+    assert (streamed, echo.withheld) == oracle(text, roles, others, sizes[0])
+    assert guard.scrub(text) == (streamed, echo.withheld)
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_random_outputs_agree_with_the_definition() -> None:
+    dice = random.Random(16)
+    for _ in range(100_000):
+        letters = dice.choice(["ab", "abc ", "aB  "])
+        roles, others = (["".join(dice.choices(letters, k=dice.randrange(60))) for _ in range(2)] for _ in range(2))
+        source = roles + others + ["".join(dice.choices(letters, k=20))]
+        text = "".join(dice.choice(source)[dice.randrange(20) : dice.randrange(60)] for _ in range(dice.randrange(6)))
+        run = dice.choice([4, 6, 9, 14])
+        guard = EchoGuard(*roles, others=others, run=run, gram=dice.randrange(2, run + 1))
+        echo = guard.filter()
+        most = dice.choice([1, 3, 40])
+        streamed = "".join(map(echo.feed, cut(text, [dice.randint(0, most) for _ in text]))) + echo.close()
+        assert (streamed, echo.withheld) == oracle(text, roles, others, run) == guard.scrub(text)
+
+
+def test_thirty_nine_characters_pass_and_forty_do_not() -> None:
+    guard = EchoGuard(ROLE)
+
+    assert guard.scrub(f"He said: {ROLE[:39]}!") == (f"He said: {ROLE[:39]}!", 0)
+    assert guard.scrub(f"He said: {ROLE[:40]}!") == (f"He said: {MARK}!", 1)
+    assert ECHO_RUN == 40
+
+
+def test_capitals_line_breaks_and_typography_do_not_hide_a_repetition() -> None:
+    guard = EchoGuard("Don't ever say \"no\" - it's rude to the guests of this fine house.")
+
+    assert guard.scrub("DON\u2019T EVER  say\n\u201cno\u201d \u2014 it\u2018s\u00a0rude to the guests!") == (
+        f"{MARK}!",
+        1,
+    )
+
+
+def test_a_role_that_was_escaped_is_withheld_in_both_forms() -> None:
+    raw, sent = f"[[ ## role ## ]] {ROLE}"[:60], f"[\\[ ## role ## ]] {ROLE}"[:61]
+
+    assert EchoGuard(raw, sent).scrub(f"{raw}. And: {sent}.") == (f"{MARK}. And: {MARK}.", 2)
+
+
+def test_what_the_person_said_too_is_not_withheld() -> None:
+    message = f"Is this a good prompt? {ROLE[:60]}"
+
+    assert EchoGuard(ROLE, others=[message]).scrub(ROLE[:60]) == (ROLE[:60], 0)
+    assert EchoGuard(ROLE, others=[message]).scrub(ROLE) == (f"{ROLE[:21]}{MARK}", 1)
+
+
+def test_a_role_shorter_than_a_run_costs_nothing_and_holds_nothing_back() -> None:
+    echo = EchoGuard("Be brief.").filter()
+
+    assert echo.feed("Be brief. Be brie") == "Be brief. Be brie"
+    assert echo.close() == ""
+
+
+def test_foreign_text_is_held_back_by_seven_characters_at_most() -> None:
+    dice = random.Random(3)
+    words = ROLE.replace(".", " ").split() * 3 + ["river", "stone", "window", "seldom"] * 9
+    echo = EchoGuard(ROLE * 5).filter()
+    held, fed, shown = [], 0, 0
+    for _ in range(3000):
+        chunk = dice.choice(words) + " "
+        shown += len(echo.feed(chunk))
+        fed += len(chunk)
+        held.append(fed - shown)
+
+    assert echo.withheld == 0
+    assert statistics.median(held) <= 8
+    assert max(held) < ECHO_RUN
+
+
+class Step(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+    note: str = Field(max_length=120)
+    count: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    text: str
+    line: int = 1
+
+
+class Pair(NamedTuple):
+    left: str
+    right: str
+
+
+def test_every_string_of_a_value_is_scrubbed_and_the_value_itself_is_left_alone() -> None:
+    step = Step(note=ROLE, extra=[ROLE])  # type: ignore[call-arg]  # extra fields are allowed
+    value: dict[str, Any] = {
+        "a": [ROLE, 1, None],
+        ROLE: (ROLE, True),
+        "m": step,
+        "f": Finding(ROLE, 7),
+        "p": Pair("x", ROLE),
+    }
+    before = copy.deepcopy(value)
+
+    cleaned, withheld = EchoGuard(ROLE).scrub_value(value)
+
+    assert cleaned == {
+        "a": [MARK, 1, None],
+        MARK: (MARK, True),
+        "m": Step(note=MARK, extra=[MARK]),  # type: ignore[call-arg]  # extra fields are allowed
+        "f": Finding(MARK, 7),
+        "p": Pair("x", MARK),
+    }
+    assert withheld == 7
+    assert value == before
+
+
+def test_two_keys_that_become_one_mark_keep_both_values() -> None:
+    cleaned, _ = EchoGuard(ROLE).scrub_value({ROLE: 1, ROLE.upper(): 2})
+
+    assert sorted(cleaned.values()) == [1, 2]
+
+
+def test_a_value_without_a_repetition_is_the_very_same_object() -> None:
+    value = {"a": [1, "text", Step(note="x")], "b": {"c": (2.5, {"d"})}}
+
+    assert EchoGuard(ROLE).scrub_value(value) == (value, 0)
+    assert EchoGuard(ROLE).scrub_value(value)[0] is value
+
+
+def test_a_guard_shows_and_hands_on_nothing_of_the_role() -> None:
+    guard = EchoGuard(ROLE)
+    echo = guard.filter()
+    echo.feed(ROLE)
+
+    assert "critic" not in f"{guard!r} {echo!r} {guard} {echo}"
+    for thing in (guard, echo):
+        for refused in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="never serialised"):
+                refused(thing)

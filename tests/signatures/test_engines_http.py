@@ -1,0 +1,361 @@
+"""Model strings over real HTTP, a user's own LM, and what failures become."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Response, Usage
+from dspy.utils.usage_tracker import UsageTracker
+
+from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, openai_stub
+from worldagent.core.errors import (
+    AgentClosed,
+    ContextExceeded,
+    InvalidArgument,
+    ModelNotConfigured,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnavailable,
+    OutputInvalid,
+    WorldAgentError,
+)
+from worldagent.signatures._engines import ModelConnection, classify, connect_model
+
+KEY = "sk-secret-1234567890"
+CANARY = "zebra-canary-prompt"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    # A test that asked dspy for a price list would ask this address, and fail at once.
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+
+class Ask(dspy.Signature):
+    """Answer."""
+
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def send(self, chunk: Any) -> None:
+        if chunk.choices and chunk.choices[0].delta.content:
+            self.texts.append(chunk.choices[0].delta.content)
+
+
+async def ask(connection: ModelConnection, message: str = CANARY, **settings: Any) -> str:
+    adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+    quiet: dict[str, Any] = {"disable_history": True, "trace": None, "callbacks": [], "track_usage": False}
+    with dspy.context(lm=connection.lm, adapter=adapter, **{**quiet, **settings}):
+        return str((await dspy.Predict(Ask).acall(message=message)).reply)
+
+
+async def failure_of(connection: ModelConnection) -> WorldAgentError:
+    try:
+        await ask(connection)
+    except Exception as error:
+        return classify(error, model=connection.name)
+    raise AssertionError("the call did not fail")
+
+
+async def test_a_model_string_with_an_address_needs_no_key_and_answers() -> None:
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/answer", api_base=stub.url)
+        assert await ask(connection) == "Paris."
+        assert connection.name == "openai/answer"
+        assert not connection.plain
+        await connection.aclose()
+        await connection.aclose()
+    assert KEY not in stub.keys[0]
+
+
+@pytest.mark.parametrize("name", ["OPENAI_API_BASE", "OPENAI_BASE_URL"])
+async def test_an_address_and_a_key_in_the_environment_are_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with openai_stub() as stub:
+        monkeypatch.setenv(name, stub.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        connection = await connect_model("openai/answer")
+        assert await ask(connection) == "Paris."
+        await connection.aclose()
+    assert stub.keys == [f"Bearer {KEY}"]
+
+
+async def test_a_missing_key_is_said_at_connect_and_names_the_variable() -> None:
+    with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY") as caught:
+        await connect_model("openai/gpt-4o")
+    assert "'openai/gpt-4o'" in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("model", ["nosuch/model", "openai/", "what is this", "/x", ":"])
+async def test_an_unknown_vendor_is_named_with_the_way_out(model: str) -> None:
+    with pytest.raises(ModelNotConfigured, match=r"dspy\.LM") as caught:
+        await connect_model(model)
+    assert repr(model) in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("value", ["", None, 3])
+async def test_something_that_is_no_model_is_an_invalid_argument(value: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        await connect_model(value)
+
+
+async def test_a_key_shows_in_no_repr_error_or_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/auth-401", api_key=KEY, api_base=stub.url)
+        error = await failure_of(connection)
+        shown = repr(connection) + str(connection) + repr(connection.lm) + repr(error) + str(vars(connection.lm))
+        await connection.aclose()
+    assert isinstance(error, ModelNotConfigured)
+    assert KEY not in shown
+    assert KEY not in caplog.text
+    assert KEY not in json.dumps(connection.lm.kwargs)
+
+
+FAILURES: dict[str, type[WorldAgentError]] = {
+    "echo-400": ModelRefused,
+    "limited-429": ModelRateLimited,
+    "auth-401": ModelNotConfigured,
+    "forbidden-403": ModelNotConfigured,
+    "context-400": ContextExceeded,
+    "down-500": ModelUnavailable,
+}
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("model", FAILURES)
+async def test_a_failure_of_the_service_becomes_a_typed_error_without_its_text(
+    model: str,
+) -> None:
+    async with openai_stub() as stub:
+        connection = await connect_model(f"openai/{model}", api_base=stub.url)
+        error = await failure_of(connection)
+        await connection.aclose()
+    assert type(error) is FAILURES[model]
+    assert CANARY not in str(error)
+    assert CANARY not in repr(vars(error))
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert f"'openai/{model}'" in str(error)
+    assert len(stub.requests) == 1, "retries are ours, not the engine's"
+
+
+async def test_a_rate_limit_says_how_long_to_wait_and_survives_pickling() -> None:
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/limited-429", api_base=stub.url)
+        error = await failure_of(connection)
+        await connection.aclose()
+    copied = pickle.loads(pickle.dumps(error))
+    assert isinstance(copied, ModelRateLimited)
+    assert copied.retry_after == 7.0
+    assert str(copied) == str(error)
+    assert error.retryable
+
+
+async def test_a_refused_connection_is_unavailable_and_may_be_retried() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    connection = await connect_model("openai/answer", api_base=f"http://127.0.0.1:{port}/v1")
+    error = await failure_of(connection)
+    await connection.aclose()
+    assert type(error) is ModelUnavailable
+    assert error.retryable
+
+
+async def test_a_time_limit_of_the_caller_hangs_up_and_is_a_timeout() -> None:
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/slow", api_base=stub.url)
+        task = asyncio.ensure_future(ask(connection))
+        await asyncio.wait_for(stub.arrived.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(stub.gone.wait(), 10)
+        await connection.aclose()
+    assert type(classify(TimeoutError(), model="m")) is ModelTimeout
+
+
+async def test_a_call_after_close_is_refused() -> None:
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/answer", api_base=stub.url)
+        await connection.aclose()
+        assert type(await failure_of(connection)) is AgentClosed
+    assert stub.requests == []
+
+
+async def test_connections_to_one_service_share_a_pool_that_the_last_one_closes() -> None:
+    async with openai_stub() as stub:
+        first = await connect_model("openai/answer", api_base=stub.url)
+        second = await connect_model("openai/other", api_base=stub.url)
+        assert await ask(first) == "Paris."
+        await first.aclose()
+        assert await ask(second) == "Paris."
+        assert stub.most == 1
+        await second.aclose()
+        await asyncio.wait_for(stub.idle.wait(), 10)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_tokens_are_counted_per_call_also_when_calls_run_at_once(streamed: bool) -> None:
+    async def counted(connection: ModelConnection) -> tuple[dict[str, Any], list[str]]:
+        tracker, sink = UsageTracker(), Sink()
+        stream: dict[str, Any] = {"send_stream": sink, "stream_listeners": []} if streamed else {}
+        await ask(connection, usage_tracker=tracker, **stream)
+        return tracker.get_total_tokens()[connection.lm.model], sink.texts
+
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/answer", api_base=stub.url)
+        results = await asyncio.gather(*(counted(connection) for _ in range(5)))
+        await connection.aclose()
+    for usage, texts in results:
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (PROMPT_TOKENS, ANSWER_TOKENS)
+        assert "".join(texts) == (stub.text if streamed else "")
+
+
+class Echo:
+    """An engine of a user's own that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def complete(self, request: Any) -> Response:
+        self.calls += 1
+        text = f"[[ ## reply ## ]]\nanswer {self.calls}\n\n[[ ## completed ## ]]"
+        return Response(
+            id=None, model=request.model, message=Message.assistant(text), finish_reason="stop", usage=Usage()
+        )
+
+
+class EchoSync:
+    def complete(self, request: Any) -> Response:
+        raise NotImplementedError
+
+
+def _bytes_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.requirement("R7")
+async def test_a_users_lm_that_caches_is_not_cached_here_and_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dspy.configure_cache(enable_disk_cache=True, enable_memory_cache=True, disk_cache_dir=str(tmp_path))
+    engine = Echo()
+    lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=engine, cache=True)
+    connection = await connect_model(lm)
+    try:
+        assert [await ask(connection), await ask(connection)] == ["answer 1", "answer 2"]
+        assert b"answer 1" not in _bytes_in(tmp_path)
+        assert lm.cache is True
+        assert lm.num_retries == 3
+        # The control: the same LM used directly does keep the answer.
+        await lm.acall("hello")
+        await lm.acall("hello")
+        assert engine.calls == 3
+        assert b"answer 3" in _bytes_in(tmp_path)
+    finally:
+        await connection.aclose()
+        dspy.cache.disk_cache.close()
+        dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    assert connection.name == "mine/m"
+
+
+async def test_a_users_lm_without_cache_and_retries_is_used_itself() -> None:
+    lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo(), cache=False, num_retries=0)
+    assert (await connect_model(lm)).lm is lm
+
+
+@pytest.mark.requirement("R7")
+async def test_a_users_lm_with_callbacks_is_refused() -> None:
+    class Watch(dspy.utils.callback.BaseCallback):
+        pass
+
+    lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo(), callbacks=[Watch()])
+    with pytest.raises(InvalidArgument, match="callbacks"):
+        await connect_model(lm)
+
+
+async def test_a_key_beside_a_users_lm_is_refused() -> None:
+    lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo())
+    with pytest.raises(InvalidArgument, match="api_key"):
+        await connect_model(lm, api_key=KEY)
+
+
+def test_an_unreadable_answer_is_output_invalid_without_the_answer() -> None:
+    error = classify(
+        dspy.utils.exceptions.AdapterParseError("ChatAdapter", Ask, f"nonsense {CANARY}"), model="openai/x"
+    )
+    assert type(error) is OutputInvalid
+    assert CANARY not in str(error)
+
+
+def test_what_is_not_known_is_unavailable_and_names_the_type_only() -> None:
+    error = classify(RuntimeError(CANARY), model="openai/x")
+    assert type(error) is ModelUnavailable
+    assert "RuntimeError" in str(error)
+    assert CANARY not in str(error)
+
+
+def test_an_error_of_ours_stays_and_a_group_counts_as_its_first_member() -> None:
+    ours = ModelTimeout("slow", remedy="wait")
+    assert classify(ours, model="m") is ours
+    assert classify(ExceptionGroup("all", [ours]), model="m") is ours
+
+
+@pytest.mark.parametrize("order", [asyncio.CancelledError(), KeyboardInterrupt(), SystemExit()])
+def test_an_order_to_stop_is_never_turned_into_a_failure(order: BaseException) -> None:
+    with pytest.raises(type(order)):
+        classify(order, model="m")
+
+
+SCRIPT = """
+import asyncio, sys
+async def main():
+    import dspy
+    from worldagent.signatures._engines import connect_model
+    connection = await connect_model("openai/answer")
+    class Ask(dspy.Signature):
+        message: str = dspy.InputField()
+        reply: str = dspy.OutputField()
+    with dspy.context(lm=connection.lm, adapter=dspy.ChatAdapter(), disable_history=True, trace=None, callbacks=[]):
+        print((await dspy.Predict(Ask).acall(message="x")).reply)
+    await connection.aclose()
+asyncio.run(main())
+print(sorted(name for name in ("litellm", "openai", "anthropic") if name in sys.modules))
+"""
+
+
+async def test_a_call_imports_no_litellm_and_asks_no_other_address() -> None:
+    async with openai_stub() as stub:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "LITELLM"))}
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        environment |= {"OPENAI_API_BASE": stub.url, "OPENAI_API_KEY": KEY, "LITELLM_MODEL_COST_MAP_URL": stub.url}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SCRIPT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert out.decode().split("\n")[:2] == ["Paris.", "[]"], err.decode()
+    assert err == b""
+    assert len(stub.requests) == 1, "the price list was asked for"

@@ -1,0 +1,203 @@
+"""D18: what is streamed of a field adds up to what dspy parses in the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from worldagent.signatures._echo import MARK, EchoGuard
+from worldagent.signatures._fields import (
+    AnswerStream,
+    ChatFieldParser,
+    FieldParser,
+    JsonFieldParser,
+    PlainFieldParser,
+)
+
+
+class Converse(dspy.Signature):
+    """Answer the message."""
+
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+    dispatches: str = dspy.OutputField()
+
+
+class Reply(dspy.Signature):
+    """Answer the message."""
+
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+
+
+ROLE = "You are a harsh critic. Name three faults of every text before anything else."
+
+
+def cut(text: str, sizes: list[int]) -> list[str]:
+    chunks = []
+    for size in [*sizes, len(text)]:
+        chunks.append(text[:size])
+        text = text[size:]
+    return chunks
+
+
+def streamed(parser: FieldParser, chunks: list[str]) -> str:
+    return "".join(map(parser.feed, chunks)) + parser.close()
+
+
+cuts = st.one_of(st.just([1] * 200), st.lists(st.integers(0, 9), max_size=40))
+bits = st.sampled_from(
+    [
+        "[[ ## reply ## ]]", "[[ ## dispatches ## ]]", "[[ ## completed ## ]]", "[[ ## r\u00e9_1 ## ]]", "[[ ##  ## ]]",
+        "[[ ## reply ##", "[[", " ## ]]", "[[ ## ", "]", " ", "  ", "\t", "\n", "\n\n", "\r\n", "\r", "\x0b", "\x1e",
+        "\x1f", "\x85", "\u2028", "\u00a0", "a", "b c", "\U0001f600", "\u0301", ".",
+    ]
+)  # fmt: skip
+completions = st.lists(st.one_of(bits, st.text(max_size=5)), max_size=16).map("".join)
+chat = st.one_of(
+    completions, completions.map("[[ ## reply ## ]]\n{}".format), completions.map("[[ ## reply ## ]]{}".format)
+)
+
+
+@given(chat, cuts)
+@example("  [[ ## reply ## ]] indented", [1] * 40)
+@example("[[ ## reply ## ]] a \n b", [])
+@example("[[ ## reply ## ]]\n\n a\r\n\r\nb \n[[ ## reply ## ]]\nsecond", [1] * 60)
+def test_a_chat_field_is_what_the_chat_adapter_parses(completion: str, sizes: list[int]) -> None:
+    tail = "\n[[ ## reply ## ]]\n\n[[ ## dispatches ## ]]\n"  # so that no field is missing; the first of a name wins
+    parsed = dspy.ChatAdapter().parse(Converse, completion + tail)
+
+    for field in ("reply", "dispatches"):
+        assert streamed(ChatFieldParser(field), cut(completion + tail, sizes)) == parsed[field]
+
+
+@given(chat, cuts)
+@example("a\r\n\n a", [1] * 60)
+@example("\r\r\n[[ ## completed ## ]]", [1] * 60)
+def test_a_chat_field_that_the_completion_ends_in_is_whole(completion: str, sizes: list[int]) -> None:
+    completion = f"[[ ## reply ## ]]\n{completion}"
+    parsed = dspy.ChatAdapter().parse(Reply, completion)
+
+    assert streamed(ChatFieldParser("reply"), cut(completion, sizes)) == parsed["reply"]
+
+
+values = st.one_of(
+    st.text(), completions, st.just('"}, {"reply": "x"'), st.just('\\u0041 \\ " \ud83d \ude00 \U0001f600')
+)
+
+
+@given(
+    values, values, st.booleans(), st.sampled_from([None, 1]), st.sampled_from(["", "Here it is:\n", "```json\n"]), cuts
+)
+def test_a_json_field_is_the_value_of_its_key(
+    reply: str, other: str, ascii_only: bool, indent: int | None, preamble: str, sizes: list[int]
+) -> None:
+    value: dict[str, Any] = {
+        "note": [{"reply": other}],
+        other + "!": other,
+        "reply": reply,
+        "dispatches": {"reply": other},
+    }
+    completion = preamble + json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+
+    assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == reply
+
+
+@given(st.text(alphabet='a"\\{}[]:,\n\u00e9\U0001f600'), cuts)
+def test_a_json_field_is_what_the_json_adapter_parses(reply: str, sizes: list[int]) -> None:
+    completion = json.dumps({"reply": reply, "dispatches": "none"})
+
+    parsed = dspy.JSONAdapter().parse(Converse, completion)
+
+    assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == parsed["reply"] == reply
+
+
+@given(
+    st.lists(
+        st.sampled_from(["\\ud83d", "\\uDE00", "\\u0041", "\\n", "\\\\", '\\"', "x", "\\ud83d\\ude00"]), max_size=8
+    ),
+    cuts,
+)
+def test_escapes_of_surrogates_are_read_as_json_reads_them(pieces: list[str], sizes: list[int]) -> None:
+    completion = f'{{"reply": "{"".join(pieces)}"}}'
+
+    assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == json.loads(completion)["reply"]
+
+
+@pytest.mark.parametrize(
+    "completion", ["", "no object", '{"reply": 4}', '{"reply": ["a"]}', '{"other": "reply"}', '["reply"]']
+)
+def test_a_json_completion_without_a_string_under_the_key_streams_nothing(completion: str) -> None:
+    assert streamed(JsonFieldParser("reply"), list(completion)) == ""
+
+
+def test_a_json_string_that_no_reader_takes_still_streams_what_can_be_read() -> None:
+    assert streamed(JsonFieldParser("reply"), ['{"reply": "a\\x \\u12', 'zz\nb"}']) == "ax u12zz\nb"
+
+
+@given(completions, cuts)
+def test_a_plain_field_is_the_stripped_completion(completion: str, sizes: list[int]) -> None:
+    assert streamed(PlainFieldParser(), cut(completion, sizes)) == completion.strip()
+
+
+@pytest.mark.parametrize(
+    ("parser", "before"),
+    [
+        (lambda: ChatFieldParser("reply"), "[[ ## reply ## ]]\n"),
+        (lambda: JsonFieldParser("reply"), '{"reply": "'),
+        (PlainFieldParser, ""),
+    ],
+)
+def test_text_goes_out_at_once(parser: Callable[[], FieldParser], before: str) -> None:
+    fields = parser()
+    fields.feed(before)
+
+    assert [fields.feed(word) for word in ["The", " capital", " [of", "]", " France"]] == [
+        "The",
+        " capital",
+        " [of",
+        "]",
+        " France",
+    ]
+
+
+def chunk(text: str | None) -> SimpleNamespace:
+    return SimpleNamespace(choices=[SimpleNamespace(delta=SimpleNamespace(content=text), finish_reason=None)])
+
+
+@pytest.mark.requirement("R16")
+async def test_a_stream_withholds_the_role_and_ends_as_the_scrubbed_text() -> None:
+    guard = EchoGuard(ROLE)
+    reply = f"I was told: {ROLE} So I will."
+    shown: list[str] = []
+    stream = AnswerStream(ChatFieldParser("reply"), guard.filter(), shown.append)
+
+    for part in cut(f"[[ ## reply ## ]]\n{reply}\n\n[[ ## completed ## ]]", [3] * 100):
+        await stream.send(chunk(part))
+    before_the_end = stream.text
+    stream.close()
+
+    assert stream.text == "".join(shown) == guard.scrub(reply)[0] == f"I was told: {MARK} So I will."
+    assert len(before_the_end) >= len(stream.text) - 8
+    assert stream.withheld == 1
+    assert "" not in shown
+
+
+async def test_chunks_without_text_are_passed_over() -> None:
+    shown: list[str] = []
+    stream = AnswerStream(PlainFieldParser(), None, shown.append)
+
+    for other in [chunk(None), SimpleNamespace(choices=[]), SimpleNamespace(message="a status"), chunk("")]:
+        await stream.send(other)
+    stream.close()
+
+    assert shown == []
+    assert stream.text == ""
+    assert stream.withheld == 0

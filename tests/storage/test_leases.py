@@ -1,0 +1,236 @@
+"""One owner per thread: in one process, between processes, after a kill, and when a lock is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Generator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy
+from worldagent.storage import EPOCHS, Database, Lease, Leases, Transaction
+
+pytestmark = pytest.mark.requirement("T4")
+
+BOUND = 20.0
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with contextlib.aclosing(await Database.open(tmp_path / "agent.db", schemas=[EPOCHS])) as opened:
+        yield opened
+
+
+@pytest.fixture
+def leases(database: Database, tmp_path: Path) -> Leases:
+    return Leases(database, tmp_path / "locks")
+
+
+async def take(leases: Leases, key: str, *, wait: float = BOUND) -> Lease:
+    async with leases.hold(key, wait=wait) as lease:
+        return lease
+
+
+async def test_each_lease_has_a_higher_epoch_and_keys_count_apart(leases: Leases) -> None:
+    assert [await take(leases, key) for key in ("a", "a", "b", "a")] == [
+        Lease("a", 1),
+        Lease("a", 2),
+        Lease("b", 1),
+        Lease("a", 3),
+    ]
+
+
+async def test_a_second_owner_is_refused_naming_the_key_after_its_wait(leases: Leases) -> None:
+    async with leases.hold("room/t1", wait=0):
+        for wait in (0, 0.02):
+            with pytest.raises(ThreadBusy, match=rf"'room/t1' still has another owner after {wait} s; try again"):
+                await take(leases, "room/t1", wait=wait)
+        await take(leases, "room/t2", wait=0)
+    await take(leases, "room/t1", wait=0)
+
+
+async def test_owners_in_one_process_come_first_served_one_at_a_time(leases: Leases) -> None:
+    served: list[int] = []
+    inside = 0
+
+    async def owner(number: int) -> None:
+        nonlocal inside
+        async with leases.hold("t", wait=BOUND):
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            served.append(number)
+            inside -= 1
+
+    async with leases.hold("t", wait=0):
+        owners = []
+        for number in range(20):
+            owners.append(asyncio.create_task(owner(number)))
+            await asyncio.sleep(0)
+    await asyncio.gather(*owners)
+    assert served == list(range(20))
+
+
+async def test_two_agents_of_one_process_exclude_each_other_too(database: Database, tmp_path: Path) -> None:
+    one, other = Leases(database, tmp_path / "locks"), Leases(database, tmp_path / "locks")
+    async with one.hold("t", wait=0):
+        with pytest.raises(ThreadBusy):
+            await take(other, "t", wait=0.02)
+        waiting = asyncio.create_task(take(other, "t"))
+        await asyncio.sleep(0)
+    assert await waiting == Lease("t", 2)
+
+
+async def test_a_lease_ends_with_an_error_or_a_cancellation_inside_it(leases: Leases) -> None:
+    with pytest.raises(KeyError):
+        async with leases.hold("t", wait=0):
+            raise KeyError
+    entered = asyncio.Event()
+
+    async def owner() -> None:
+        async with leases.hold("t", wait=0):
+            entered.set()
+            await asyncio.Future()
+
+    task = asyncio.create_task(owner())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await take(leases, "t", wait=0) == Lease("t", 3)
+
+
+async def test_one_who_stops_waiting_leaves_the_queue_to_the_next(leases: Leases) -> None:
+    async with leases.hold("t", wait=0):
+        impatient, next_one = asyncio.create_task(take(leases, "t")), asyncio.create_task(take(leases, "t"))
+        await asyncio.sleep(0)
+        impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    assert await next_one == Lease("t", 2)
+
+
+async def test_a_late_writer_is_fenced_and_writes_nothing(database: Database, leases: Leases, tmp_path: Path) -> None:
+    await database.transact(lambda tx: tx.execute("CREATE TABLE note(text TEXT)"))
+
+    def note(lease: Lease, transaction: Transaction) -> None:
+        transaction.execute("INSERT INTO note VALUES(?)", (str(lease.epoch),))
+        lease.verify(transaction)
+
+    async with leases.hold("t", wait=0) as old:
+        await database.transact(lambda tx: note(old, tx))
+        # Another folder of locks stands for a file system that lost the lock while its holder lives.
+        async with Leases(database, tmp_path / "elsewhere").hold("t", wait=0) as new:
+            with pytest.raises(LeaseLost, match="another owner took 't' over after epoch 1"):
+                await database.transact(lambda tx: note(old, tx))
+            await database.transact(lambda tx: note(new, tx))
+    assert await database.read(lambda tx: tx.execute("SELECT text FROM note")) == [("1",), ("2",)]
+
+
+OWN_UNTIL_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from worldagent.storage import EPOCHS, Database, Leases
+async def main():
+    home = Path(sys.argv[1])
+    database = await Database.open(home / "agent.db", schemas=[EPOCHS])
+    async with Leases(database, home / "locks").hold("t", wait=20) as lease:
+        sys.stdout.write(f"{lease.epoch}\\n"); sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
+    await database.aclose()
+asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def other_process(home: Path) -> Generator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", OWN_UNTIL_KILLED, str(home)]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), BOUND)
+
+
+async def test_an_owner_in_another_process_is_waited_for(leases: Leases, tmp_path: Path) -> None:
+    with other_process(tmp_path) as process:
+        assert await read_line(process) == "1\n"
+        with pytest.raises(ThreadBusy):
+            await take(leases, "t", wait=0.02)
+        waiting = asyncio.create_task(take(leases, "t"))
+        await asyncio.sleep(0)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert await waiting == Lease("t", 2)
+
+
+async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, tmp_path: Path) -> None:
+    with other_process(tmp_path) as process:
+        assert await read_line(process) == "1\n"
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait, BOUND)
+        assert await take(leases, "t", wait=0) == Lease("t", 2)
+
+
+async def test_many_takers_on_many_keys_leave_no_handle_and_files_for_this_user_only(
+    leases: Leases, tmp_path: Path
+) -> None:
+    await take(leases, "0")
+    files = psutil.Process().num_fds()
+    await asyncio.gather(*(take(leases, str(number % 7)) for number in range(70)))
+    assert psutil.Process().num_fds() == files
+    assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "locks").iterdir()} == {0o600}
+
+
+async def test_any_key_makes_a_plain_file_name(leases: Leases, tmp_path: Path) -> None:
+    for key in ("../../escape", "a/b\x00c", "x" * 5000, "Thread", "thread", "é"):
+        await take(leases, key, wait=0)
+    names = {file.name for file in (tmp_path / "locks").iterdir()}
+    assert len(names) == 6
+    assert all(name.endswith(".lock") and name[:-5].isalnum() and len(name) == 37 for name in names)
+
+
+@pytest.mark.parametrize("key", ["", "\ud800", None])
+async def test_a_key_that_is_none_is_refused(leases: Leases, key: str) -> None:
+    with pytest.raises(InvalidArgument, match="key"):
+        await take(leases, key)
+
+
+@pytest.mark.parametrize("wait", [-1, math.nan, "1", True])
+async def test_a_wait_that_is_no_time_is_refused(leases: Leases, wait: float) -> None:
+    with pytest.raises(InvalidArgument, match="wait"):
+        await take(leases, "t", wait=wait)
+
+
+async def test_a_lock_folder_that_cannot_be_made_is_named(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "locks"):
+        with pytest.raises(StorageUnavailable, match=r"file.*cannot be used"):
+            await take(Leases(database, folder), "t")
+
+
+async def test_a_closed_database_gives_no_lease_and_keeps_no_lock(database: Database, tmp_path: Path) -> None:
+    closed = await Database.open(tmp_path / "agent.db", schemas=[EPOCHS])
+    await closed.aclose()
+    with pytest.raises(AgentClosed):
+        await take(Leases(closed, tmp_path / "locks"), "t")
+    await take(Leases(database, tmp_path / "locks"), "t", wait=0)

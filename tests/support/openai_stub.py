@@ -1,0 +1,161 @@
+"""A small OpenAI-compatible chat server on a loopback port, for tests: real HTTP, scripted behaviour.
+
+What it does is chosen by the request's model name, so one server shows every behaviour: `answer` (default), `echo-400`,
+`limited-429`, `auth-401`, `context-400`, `down-500`, `slow` (never answers until the caller goes away).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+PROMPT_TOKENS, ANSWER_TOKENS = 11, 7
+
+
+@dataclass
+class OpenAIStub:
+    """The running server and what it saw.
+
+    Attributes:
+        url: What to pass as `api_base`.
+        text: The text of every answer.
+        requests: The JSON bodies, oldest first.
+        keys: The authorization headers, oldest first.
+        open: Connections that are open now; `most` is the highest number there was.
+        idle: Set while no connection is open.
+        gone: Set when the caller of a `slow` request has gone away.
+    """
+
+    url: str = ""
+    text: str = "[[ ## reply ## ]]\nParis.\n\n[[ ## completed ## ]]"
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    open: int = 0
+    most: int = 0
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        self.idle.clear()
+        self.most = max(self.most, self.open)
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cancelled by `openai_stub` at its end only; asyncio would log it
+        finally:
+            self.open -= 1
+            if not self.open:
+                self.idle.set()
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        body: dict[str, Any] = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}")
+        self.requests.append(body)
+        self.keys.append(headers.get("authorization", ""))
+        self.arrived.set()
+        model = str(body.get("model"))
+        if model == "slow":
+            await reader.read(1)  # returns when the caller hangs up
+            self.gone.set()
+            return False
+        if model in _FAILURES:
+            status, extra = _FAILURES[model]
+            _send(writer, status, {"error": _error(model, body)}, extra)
+        elif body.get("stream"):
+            await self._stream(writer, body)
+        else:
+            _send(writer, 200, self._completion(body))
+        await writer.drain()
+        return True
+
+    def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.text}
+        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+        return {"id": "c", "object": "chat.completion", "model": body["model"], "choices": choices, "usage": _USAGE}
+
+    async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        base = {"id": "c", "object": "chat.completion.chunk", "model": body["model"]}
+        for word in self.text.splitlines(keepends=True):
+            delta = {"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": None}
+            _chunk(writer, {**base, "choices": [delta]})
+            await writer.drain()
+        _chunk(writer, {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        if (body.get("stream_options") or {}).get("include_usage"):
+            _chunk(writer, {**base, "choices": [], "usage": _USAGE})
+        _raw_chunk(writer, b"data: [DONE]\n\n")
+        writer.write(b"0\r\n\r\n")
+
+
+_USAGE = {
+    "prompt_tokens": PROMPT_TOKENS,
+    "completion_tokens": ANSWER_TOKENS,
+    "total_tokens": PROMPT_TOKENS + ANSWER_TOKENS,
+}
+_FAILURES: dict[str, tuple[int, str]] = {
+    "echo-400": (400, ""),
+    "limited-429": (429, "Retry-After: 7\r\n"),
+    "auth-401": (401, ""),
+    "forbidden-403": (403, ""),
+    "missing-404": (404, ""),
+    "context-400": (400, ""),
+    "down-500": (500, ""),
+}
+
+
+def _error(model: str, body: dict[str, Any]) -> dict[str, Any]:
+    code = {"context-400": "context_length_exceeded", "missing-404": "model_not_found"}.get(model)
+    return {"message": f"cannot do: {json.dumps(body['messages'])}", "type": "invalid_request_error", "code": code}
+
+
+def _send(writer: asyncio.StreamWriter, status: int, body: dict[str, Any], extra: str = "") -> None:
+    data = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n{extra}\r\n"
+    writer.write(head.encode() + data)
+
+
+def _chunk(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
+    _raw_chunk(writer, f"data: {json.dumps(event)}\n\n".encode())
+
+
+def _raw_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+@contextlib.asynccontextmanager
+async def openai_stub() -> AsyncGenerator[OpenAIStub, None]:
+    """Run the server for the block."""
+    stub = OpenAIStub()
+    connections: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
+        try:
+            await stub.serve(reader, writer)
+        finally:
+            connections.discard(task)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    try:
+        yield stub
+    finally:
+        server.close()
+        left = list(connections)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+__all__ = ["ANSWER_TOKENS", "PROMPT_TOKENS", "OpenAIStub", "openai_stub"]

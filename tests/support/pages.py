@@ -1,0 +1,141 @@
+"""The written pages, their parts, and the tables in them that follow from the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from support.house import ROOT
+from support.prompt_bytes import Shared
+from worldagent import Settings
+from worldagent.core import errors, events
+
+DOCS = ROOT / "docs"
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_BOUNDS = {"Ge": "ge", "Gt": "gt", "Le": "le"}
+_WORDS = {"Ge": "at least", "Gt": "more than", "Le": "at most"}
+
+
+def pages() -> list[Path]:
+    """Give the README and every page below `docs/`."""
+    return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its page, the line on which its code begins, its language and its code."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT).as_posix()}:{self.line}"
+
+
+def blocks(language: str) -> list[Block]:
+    """Give every block of `language` on every page."""
+    return [block for page in pages() for block in _blocks(page) if block.language == language]
+
+
+def _blocks(page: Path) -> Iterator[Block]:
+    text = text_of(page)
+    for found in _FENCE.finditer(text):
+        yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+
+
+def links(page: Path) -> list[str]:
+    """Give where a page's links lead, those to other sites left out."""
+    return [to for to in _LINK.findall(_FENCE.sub("", text_of(page))) if "://" not in to]
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the anchors of a page's headings, as forges make them."""
+    heads = re.findall(r"^#+ (.+)$", _FENCE.sub("", text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def rows(page: Path, first: str) -> list[str]:
+    """Give the rows of the table on `page` whose first heading is `first`."""
+    lines = text_of(page).splitlines()
+    [start] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
+    found: list[str] = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append(line)
+    return found
+
+
+def setting_rows() -> list[str]:
+    """Give the rows of the table of settings."""
+    return [
+        f"| `{name}` | `WORLDAGENT_{name.upper()}` | {_kind(field)} | {_default(field)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def _kind(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    shown = str(field.annotation)
+    plain = next(word for key, word in _KINDS if key in shown)
+    given = [(type(bound).__name__, bound) for bound in field.metadata]
+    limits = [f"{_WORDS[name]} {getattr(bound, _BOUNDS[name])}" for name, bound in given if name in _BOUNDS]
+    return ", ".join([plain, *limits])
+
+
+_KINDS = (("Path", "path"), ("int", "whole number"), ("float", "number"), ("str", "text"))
+
+
+def _default(field: FieldInfo) -> str:
+    assert field.default is not PydanticUndefined
+    return "none" if field.default is None else f"`{field.default}`"
+
+
+def error_rows(family: type[errors.WorldAgentError]) -> list[str]:
+    """Give the rows of the table of one family of errors."""
+    every = [getattr(errors, name) for name in errors.__all__]
+    return [
+        f"| `{kind.__name__}` | `{kind.code}` | {'yes' if kind.retryable else 'no'} | {_summary(kind)} |"
+        for kind in every
+        if issubclass(kind, family) and kind is not family
+    ]
+
+
+def event_rows() -> list[str]:
+    """Give the rows of the table of events."""
+    common = {"v", "turn_id", "seq", "at", "type"}
+    kinds: Sequence[Any] = get_args(get_args(events.Event)[0])
+    found: list[str] = []
+    for kind in kinds:
+        own = ", ".join(f"`{name}`" for name in kind.model_fields if name not in common)
+        found.append(f"| `{kind.model_fields['type'].default}` | {own} | {_summary(kind)} |")
+    return found
+
+
+def _summary(kind: type) -> str:
+    """The first paragraph of a docstring without the numbers of requirements."""
+    text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    return re.sub(r" \([RTHD]\d+\)", "", text)
+
+
+def figure_rows(figures: Sequence[Shared]) -> list[str]:
+    """Give the rows of the table of bytes in common."""
+    return [
+        f"| {one.format}{', with a worker' if one.workers else ''} | {one.earlier} | {one.without:,} | {one.one:,} "
+        f"| {one.between:,} ({one.between * 100 // one.one} %) | {one.switched:,} ({one.switched * 100 // one.one} %) |"
+        for one in figures
+    ]

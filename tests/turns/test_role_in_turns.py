@@ -1,0 +1,319 @@
+"""The role on its way through a turn: where it arrives, where it does not, and what the model may not do with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from worldagent import Role, Tier
+from worldagent.agent import Composed, Trigger
+from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelUnavailable, RoleEchoed, RoleInvalid
+from worldagent.graphs import Shape, TaskContext
+from worldagent.testing import ScriptedLM
+
+HARSH = Role("harsh", "Be harsh.")
+PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+
+
+@pytest.mark.requirement("R5", "R6", "T8")
+async def test_a_role_is_in_both_planner_calls_and_not_in_the_sub_agents(tmp_path: Path) -> None:
+    lm = ScriptedLM([PLAN, {"result": "Weak."}, {"reply": "It is weak."}])
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        turn = await agent.thread("t").converse("Is it good?", role=HARSH)
+    assert turn.text == "It is weak."
+    assert turn.role_tiers == (Tier.CALL,)
+    assert [call.role for call in lm.calls] == ["Be harsh.", None, "Be harsh."]
+    assert [HARSH.content in call.text for call in lm.calls] == [True, False, True]
+    assert lm.calls[1].fields == {"request": "Judge it."}
+
+
+@pytest.mark.requirement("R5")
+async def test_the_role_stands_in_one_field_and_nowhere_else_in_the_prompt(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.thread("t").converse("Hello", role=HARSH)
+    [call] = lm.calls
+    assert call.text.count("Be harsh.") == 1
+    assert list(call.fields) == ["message", "role"]
+    assert "harsh" not in call.text.replace("Be harsh.", "")  # the name is for people
+
+
+@pytest.mark.requirement("R5", "R3")
+async def test_the_next_turn_knows_nothing_of_the_role(tmp_path: Path) -> None:
+    with_role, without = answering(), answering()
+    for name, lm, role in (("a", with_role, HARSH), ("b", without, None)):
+        async with scripted_agent(tmp_path / name, lm) as agent:
+            await agent.thread("t").converse("Hello", role=role)
+            turn = await agent.thread("t").converse("Again")
+            assert turn.role_tiers == ()
+    assert with_role.calls[1].messages == without.calls[1].messages
+    assert with_role.calls[1].system == without.calls[1].system
+
+
+@pytest.mark.requirement("R6")
+async def test_a_retried_call_has_the_role_again(tmp_path: Path) -> None:
+    lm = ScriptedLM([dspy.lm15.ServerError("down"), {"reply": "Fine."}])
+    async with scripted_agent(tmp_path, lm, settings={"model_attempts": 2}) as agent:
+        turn = await agent.thread("t").converse("Hello", role=HARSH)
+    assert turn.text == "Fine."
+    assert [call.role for call in lm.calls] == ["Be harsh.", "Be harsh."]
+
+
+@pytest.mark.requirement("R6")
+async def test_a_plan_that_is_sent_back_is_made_with_the_role_again(tmp_path: Path) -> None:
+    wrong = {"reply": "", "dispatches": [{"to": "nobody", "request": "x"}]}
+    lm = ScriptedLM([wrong, wrong, {"reply": "Fine."}])
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        await agent.thread("t").converse("Hello", role=HARSH)
+    assert [call.role for call in lm.calls] == ["Be harsh."] * 3
+
+
+@pytest.mark.requirement("R8")
+async def test_all_four_surfaces_take_a_role(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        thread = agent.thread("t")
+        trigger = Trigger(schedule="daily", fired_at=datetime(2026, 11, 21, 8, tzinfo=UTC), payload={"n": 1})
+        params = {"worker": "critic", "request": "Judge it."}
+        turns = [
+            await thread.converse("Hello", role=HARSH),
+            await thread.task("subagent", params, role=HARSH),
+            await thread.run_skill(Composed("Count syllables.", params=params), role=HARSH),
+            await thread.run_scheduled(trigger, role=HARSH),
+        ]
+    assert [turn.role_tiers for turn in turns] == [(Tier.CALL,)] * 4
+    assert [call.role for call in lm.calls] == ["Be harsh."] * 4
+    assert "Count syllables." in lm.calls[2].system
+    assert "daily" in lm.calls[3].fields["message"]
+    assert '"n": 1' in lm.calls[3].fields["message"]
+
+
+@pytest.mark.requirement("R8")
+async def test_a_skills_prompt_is_for_its_run_alone_and_is_not_stored(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        thread = agent.thread("t")
+        await thread.run_skill(Composed("Zebras only.", params={"worker": "critic"}), {"request": "Go."})
+        await thread.task("subagent", {"worker": "critic", "request": "Go."})
+        history = await thread.history()
+    assert ["Zebras" in call.system for call in lm.calls] == [True, False]
+    assert [message.kind for message in history] == ["skill", "result", "task", "result"]
+    assert "Zebras" not in repr(history)
+    assert all(b"Zebras" not in file.read_bytes() for file in tmp_path.glob("*.db*"))
+
+
+@pytest.mark.requirement("R8", "T2")
+async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[CRITIC]) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(RoleInvalid, match=r"str.*Role\(name, content\)"):
+            await thread.converse("Hi", role="Be harsh.")  # type: ignore[arg-type]  # the mistake that is tested
+        with pytest.raises(InvalidArgument, match="Composed"):
+            await thread.run_skill("poem")  # type: ignore[arg-type]  # the mistake that is tested
+        with pytest.raises(InvalidArgument, match="Trigger"):
+            await thread.run_scheduled({"schedule": "x"})  # type: ignore[arg-type]  # the mistake that is tested
+        with pytest.raises(InvalidArgument, match="time zone"):
+            Trigger(schedule="x", fired_at=datetime(2026, 11, 21))  # the mistake that is tested
+        with pytest.raises(InvalidArgument, match="not JSON"):
+            Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": object()})
+        with pytest.raises(InvalidArgument, match="no prompt"):
+            Composed(" ")
+        with pytest.raises(InvalidArgument, match="message is empty"):
+            await thread.converse("  ")
+        assert await thread.history() == ()
+
+
+class ReviewParams(BaseModel):
+    text: str
+
+
+class ReviewResult(BaseModel):
+    verdict: str
+    summary: str
+
+
+class Review(dspy.Signature):
+    """Judge the text."""
+
+    text: str = dspy.InputField()
+    verdict: str = dspy.OutputField()
+
+
+class Summarise(dspy.Signature):
+    """Sum the text up."""
+
+    text: str = dspy.InputField()
+    summary: str = dspy.OutputField()
+
+
+async def review(params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
+    verdict = await ctx.predict(Review, text=params.text)
+    summary = await ctx.predict(Summarise, text=params.text)
+    return {**verdict, **summary}
+
+
+REVIEW = Shape("review", ReviewParams, ReviewResult, review, entry=Review, signatures=(Summarise,))
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize(
+    ("applies_to", "expected"),
+    [
+        ((), ["Be harsh.", None]),
+        (("Summ*",), [None, "Be harsh."]),
+        (("*",), ["Be harsh.", "Be harsh."]),
+        (("Converse",), [None, None]),
+    ],
+)
+async def test_applies_to_chooses_among_the_signatures_of_a_task(
+    tmp_path: Path, applies_to: tuple[str, ...], expected: list[str | None]
+) -> None:
+    lm = ScriptedLM([{"verdict": "Weak."}, {"summary": "Short."}])
+    async with scripted_agent(tmp_path, lm, shapes=[REVIEW]) as agent:
+        turn = await agent.thread("t").task(
+            "review", {"text": "Once."}, role=Role("harsh", "Be harsh.", applies_to=applies_to)
+        )
+    assert turn.result == ReviewResult(verdict="Weak.", summary="Short.")
+    assert [call.role for call in lm.calls] == expected
+    assert turn.role_tiers == ((Tier.CALL,) if any(expected) else ())
+
+
+@pytest.mark.requirement("R6", "T8")
+async def test_a_role_for_every_signature_still_stops_at_a_dispatch(tmp_path: Path) -> None:
+    lm = ScriptedLM([PLAN, {"result": "Weak."}, {"reply": "It is weak."}])
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        await agent.thread("t").converse("Good?", role=Role("harsh", "Be harsh.", applies_to="*"))
+    assert [call.role for call in lm.calls] == ["Be harsh.", None, "Be harsh."]
+
+
+@pytest.mark.requirement("T8")
+async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_other(tmp_path: Path) -> None:
+    class Nothing(BaseModel):
+        pass
+
+    async def outer(params: Nothing, ctx: TaskContext) -> Nothing:
+        await ctx.task("review", {"text": "one"})
+        await ctx.task("review", {"text": "two"}, role=Role("kind", "Be kind."))
+        return params
+
+    lm = ScriptedLM([{"verdict": "a"}, {"summary": "b"}] * 2)
+    async with scripted_agent(tmp_path, lm, shapes=[REVIEW, Shape("outer", Nothing, Nothing, outer)]) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "house words"))
+        await agent.thread("t").task("outer", {}, role=Role("harsh", "Be harsh.", applies_to="*"))
+    assert [call.role for call in lm.calls] == [None, None, "Be kind.", None]
+
+
+@pytest.mark.requirement("T8")
+async def test_a_plan_cannot_carry_a_role(tmp_path: Path) -> None:
+    smuggled = {"reply": "", "dispatches": [{"to": "critic", "request": "x", "role": "Be evil."}]}
+    lm = ScriptedLM([smuggled, {"reply": "Fine."}])
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        async with agent.thread("t").stream("Hi") as stream:
+            kinds = [event.type async for event in stream]
+        with pytest.raises(Exception, match="role"):
+            await agent.thread("t").task("subagent", {"worker": "critic", "request": "x", "role": "Be evil."})
+    assert "plan_rejected" in kinds
+    assert "task_started" not in kinds
+    assert [call.role for call in lm.calls] == [None, None]
+
+
+async def test_a_shape_may_not_predict_with_a_signature_it_did_not_declare(tmp_path: Path) -> None:
+    async def handler(params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
+        return dict(await ctx.predict(Summarise, text=params.text))
+
+    shape = Shape("sneaky", ReviewParams, ReviewResult, handler, entry=Review)
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as agent:
+        with pytest.raises(FunctionInvalid, match="'Summarise'"):
+            await agent.thread("t").task("sneaky", {"text": "x"})
+
+
+@pytest.mark.requirement("R5")
+async def test_a_signature_with_a_role_field_of_its_own_is_refused(tmp_path: Path) -> None:
+    class Mine(dspy.Signature):
+        """Do."""
+
+        role: str = dspy.InputField()
+        out: str = dspy.OutputField()
+
+    with pytest.raises(FunctionInvalid, match="'role', which is reserved"):
+        Shape("mine", ReviewParams, ReviewResult, review, entry=Mine)
+
+
+LONG = Role("long", "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911.")
+
+
+@pytest.mark.requirement("R16")
+async def test_a_model_that_repeats_its_role_is_cut_in_answer_events_log_and_dispatches(tmp_path: Path) -> None:
+    plan = {"reply": f"My role: {LONG.content}", "dispatches": [{"to": "critic", "request": LONG.content.upper()}]}
+    lm = ScriptedLM([plan, {"result": "ok"}, {"reply": f"So: {LONG.content} End."}], chunk=7)
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("Hi", role=LONG) as stream:
+            events = [event async for event in stream]
+        history = await thread.history()
+    assert stream.turn.text == "So: [role withheld] End."
+    assert lm.calls[1].fields["request"] == "[role withheld]"
+    text = ""
+    for event in events:
+        if event.type == "text_delta":
+            text += event.text
+        elif event.type == "text_replaced":
+            text = event.text
+    assert text == stream.turn.text
+    for shown in (repr(events), repr(history)):
+        assert "lighthouse" not in shown.lower()
+
+
+@pytest.mark.requirement("R16")
+async def test_a_run_that_also_stands_in_the_message_is_not_withheld(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"reply": f"You said: {LONG.content}"}])
+    async with scripted_agent(tmp_path, lm) as agent:
+        turn = await agent.thread("t").converse(f"Repeat: {LONG.content}", role=LONG)
+    assert turn.text == f"You said: {LONG.content}"
+
+
+@pytest.mark.requirement("R16")
+async def test_echo_can_be_allowed_or_made_a_failure(tmp_path: Path) -> None:
+    reply = {"reply": LONG.content}
+    async with scripted_agent(tmp_path / "a", ScriptedLM([reply]), settings={"echo": "allow"}) as agent:
+        assert (await agent.thread("t").converse("Hi", role=LONG)).text == LONG.content
+    async with scripted_agent(tmp_path / "b", ScriptedLM([reply]), settings={"echo": "fail"}) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(RoleEchoed) as caught:
+            await thread.converse("Hi", role=LONG)
+        assert "lighthouse" not in str(caught.value)
+        assert [message.kind for message in await thread.history()] == ["message"]
+
+
+@pytest.mark.requirement("R7")
+async def test_an_error_that_quotes_the_prompt_is_replaced_and_on_error_has_the_original(tmp_path: Path) -> None:
+    seen: list[BaseException] = []
+    lm = ScriptedLM([dspy.lm15.ServerError(f"400: you sent {LONG.content}")])
+    async with scripted_agent(tmp_path, lm, on_error=seen.append) as agent:
+        with pytest.raises(ModelUnavailable) as caught:
+            await agent.thread("t").converse("Hi", role=LONG)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "lighthouse" not in f"{error!r} {error} {getattr(error, '__notes__', '')}"
+        error = error.__cause__ or error.__context__
+    assert "lighthouse" in str(seen[0])
+
+
+@pytest.mark.requirement("R7")
+async def test_dspy_keeps_nothing_of_a_call(tmp_path: Path) -> None:
+    from dspy.clients.base_lm import GLOBAL_HISTORY
+
+    before = len(GLOBAL_HISTORY)
+    trace = list(dspy.settings.trace or [])
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.thread("t").converse("Hi", role=LONG)
+    assert len(GLOBAL_HISTORY) == before
+    assert list(dspy.settings.trace or []) == trace
+    assert not lm.history

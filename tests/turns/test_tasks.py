@@ -1,0 +1,270 @@
+"""`task()`, shapes and functions: typed in, typed out, and errors that name the shape and the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, scripted_agent
+from worldagent.core.errors import (
+    FunctionInvalid,
+    NameTaken,
+    ParamsInvalid,
+    ResultInvalid,
+    TaskFailed,
+    UnknownFunction,
+    UnknownShape,
+    UnknownWorker,
+    WorldAgentError,
+)
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import CallContext, Worker, flow, tool
+from worldagent.testing import ScriptedLM
+
+
+class Sum(BaseModel):
+    a: int
+    b: int = 0
+
+
+class Total(BaseModel):
+    total: int
+
+
+async def add(params: Sum, ctx: TaskContext) -> Total:
+    return Total(total=params.a + params.b)
+
+
+ADD = Shape("add", Sum, Total, add)
+
+
+@pytest.mark.requirement("T2")
+async def test_a_task_gives_a_typed_result(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[ADD]) as agent:
+        turn = await agent.thread("t").task("add", Sum(a=2, b=3))
+        again = await agent.thread("t").task("add", {"a": "4"})
+    assert turn.result == Total(total=5)
+    assert turn.text == '{"total":5}'
+    assert again.result == Total(total=4)
+
+
+@pytest.mark.requirement("T2")
+@pytest.mark.parametrize(
+    ("shape", "params", "error", "says"),
+    [
+        ("subtract", {}, UnknownShape, r"'subtract'; the shapes are: add, subagent"),
+        ("add", {}, ParamsInvalid, r"params of shape 'add' do not fit: a: Field required"),
+        ("add", {"a": "x"}, ParamsInvalid, r"'add'.*a: .*integer"),
+        ("add", {"a": 1, "c": 2}, ParamsInvalid, r"'add'.*unknown field 'c'"),
+        ("add", [1], ParamsInvalid, r"'add'"),
+        ("subagent", {"worker": "critic", "request": ""}, ParamsInvalid, r"'subagent'.*request"),
+        ("subagent", {"worker": "poet", "request": "x"}, UnknownWorker, r"'poet'; the workers are: critic"),
+    ],
+)
+async def test_a_task_that_does_not_fit_names_shape_and_field_and_leaves_nothing(
+    tmp_path: Path, shape: str, params: Any, error: type[Exception], says: str
+) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[ADD], workers=[CRITIC]) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(error, match=says):
+            await thread.task(shape, params)
+        assert await thread.history() == ()
+
+
+@pytest.mark.requirement("T2")
+async def test_a_result_that_does_not_fit_names_shape_and_field(tmp_path: Path) -> None:
+    async def wrong(params: Sum, ctx: TaskContext) -> dict[str, Any]:
+        return {"total": "many", "more": 1}
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[Shape("wrong", Sum, Total, wrong)]) as agent:
+        with pytest.raises(ResultInvalid, match=r"'wrong'.*total: .*integer"):
+            await agent.thread("t").task("wrong", {"a": 1})
+
+
+@pytest.mark.requirement("T2")
+async def test_what_a_handler_raises_is_named_by_type_only(tmp_path: Path) -> None:
+    async def broken(params: Sum, ctx: TaskContext) -> Total:
+        raise ValueError("the secret is out")
+
+    seen: list[BaseException] = []
+    shapes = [Shape("broken", Sum, Total, broken)]
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=shapes, on_error=seen.append) as agent:
+        with pytest.raises(TaskFailed, match="'broken' failed with ValueError") as caught:
+            await agent.thread("t").task("broken", {"a": 1})
+    assert caught.value.__context__ is None
+    assert caught.value.turn_id is not None
+    assert str(seen[0]) == "the secret is out"
+
+
+@pytest.mark.requirement("T2")
+async def test_a_shape_with_a_description_is_offered_to_the_planner(tmp_path: Path) -> None:
+    shape = Shape("add", Sum, Total, add, description="adds two numbers")
+    plan = {"reply": "", "dispatches": [{"to": "add", "params": {"a": 2, "b": 3}}]}
+    lm = ScriptedLM([plan, {"reply": "Five."}])
+    async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
+        turn = await agent.thread("t").converse("2 + 3?")
+    assert turn.text == "Five."
+    assert "adds two numbers" in lm.calls[0].system
+    assert any('{"total": 5}' in text for _, text in lm.calls[1].messages)
+
+
+@pytest.mark.requirement("T2")
+async def test_several_dispatches_of_one_plan_run_at_the_same_time(tmp_path: Path) -> None:
+    import asyncio
+
+    both = asyncio.Barrier(2)
+
+    async def meet(params: Sum, ctx: TaskContext) -> Total:
+        async with asyncio.timeout(20):
+            await both.wait()
+        return Total(total=params.a)
+
+    shape = Shape("meet", Sum, Total, meet, description="meets")
+    plan = {"reply": "", "dispatches": [{"to": "meet", "params": {"a": n}} for n in (1, 2)]}
+    lm = ScriptedLM([plan, {"reply": "Done."}])
+    async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
+        thread = agent.thread("t")
+        await thread.converse("Go")
+        results = [message.body["result"] for message in await thread.history() if message.kind == "result"]
+    assert results == [{"total": 1}, {"total": 2}]
+
+
+async def test_a_dispatch_that_fails_is_told_to_the_planner_and_the_others_go_on(tmp_path: Path) -> None:
+    async def half(params: Sum, ctx: TaskContext) -> Total:
+        if params.a == 1:
+            raise RuntimeError("no")
+        return Total(total=params.a)
+
+    shape = Shape("half", Sum, Total, half, description="halves")
+    plan = {"reply": "", "dispatches": [{"to": "half", "params": {"a": n}} for n in (1, 2)]}
+    lm = ScriptedLM([plan, {"reply": "Half of it."}])
+    async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent, agent.thread("t").stream("Go") as stream:
+        ended = [(e.status, e.code) async for e in stream if e.type == "task_ended"]
+    assert stream.turn.text == "Half of it."
+    assert sorted(ended, key=str) == [("done", None), ("failed", "task_failed")]
+    told = lm.calls[1].messages[0][1] + lm.calls[1].messages[1][1]
+    assert "failed with RuntimeError" in told
+    assert '{"total": 2}' in told
+
+
+@tool
+async def double(n: int) -> int:
+    """Doubles a number.
+
+    More about it.
+    """
+    return n * 2
+
+
+@flow
+async def quadruple(ctx: CallContext, n: int) -> int:
+    once: int = await ctx.call("double", {"n": n})
+    twice: int = await ctx.call("double", {"n": once})
+    return twice
+
+
+async def test_functions_are_called_by_name_and_flows_call_others(tmp_path: Path) -> None:
+    assert double.description == "Doubles a number."
+    assert (double.kind, quadruple.kind) == ("leaf", "flow")
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[double, quadruple]) as agent:
+        assert await agent.call("double", {"n": 2}) == 4
+        assert await agent.call("quadruple", {"n": "3"}) == 12
+
+
+async def test_a_shape_calls_functions_and_its_events_carry_path_ids(tmp_path: Path) -> None:
+    async def through(params: Sum, ctx: TaskContext) -> Total:
+        first = await ctx.call("quadruple", {"n": params.a})
+        await ctx.call("double", {"n": 1})
+        await ctx.call("double", {"n": 1})
+        return Total(total=first)
+
+    shape = Shape("through", Sum, Total, through, description="calls")
+    lm = ScriptedLM([{"reply": "", "dispatches": [{"to": "through", "params": {"a": 1}}]}, {"reply": "ok"}])
+    async with (
+        scripted_agent(tmp_path, lm, shapes=[shape], functions=[double, quadruple]) as agent,
+        agent.thread("t").stream("Go") as stream,
+    ):
+        events = [event async for event in stream]
+    calls = [event.call_id for event in events if event.type == "call_started"]
+    assert len(set(calls)) == len(calls) == 5
+    [task] = [event.task_id for event in events if event.type == "task_started"]
+    assert task.startswith(stream.turn.id + "/")
+    assert all(call.startswith(task + "/") for call in calls)
+    assert calls[1].startswith(calls[0] + "/double:")
+    assert calls[4] == calls[3] + ".1"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "error", "says"),
+    [
+        ("triple", {}, UnknownFunction, "'triple'; the functions are: broken, double, liar"),
+        ("double", {}, ParamsInvalid, "'double'.*n: Field required"),
+        ("double", {"n": 1, "m": 2}, ParamsInvalid, "'double'.*m"),
+        ("broken", {}, TaskFailed, "'broken' failed with KeyError"),
+        ("liar", {}, ResultInvalid, "'liar'"),
+    ],
+)
+async def test_a_call_that_does_not_fit_is_a_typed_error(
+    tmp_path: Path, name: str, given: dict[str, Any], error: type[WorldAgentError], says: str
+) -> None:
+    @tool
+    async def broken() -> int:
+        raise KeyError("secret")
+
+    @tool
+    async def liar() -> int:
+        return "many"  # type: ignore[return-value]  # the mistake that is tested
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[double, broken, liar]) as agent:
+        with pytest.raises(error, match=says) as caught:
+            await agent.call(name, given)
+    assert "secret" not in str(caught.value)
+
+
+def test_functions_that_cannot_be_called_are_refused_when_they_are_made() -> None:
+    def sync(n: int) -> int:
+        return n
+
+    async def untyped(n) -> int:  # type: ignore[no-untyped-def]  # the mistake that is tested
+        return 1
+
+    async def silent(n: int):  # type: ignore[no-untyped-def]  # the mistake that is tested
+        return n
+
+    async def star(*args: int) -> int:
+        return 1
+
+    async def no_context() -> int:
+        return 1
+
+    bodies: list[tuple[Any, str]] = [
+        (sync, "not async"),
+        (untyped, "no type hint"),
+        (silent, "returns"),
+        (star, "by name"),
+    ]
+    for body, says in bodies:
+        with pytest.raises(FunctionInvalid, match=says):
+            tool(body)
+    with pytest.raises(FunctionInvalid, match="takes no context"):
+        flow(no_context)
+    with pytest.raises(FunctionInvalid, match="'a b' cannot name"):
+        tool(no_context, name="a b")
+    with pytest.raises(FunctionInvalid, match="no instructions"):
+        Worker("w", " ")
+
+
+@pytest.mark.requirement("H10")
+async def test_two_things_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NameTaken, match="'double'"):
+        scripted_agent(tmp_path, ScriptedLM([]), functions=[double], workers=[Worker("double", "You double.")])
+    for clash in (
+        {"shapes": [ADD, Shape("add", Sum, Total, add)]},
+        {"shapes": [Shape("subagent", Sum, Total, add)]},
+        {"workers": [Worker("Converse", "You talk.")]},
+    ):
+        with pytest.raises(NameTaken):
+            await scripted_agent(tmp_path, ScriptedLM([]), **clash).start()
