@@ -82,7 +82,8 @@ class WorldAgent:
         self._identity = identity
         self._registry = Registry(functions, workers)
         self._shapes = tuple(shapes)
-        self._storage = storage if storage is not None else Storage(home=self.settings.home)
+        home = storage.home if storage is not None else None
+        self._storage = Storage(home=home if home is not None else self.settings.home)
         self._role_settings = roles if roles is not None else Roles()
         self._programs = dict(programs or {})
         self._on_error = on_error
@@ -193,7 +194,7 @@ class WorldAgent:
         assert self._lm is not None
         caller = await open_model(
             self._lm,
-            api_base=settings.api_base if isinstance(self._lm, str) else None,
+            api_base=settings.api_base,
             options=ModelOptions(
                 timeout=settings.model_timeout,
                 attempts=settings.model_attempts,
@@ -224,7 +225,11 @@ class WorldAgent:
             resolver=resolver,
             log=ConversationLog(database, self._clock),
             identity=self._identity,
-            options=GraphOptions(max_rounds=settings.max_rounds, history_limit=settings.history_limit),
+            options=GraphOptions(
+                max_rounds=settings.max_rounds,
+                history_limit=settings.history_limit,
+                history_characters=caller.history_characters,
+            ),
             programs=self._programs,
             on_error=self._on_error,
         )

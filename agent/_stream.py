@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ..core.errors import AgentClosed
-from ..core.events import Event, TurnEnded
+from ..core.events import Event
 from ._turns import Turn
 
 Run = Callable[[Callable[[Event], None]], Awaitable[Turn]]
@@ -30,10 +30,10 @@ class TurnStream:
 
     def __init__(self, turn_id: str, run: Run, spawn: Spawn, *, detach: bool = False) -> None:
         self.turn_id = turn_id
-        self._run = run
+        self._run: Run | None = run
         self._spawn = spawn
         self._detach = detach
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._task: asyncio.Task[Turn] | None = None
         self._ended = False
         self._raised = False
@@ -52,9 +52,12 @@ class TurnStream:
         return self._outcome(self._task)
 
     async def __aenter__(self) -> Self:
-        if self._task is not None:
+        # What runs the turn holds the call's role, so it is let go as soon as the turn has it.
+        run, self._run = self._run, None
+        if run is None:
             raise AgentClosed("a stream can be entered once", remedy="start another turn")
-        self._task = self._spawn(self._run(self._events.put_nowait))
+        self._task = self._spawn(run(self._events.put_nowait))
+        self._task.add_done_callback(lambda task: self._events.put_nowait(None))
         return self
 
     async def __aexit__(
@@ -76,20 +79,13 @@ class TurnStream:
     async def __anext__(self) -> Event:
         if self._task is None:
             raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
-        if self._ended:
-            await self._finish(self._task)
+        event = None if self._ended else await self._events.get()
+        if event is None:
+            self._ended = True
+            if not self._raised:
+                self._raised = True
+                self._outcome(self._task)
             raise StopAsyncIteration
-        getter = asyncio.ensure_future(self._events.get())
-        try:
-            # The task can end without a last event only if it was cancelled before it began.
-            await asyncio.wait({getter, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if not getter.done() and self._events.empty():
-                await self._finish(self._task)
-                raise StopAsyncIteration
-            event = await getter
-        finally:
-            getter.cancel()
-        self._ended = isinstance(event, TurnEnded)
         return event
 
     async def wait(self) -> Turn:
@@ -103,12 +99,6 @@ class TurnStream:
             raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
         await asyncio.wait({self._task})
         return self.turn
-
-    async def _finish(self, task: asyncio.Task[Turn]) -> None:
-        await asyncio.wait({task})
-        if not self._raised:
-            self._raised = True
-            self._outcome(task)
 
     def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
         return Turn(id=self.turn_id, status="cancelled") if task.cancelled() else task.result()

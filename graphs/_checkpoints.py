@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import aiosqlite
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -76,5 +77,10 @@ async def run_graph(graph: Any, state: Any, *, turn: TurnContext, suffix: str | 
         "recursion_limit": 3 * turn.services.options.max_rounds + 10,
     }
     extra = {"durability": DURABILITY.get()} if turn.services.saver is not None else {}
-    result: dict[str, Any] = await graph.ainvoke(state, config, context=turn, **extra)
+    # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.
+    outer = var_child_runnable_config.set(None)
+    try:
+        result: dict[str, Any] = await graph.ainvoke(state, config, context=turn, **extra)
+    finally:
+        var_child_runnable_config.reset(outer)
     return result

@@ -27,10 +27,12 @@ class GraphOptions:
     Attributes:
         max_rounds: How often a plan may dispatch before the planner must answer.
         history_limit: How many messages of the log the planner sees.
+        history_characters: How many characters of them, where the model's context is known; the oldest go first.
     """
 
     max_rounds: int = 8
     history_limit: int = 200
+    history_characters: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

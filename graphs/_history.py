@@ -15,13 +15,16 @@ from ..memory import Message
 from ..signatures import Past
 
 
-def as_past(messages: Sequence[Message], turn_id: str, told: str | None) -> tuple[str, list[Past]]:
+def as_past(
+    messages: Sequence[Message], turn_id: str, told: str | None, *, most: int | None = None
+) -> tuple[str, list[Past]]:
     """Split a conversation into this turn's message and what stands before it.
 
     Args:
         messages: The end of the log, oldest first.
         turn_id: The turn that is under way.
         told: What was wrong with its last plan, if it was.
+        most: How many characters may stand before it; None is any number.
 
     Returns:
         The message and the earlier ones.
@@ -39,7 +42,16 @@ def as_past(messages: Sequence[Message], turn_id: str, told: str | None) -> tupl
         past += [item for item in rest if item.kind != "note"]
     if told is not None:
         past.append(Past("note", {"text": f"Your last plan could not be carried out: {told}. Mend it, or answer now."}))
-    return message, past
+    return message, past if most is None else _newest(past, most)
+
+
+def _newest(past: list[Past], most: int) -> list[Past]:
+    left = most
+    for at in range(len(past) - 1, -1, -1):
+        left -= sum(len(str(value)) for value in past[at].fields.values())
+        if left < 0:
+            return past[at + 1 :]
+    return past
 
 
 def schedule_message(schedule: str, fired_at: str, payload: Any) -> str:

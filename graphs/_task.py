@@ -26,11 +26,13 @@ class TaskContext:
     Attributes:
         turn: The turn it belongs to, with this task's own role.
         calls: The call context that its functions run under.
-        signatures: The Signatures it may predict with, the entry first.
+        entry: The task's entry Signature, if it has one.
+        signatures: The other Signatures it may predict with.
     """
 
     turn: TurnContext
     calls: CallContext
+    entry: Signature | None = None
     signatures: tuple[Signature, ...] = ()
 
     @property
@@ -58,7 +60,7 @@ class TaskContext:
             InvalidArgument: The inputs are not the Signature's.
             OutputInvalid, RoleEchoed, HostError: The model failed.
         """
-        if signature not in self.signatures:
+        if signature is not self.entry and signature not in self.signatures:
             raise FunctionInvalid(
                 f"the Signature {signature.__name__!r} is not one of the shape's",
                 remedy="declare it in the shape's entry= or signatures=",
@@ -70,7 +72,7 @@ class TaskContext:
                 remedy="give each input field, and no role",
             )
         turn = self.turn
-        prompt = turn.prompt if signature is self.signatures[0] else None
+        prompt = turn.prompt if signature is self.entry else None
         predictor = turn.services.predictors.get(signature, prompt)
         answer = await predictor(inputs, turn.services.caller, role=turn.role, listener=turn.listener(predictor.name))
         return answer.fields
@@ -140,7 +142,7 @@ async def run_task(
         emit=turn.emit,
         on_error=turn.services.on_error,
     )
-    ctx = TaskContext(turn=turn, calls=calls, signatures=(entry, *others) if entry is not None else others)
+    ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
     turn.emit(TaskStarted, task_id=path, shape=shape.key, label=entry.__name__ if entry else shape.key)
     status, code = "cancelled", None
     try:

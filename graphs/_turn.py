@@ -18,7 +18,7 @@ from ..core.errors import OutputInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
 from ..memory import Draft
 from ..role_resolution import NO_ROLE
-from ..signatures import Planner
+from ..signatures import Past, Planner
 from ._context import TurnContext
 from ._history import as_past
 from ._plan import PlanFault, Work, read_plan
@@ -35,6 +35,7 @@ class TurnState(TypedDict):
 
     turn: str
     kind: TurnKind
+    asked: str
     head: str
     round: int
     work: list[Work]
@@ -65,6 +66,7 @@ def first_state(turn_id: str, kind: TurnKind, head: str, work: Sequence[Work] = 
     return {
         "turn": turn_id,
         "kind": kind,
+        "asked": head,
         "head": head,
         "round": 0,
         "work": list(work),
@@ -81,8 +83,7 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
     direct = state["rejections"] > _TOLD or state["round"] >= options.max_rounds
     if turn.emit.standing:
         turn.emit(TextReplaced, text="")
-    messages = await turn.services.log.history(state["head"], limit=options.history_limit)
-    message, past = as_past(messages, turn.turn_id, state["fault"])
+    message, past = await _conversation(turn, state)
     fault: str | None = None
     reply, work = "", list[Work]()
     try:
@@ -130,6 +131,16 @@ async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
         status = "open"
     head = await _append(turn, state["head"], drafts)
     return {"head": head, "work": [], "round": state["round"] + 1, "status": status}
+
+
+async def _conversation(turn: TurnContext, state: TurnState) -> tuple[str, list[Past]]:
+    """This turn's message and as much of what stands before it as the planner may see."""
+    log, options = turn.services.log, turn.services.options
+    messages = await log.history(state["head"], limit=options.history_limit)
+    if not any(message.id == state["asked"] for message in messages):
+        # The turn's own results fill the page, and the message must be seen all the same.
+        messages = (*await log.history(state["asked"], limit=1), *messages)
+    return as_past(messages, turn.turn_id, state["fault"], most=options.history_characters)
 
 
 def _next(state: TurnState) -> str:

@@ -73,7 +73,8 @@ class CachedRoleStore:
             self._forget((tier, scope_id))
 
     def _keep(self, scope_ids: Mapping[Tier, str], found: Mapping[Tier, Role], asked: float) -> None:
-        if self._ttl <= 0:
+        # What is no mapping is for the resolver to refuse.
+        if self._ttl <= 0 or not isinstance(found, Mapping):
             return
         for key in scope_ids.items():
             role = found.get(key[0])

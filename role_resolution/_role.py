@@ -75,7 +75,7 @@ class Role(Sealed):
     exclusive: bool
 
     def __init__(self, name: str, content: str, *, applies_to: Iterable[str] = (), exclusive: bool = False) -> None:
-        patterns = (applies_to,) if isinstance(applies_to, str) else tuple(applies_to)
+        patterns = _patterns(applies_to)
         if not isinstance(name, str) or not name.strip():
             raise RoleInvalid("a role has no name", remedy="give it a short label for people, such as 'critic'")
         if not _encodable(name):
@@ -130,6 +130,12 @@ def check_length(role: Role, tier: str, limit: int) -> None:
             f"the {tier} role has {size} bytes, and the limit is {limit}",
             remedy="shorten it, or raise the setting role_limit",
         )
+
+
+def _patterns(given: object) -> tuple[object, ...]:
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return tuple(given)
+    return (given,)
 
 
 def _encodable(text: str) -> bool:

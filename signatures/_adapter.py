@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import dspy
 import json_repair
-from dspy.adapters.utils import format_field_value, parse_value
+from dspy.adapters.utils import format_field_value, parse_value, serialize_for_json
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ValidationError, create_model
 
@@ -31,7 +31,8 @@ Program = dspy.Predict
 Signature = type[dspy.Signature]
 _Message = dict[str, Any]
 
-_HEADER = re.compile(r"^[^\S\n]*\[\[ ## (\w+) ## \]\]", re.MULTILINE)
+# At the beginning of a line as `str.splitlines` sees lines, since dspy reads completions by it.
+_HEADER = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[\[ ## (\w+) ## \]\]")
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
 
@@ -205,8 +206,8 @@ class PlainAdapter(RoleAdapter):
         only = sole_text_output(signature)
         if only:
             return self._escape(str(outputs.get(only, "")))
-        shown = {name: outputs.get(name) for name in signature.output_fields}
-        return self._escape(json.dumps(shown, ensure_ascii=False, default=str))
+        shown = {name: serialize_for_json(outputs.get(name)) for name in signature.output_fields}
+        return self._escape(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
         only = sole_text_output(signature)

@@ -151,7 +151,7 @@ class Planner:
         if not self._plain:
             return self._plan
         # The embedded model plans soundly only where the message names somebody, and not with results before it.
-        words = set(re.findall(r"[\w.-]+", message.casefold()))
-        named = any(name.casefold() in words for name in self._names)
+        said = message.casefold()
+        named = any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", said) for name in self._names)
         results = bool(past) and past[-1].kind == "note"
         return self._plan if named and not results else self._reply

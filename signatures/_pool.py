@@ -11,7 +11,7 @@ import dspy
 from ..core.errors import FunctionInvalid, NameTaken
 from ._adapter import Signature
 from ._predictor import Predictor
-from ._signature import check_signature, named
+from ._signature import check_signature
 
 _PROMPTS = 64
 
@@ -83,8 +83,7 @@ class PredictorPool:
             return self._made[signature]
         key = (signature, prompt)
         if key not in self._prompted:
-            instructions = f"{signature.instructions}\n\n{prompt}"
-            self._prompted[key] = Predictor(named(signature, signature.__name__, instructions))
+            self._prompted[key] = self.get(signature).prompted(prompt)
         self._prompted.move_to_end(key)
         while len(self._prompted) > _PROMPTS:
             self._prompted.popitem(last=False)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,15 +18,19 @@ import dspy
 from dspy.utils.usage_tracker import UsageTracker
 from pydantic import BaseModel
 
-from ..core.errors import FunctionInvalid, ModelTimeout, RoleEchoed, WorldAgentError
+from ..core.errors import ModelTimeout, RoleEchoed, WorldAgentError
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ._adapter import ROLE, Past, PlainAdapter, RoleAdapter, Signature
 from ._echo import EchoGuard
-from ._engines import ModelConnection, classify, connect_model
+from ._engines import ModelConnection, classify, connect_model, is_local
 from ._escape import escape_control, escape_markers
 from ._fields import AnswerStream
 from ._gguf import control_tokens
+from ._programs import fitting_program
 from ._signature import named, with_role
+
+_CHARACTERS = 1
+"""Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
 
 Echo = Literal["withhold", "allow", "fail"]
 OnError = Callable[[BaseException], None]
@@ -70,6 +73,12 @@ class ModelCaller:
     def plain(self) -> bool:
         """Whether the model is the embedded one."""
         return self.connection.plain
+
+    @property
+    def history_characters(self) -> int | None:
+        """How many characters of history fit beside a long message, where the model's context is known."""
+        context = self.connection.context
+        return None if context is None else context * _CHARACTERS
 
     async def aclose(self) -> None:
         """Let the model go."""
@@ -117,14 +126,15 @@ async def open_model(
 
     Args:
         lm: A model string, `local`, or a `dspy.LM`.
-        api_base: Where a model string's service is, if not at its usual address.
+        api_base: Where a model string's service is, if not at its usual address; the others have none.
         options: Time limits, retries, the echo setting.
         on_error: Gets the original of a model error.
 
     Raises:
         ModelNotConfigured, MissingExtra, InvalidArgument: See their texts.
     """
-    connection = await connect_model(lm, api_base=api_base)
+    hosted = isinstance(lm, str) and not is_local(lm)
+    connection = await connect_model(lm, api_base=api_base if hosted else None)
     adapter = RoleAdapter()
     if connection.plain and connection.weights is not None:
         tokens = control_tokens(connection.weights)
@@ -151,7 +161,8 @@ class Predictor:
         self.name = signature.__name__
         self._plain = dspy.Predict(signature)
         self._roled = dspy.Predict(with_role(signature))
-        self._plain.demos = self._roled.demos = [dict(demo) for demo in demos]
+        bare = [{name: value for name, value in demo.items() if name != ROLE} for demo in demos]
+        self._plain.demos = self._roled.demos = bare
 
     def program(self) -> dspy.Predict:
         """A copy of the role-free program, to optimise and save; it never holds a role (R12)."""
@@ -166,20 +177,14 @@ class Predictor:
         Raises:
             FunctionInvalid: The file cannot be read, or the program's fields are not this Signature's.
         """
-        fields = list(self.signature.fields)
-        if not isinstance(program, dspy.Predict):
-            program = _load(self.program(), os.fspath(program), fields)
-        found: Any = program.signature
-        if list(found.fields) != fields:
-            raise FunctionInvalid(
-                f"the program for {self.name!r} has the fields {list(found.fields)}",
-                remedy=f"optimise the role-free program, whose fields are {fields}",
-            )
-        made = Predictor(
-            named(found, self.name, found.instructions),
-            demos=[dict(demo) for demo in program.demos],
-        )
-        return made
+        fitting = fitting_program(program, self.signature)
+        found: Any = fitting.signature
+        return Predictor(named(found, self.name, found.instructions), demos=[dict(demo) for demo in fitting.demos])
+
+    def prompted(self, prompt: str) -> Predictor:
+        """This predictor, demos included, with `prompt` added to its instructions."""
+        instructions = f"{self.signature.instructions}\n\n{prompt}"
+        return Predictor(named(self.signature, self.name, instructions), demos=self._plain.demos)
 
     async def __call__(
         self,
@@ -218,7 +223,7 @@ class Predictor:
 class _Call:
     """One call with its retries. It holds the role's text for as long as the call lasts, and no longer."""
 
-    __slots__ = ("_adapter", "_caller", "_guard", "_inputs", "_listener", "_predictor", "_role")
+    __slots__ = ("_adapter", "_caller", "_emitted", "_guard", "_inputs", "_listener", "_predictor", "_role")
 
     def __init__(
         self,
@@ -232,12 +237,15 @@ class _Call:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
         self._role, self._listener = role, listener
         self._adapter = caller.adapter.with_past(past)
+        self._emitted = ""
         self._guard: EchoGuard | None = None
         if role is not None and caller.options.echo != "allow":
-            others = [str(value) for value in inputs.values()]
-            others += [str(value) for item in past for value in item.fields.values()]
-            sent = caller.adapter.sent(role)
-            self._guard = EchoGuard(*dict.fromkeys((role, sent)), others=others)
+            sent = caller.adapter.sent
+            given = [inputs, *(item.fields for item in past)]
+            others = [text for fields in given for value in fields.values() for text in _texts(value)]
+            if sent(role) != role:  # then a run may hold escapes, and others of the call's inputs have them too
+                others += map(sent, others)
+            self._guard = EchoGuard(*dict.fromkeys((role, sent(role))), others=others)
 
     async def run(self) -> Answer:
         stream = self._open_stream()
@@ -322,27 +330,45 @@ class _Call:
         return Answer(fields=fields, withheld=withheld)
 
     def _open_stream(self) -> AnswerStream | None:
-        field = self._listener.field
+        field, self._emitted = self._listener.field, ""
         if field is None:
             return None
         parser = self._adapter.parser(self._predictor.signature, field)
         return AnswerStream(parser, self._guard.filter() if self._guard else None, self._emit)
 
     def _emit(self, text: str) -> None:
-        self._listener.emit(_mended(text))
+        text = _mended(text)
+        self._emitted += text
+        self._listener.emit(text)
 
     def _settle(self, stream: AnswerStream | None, fields: Mapping[str, Any]) -> None:
         """The final text is the authority: emit what the stream lacks, or withdraw it and emit the whole (D18)."""
         if stream is None or self._listener.field is None:
             return
         stream.close()
-        final, shown = str(fields[self._listener.field]), _mended(stream.text)
+        # What was shown, piece by piece: a surrogate pair that came in two deltas was mended into two marks.
+        final, shown = str(fields[self._listener.field]), self._emitted
         missing = final[len(shown) :]
         if not final.startswith(shown):
             self._listener.withdraw()
             missing = final
         if missing:
             self._listener.emit(missing)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in an input, as the model may repeat it."""
+    match value:
+        case Mapping():
+            for key, item in value.items():
+                yield from (*_texts(key), *_texts(item))
+        case list() | tuple() | set() | frozenset():
+            for item in value:
+                yield from _texts(item)
+        case BaseModel():
+            yield from _texts(dict(value))
+        case _:
+            yield str(value)
 
 
 def _mended(value: Any) -> Any:
@@ -356,28 +382,9 @@ def _mended(value: Any) -> Any:
         case dict():
             return {_mended(key): _mended(item) for key, item in value.items()}
         case BaseModel():
-            return value.model_copy(update={name: _mended(getattr(value, name)) for name in type(value).model_fields})
+            return value.model_copy(update={name: _mended(item) for name, item in value})
         case _:
             return value
-
-
-def _load(program: dspy.Predict, path: str, fields: Sequence[str]) -> dspy.Predict:
-    """Load a saved program. dspy zips saved fields by position, so a file with other fields would load in silence."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            saved = json.load(file)
-        found = len(saved["signature"]["fields"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = type(error).__name__
-    else:
-        if found == len(fields):
-            program.load_state(saved)
-            return program
-        problem = f"it has {found} fields"
-    raise FunctionInvalid(
-        f"the program {path!r} cannot be loaded ({problem})",
-        remedy=f"save a role-free program with the fields {list(fields)}",
-    )
 
 
 def _retries(options: ModelOptions) -> Any:

@@ -15,6 +15,10 @@ ROLE_DESCRIPTION = "How to go about this; it shapes the answer and adds nothing 
 CONVERSE = "Converse"
 """The name of the conversation planner's Signature."""
 
+_RESERVED = (ROLE, "completed")
+# dspy takes inputs and its own options from the same keywords, so it would take such an input for an option.
+_DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
+
 DEFAULT_IDENTITY = "You are a helpful assistant."
 
 
@@ -52,16 +56,18 @@ def check_signature(signature: Signature) -> None:
     """Refuse what cannot carry a role or be read back.
 
     Raises:
-        FunctionInvalid: It is no Signature, has a field called `role` or `completed`, or lacks inputs or outputs.
+        FunctionInvalid: It is no Signature, lacks inputs or outputs, or has a field called `role` or `completed`, or
+            an input called as an option of dspy's is.
     """
     if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
         raise FunctionInvalid(f"{signature!r} is not a Signature", remedy="pass a subclass of dspy.Signature")
     name = signature.__name__
-    for reserved in (ROLE, "completed"):
-        if reserved in signature.fields:
-            raise FunctionInvalid(
-                f"the Signature {name!r} has a field called {reserved!r}, which is reserved", remedy="rename the field"
-            )
+    reserved = [field for field in _RESERVED if field in signature.fields]
+    reserved += [field for field in _DSPY_KEYWORDS if field in signature.input_fields]
+    if reserved:
+        raise FunctionInvalid(
+            f"the Signature {name!r} has a field called {reserved[0]!r}, which is reserved", remedy="rename the field"
+        )
     if not signature.input_fields or not signature.output_fields:
         raise FunctionInvalid(
             f"the Signature {name!r} needs input and output fields", remedy="declare at least one of each"

@@ -4,9 +4,10 @@ What is stored belongs to the folders that declare a `Schema`; this one knows no
 """
 
 from ._database import Database
+from ._failures import from_sqlite
 from ._home import Storage
 from ._leases import EPOCHS, Lease, Leases
 from ._schema import Schema
 from ._transaction import Transaction
 
-__all__ = ["EPOCHS", "Database", "Lease", "Leases", "Schema", "Storage", "Transaction"]
+__all__ = ["EPOCHS", "Database", "Lease", "Leases", "Schema", "Storage", "Transaction", "from_sqlite"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,22 @@ class Storage:
     def __post_init__(self) -> None:
         if self.home is not None and not isinstance(self.home, (str, os.PathLike)):
             raise InvalidArgument(f"home is a {type(self.home).__name__}", remedy="give home a pathlib.Path or None")
+        if self.home is not None and "\0" in os.fspath(self.home):
+            raise InvalidArgument("home holds a NUL character", remedy="give home the path of a folder")
 
     def resolve(self) -> Path:
-        """The home as an absolute path, from today's working directory and user."""
+        """The home as an absolute path, from today's working directory and user.
+
+        Raises:
+            InvalidArgument: It begins with `~` and a user who is not known here.
+        """
         if self.home is None:
             return platformdirs.user_data_path("worldagent", appauthor=False)
-        return Path(self.home).expanduser().absolute()
+        with contextlib.suppress(RuntimeError):
+            return Path(self.home).expanduser().absolute()
+        raise InvalidArgument(
+            f"home {str(self.home)!r} names a user who is not known here", remedy="give home an absolute path"
+        )
 
     @property
     def database(self) -> Path:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from filelock import FileLock, Timeout
@@ -37,6 +38,8 @@ class Lease:
         epoch: How often `key` has been taken so far; grows with each lease.
     """
 
+    QUERY: ClassVar[str] = "SELECT epoch FROM wa_epoch WHERE key=?"
+
     key: str
     epoch: int
 
@@ -46,8 +49,15 @@ class Lease:
         Raises:
             LeaseLost: Somebody took `key` over since.
         """
-        rows = transaction.execute("SELECT epoch FROM wa_epoch WHERE key=?", (self.key,))
-        if rows != [(self.epoch,)]:
+        self.check(transaction.execute(self.QUERY, (self.key,)))
+
+    def check(self, rows: Iterable[Sequence[object]]) -> None:
+        """As `verify`, for one who has asked `QUERY` of the key inside a transaction of its own.
+
+        Raises:
+            LeaseLost: Somebody took `key` over since.
+        """
+        if [tuple(row) for row in rows] != [(self.epoch,)]:
             raise LeaseLost(
                 f"another owner took {self.key!r} over after epoch {self.epoch}",
                 remedy="drop this work; the new owner goes on from the last checkpoint",

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._classify import classify
-    from ._connect import ModelConnection, connect_model
+    from ._connect import ModelConnection, connect_model, is_local
     from ._llama import start_loading
 
 _HOMES = {
     "ModelConnection": "._connect",
     "classify": "._classify",
     "connect_model": "._connect",
+    "is_local": "._connect",
     "start_loading": "._llama",
 }
 
-__all__ = ["ModelConnection", "classify", "connect_model", "start_loading"]
+__all__ = ["ModelConnection", "classify", "connect_model", "is_local", "start_loading"]
 
 
 def __getattr__(name: str) -> object:

@@ -66,12 +66,12 @@ async def connect_model(
         ModelNotConfigured: No such vendor, no key, or no weights.
         MissingExtra: The embedded model is not installed.
     """
-    if isinstance(lm, str) and lm and not _is_local(lm):
+    if isinstance(lm, str) and lm and not is_local(lm):
         hosted, engine = await open_http(lm, api_key=api_key, api_base=api_base)
         return ModelConnection(lm=hosted, name=lm, close=engine.aclose)
     if api_key is not None or api_base is not None:
         raise InvalidArgument(
-            "api_key= and api_base= have no effect on this lm=", remedy="pass them with a model string only"
+            "a key and an address have no effect on this model", remedy="pass them with a model string only"
         )
     if isinstance(lm, dspy.BaseLM):
         return ModelConnection(lm=_without_traces(lm), name=lm.model)
@@ -83,7 +83,8 @@ async def connect_model(
     return await _connect_local(lm.partition(":")[2] or None)
 
 
-def _is_local(model: str) -> bool:
+def is_local(model: str) -> bool:
+    """Whether this model string names the embedded model."""
     return model == _LOCAL or model.startswith(f"{_LOCAL}:")
 
 
@@ -112,4 +113,4 @@ def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
     return lm.copy(cache=False, num_retries=0)
 
 
-__all__ = ["ModelConnection", "connect_model"]
+__all__ = ["ModelConnection", "connect_model", "is_local"]

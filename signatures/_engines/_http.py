@@ -86,7 +86,7 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
         if api_base is None and found.env_key is not None:
             raise ModelNotConfigured(
                 f"there is no API key for the model {model!r}",
-                remedy=f"set the environment variable {found.env_key} or pass api_key=",
+                remedy=f"set the environment variable {found.env_key}, {_OWN_LM}",
             )
         key = _NO_KEY if api_base is not None else None
     return Route(found.provider, found.model, key or None, api_base, found.env_key)
@@ -251,7 +251,11 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
         await engine.aclose()
         raise
     await engine.aclose()
-    how = f"set the environment variable {variables} or pass api_key=" if variables else "check its name and address"
+    how = (
+        f"set the environment variable {variables}, or pass a dspy.LM that has the key"
+        if variables
+        else "check its name and address"
+    )
     raise ModelNotConfigured(f"the model {model!r} is not configured", remedy=f"{how}, {_OWN_LM}")
 
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from worldagent.signatures._echo import ECHO_RUN, MARK, EchoGuard
+from worldagent.core import ECHO_RUN
+from worldagent.signatures._echo import MARK, EchoGuard
 
 pytestmark = pytest.mark.requirement("R16")
 

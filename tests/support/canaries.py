@@ -7,7 +7,7 @@ import random
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def canary(length: int, seed: int = 0) -> str:
+def canary(length: int, seed: int | str = 0) -> str:
     """Return `length` characters: words of random letters, such as a role may have."""
     source = random.Random(f"{length}/{seed}")
     text = ""

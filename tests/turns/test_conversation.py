@@ -364,3 +364,45 @@ async def test_history_pages_back_to_the_beginning(tmp_path: Path) -> None:
     assert tuple(m for page in reversed(pages) for m in page) == everything
     assert len(everything) == 10
     assert other.text == "Fine."
+
+
+async def test_the_planner_sees_its_message_however_short_the_history_is_cut(tmp_path: Path) -> None:
+    lm = ScriptedLM([PLAN, {"result": "Weak."}, {"reply": "It is weak."}])
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings={"history_limit": 1}) as agent:
+        await agent.thread("t").converse("Is it good?")
+    assert [call.fields.get("message") for call in lm.calls] == ["Is it good?", None, "Is it good?"]
+
+
+async def test_an_agent_works_inside_somebody_elses_graph_and_leaves_it_alone(tmp_path: Path) -> None:
+    from typing import TypedDict
+
+    from langchain_core.callbacks import AsyncCallbackHandler
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import START, StateGraph
+
+    class State(TypedDict):
+        text: str
+
+    class Names(AsyncCallbackHandler):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        async def on_chain_start(self, serialized: Any, inputs: Any, **more: Any) -> None:
+            self.seen.append(str(more.get("name")))
+
+    names = Names()
+    saver = InMemorySaver()
+    async with scripted_agent(tmp_path, answering("From inside.")) as agent:
+
+        async def ask(state: State) -> State:
+            return {"text": (await agent.thread("t").converse(state["text"], role=Role("c", "x"))).text}
+
+        graph = StateGraph(State)
+        graph.add_node("ask", ask)
+        graph.add_edge(START, "ask")
+        config: Any = {"configurable": {"thread_id": "theirs"}, "callbacks": [names]}
+        result = await graph.compile(checkpointer=saver).ainvoke({"text": "Hi"}, config)
+        assert [m.kind for m in await agent.thread("t").history()] == ["message", "answer"]
+    assert result == {"text": "From inside."}
+    assert set(names.seen) == {"LangGraph", "ask"}
+    assert {found.config["configurable"]["thread_id"] for found in saver.list(None)} == {"theirs"}

@@ -261,10 +261,11 @@ def test_functions_that_cannot_be_called_are_refused_when_they_are_made() -> Non
 async def test_two_things_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NameTaken, match="'double'"):
         scripted_agent(tmp_path, ScriptedLM([]), functions=[double], workers=[Worker("double", "You double.")])
-    for clash in (
+    clashes: list[dict[str, Any]] = [
         {"shapes": [ADD, Shape("add", Sum, Total, add)]},
         {"shapes": [Shape("subagent", Sum, Total, add)]},
         {"workers": [Worker("Converse", "You talk.")]},
-    ):
+    ]
+    for clash in clashes:
         with pytest.raises(NameTaken):
             await scripted_agent(tmp_path, ScriptedLM([]), **clash).start()
