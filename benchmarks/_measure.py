@@ -1,0 +1,173 @@
+"""How benchmarks measure and report: interleaved rounds, medians of ratios, a table and one JSON line.
+
+Nothing of the product is imported here; what is measured stands in the scripts beside this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+Work = Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds that something took: `cpu` over all threads of the process, `wall` by the clock."""
+
+    cpu: float
+    wall: float
+
+
+class Stopwatch:
+    """Measures from its making to `read`; garbage of what ran before is collected first and not counted."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def read(self, calls: int = 1) -> Cost:
+        return Cost((time.process_time() - self._cpu) / calls, (time.perf_counter() - self._wall) / calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What each case cost a call, round by round, all of one run.
+
+    Attributes:
+        rounds: Costs by the case's name, in the order of the rounds.
+    """
+
+    rounds: Mapping[str, Sequence[Cost]]
+
+    def cpu(self, case: str) -> float:
+        """Median CPU seconds of one call."""
+        return median(cost.cpu for cost in self.rounds[case])
+
+    def wall(self, case: str) -> float:
+        """Median wall seconds of one call."""
+        return median(cost.wall for cost in self.rounds[case])
+
+    def cpu_ratio(self, case: str, base: str) -> float:
+        """Median over rounds of CPU over the base's in the same round, so that a slow moment hits both."""
+        return median(a.cpu / b.cpu for a, b in zip(self.rounds[case], self.rounds[base], strict=True))
+
+    def wall_ratio(self, case: str, base: str) -> float:
+        """The same of wall time."""
+        return median(a.wall / b.wall for a, b in zip(self.rounds[case], self.rounds[base], strict=True))
+
+
+async def interleaved(cases: Mapping[str, Work], *, rounds: int, calls: int) -> Costs:
+    """Run every case in turn, `calls` times a round. What a first call sets up is not counted."""
+    for work in cases.values():
+        for _ in range(min(calls, 5)):
+            await work()
+    taken: dict[str, list[Cost]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, work in cases.items():
+            watch = Stopwatch()
+            for _ in range(calls):
+                await work()
+            taken[name].append(watch.read(calls))
+    return Costs(taken)
+
+
+async def at_once(start: Callable[[int], Awaitable[object]], count: int) -> Cost:
+    """Start `count` works together and wait for all of them."""
+    watch = Stopwatch()
+    await asyncio.gather(*(start(number) for number in range(count)))
+    return watch.read()
+
+
+def processes(commands: Mapping[str, Sequence[str]], *, rounds: int) -> Costs:
+    """Start each command in turn and wait for it; CPU is the child's, user and system."""
+    taken: dict[str, list[Cost]] = {name: [] for name in commands}
+    for number in range(rounds + 1):
+        for name, command in commands.items():
+            before, watch = _children(), Stopwatch()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            wall = watch.read().wall
+            if number:  # the first round warms the disk's cache
+                taken[name].append(Cost(_children() - before, wall))
+    return Costs(taken)
+
+
+def bytes_written() -> int | None:
+    """Bytes that this process has handed to the system to write so far; None where the system does not say."""
+    try:
+        lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure.
+
+    Attributes:
+        key: Its name in the JSON line, which README.md explains.
+        value: The figure; None where it could not be measured, and `note` says why.
+        unit: `x`, `ms`, `us`, `kB`.
+        aim: The most it should be, where there is an aim.
+        note: A word for the reader.
+    """
+
+    key: str
+    value: float | None
+    unit: str = "x"
+    aim: float | None = None
+    note: str = ""
+
+    @property
+    def missed(self) -> bool:
+        return self.aim is not None and self.value is not None and self.value > self.aim
+
+    def line(self) -> str:
+        shown = "-" if self.value is None else f"{self.value:,.2f} {self.unit}"
+        aim = "" if self.aim is None else f"<= {self.aim:g} {self.unit}"
+        verdict = "MISSED" if self.missed else "ok" if aim and self.value is not None else ""
+        return f"  {self.key:<44}{shown:>16}  {aim:>12}  {verdict:<7}{self.note}".rstrip()
+
+
+@dataclass(slots=True)
+class Report:
+    """The rows of one run; each section is printed as soon as it is measured, unless `quiet`."""
+
+    benchmark: str
+    quick: bool
+    quiet: bool
+    rows: list[Row] = field(default_factory=list)
+
+    def section(self, title: str, rows: Sequence[Row]) -> None:
+        self.rows += rows
+        if not self.quiet:
+            print(f"\n{title}", *(row.line() for row in rows), sep="\n", flush=True)
+
+    def finish(self) -> None:
+        """Print the JSON line."""
+        line = {
+            "benchmark": self.benchmark,
+            "quick": self.quick,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "figures": {row.key: None if row.value is None else round(row.value, 3) for row in self.rows},
+            "missed": [row.key for row in self.rows if row.missed],
+        }
+        print(json.dumps(line) if self.quiet else f"\n{json.dumps(line)}", file=sys.stdout)
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,185 @@
+"""What stands in for a model's service and for storage, so that only the product's own work is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import cache
+
+import dspy
+from dspy.lm15 import Message as LmMessage
+from dspy.lm15 import Request, Response, StreamDeltaEvent, StreamEndEvent, StreamStartEvent, TextDelta, Usage
+
+from worldagent.core import Emitter, Scope, SystemClock, Tier
+from worldagent.core.events import Event
+from worldagent.graphs import EngineParts, TurnEngine, TurnOutcome, TurnRequest
+from worldagent.harness import Registry, Worker
+from worldagent.memory import Draft, Message
+from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
+from worldagent.signatures import open_model
+from worldagent.storage import Lease
+
+QUESTION = "Who rules Vell, and since when? Give the name, the year and the source. " * 3
+ANSWER = "Queen Ada rules Vell since the year 812, as the chronicle of the second tower says in its last chapter."
+ROLE_TEXT = "You judge harshly. You name what is missing before what is there, in short and plain sentences. " * 4
+CRITIC = Worker("critic", "You weigh a claim and say what speaks against it.", "judges claims")
+
+_PLAN = '[{"to": "critic", "request": "Judge the claim that Queen Ada rules Vell since the year 812."}]'
+_USAGE = Usage(input_tokens=300, output_tokens=30, total_tokens=330)
+_CLOCK = SystemClock()
+
+
+def answering(request: Request) -> str:
+    """The completion of a planner that always answers."""
+    return f"[[ ## reply ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]"
+
+
+def delegating(request: Request) -> str:
+    """The completions of one delegation: the planner dispatches, the worker answers, the planner answers."""
+    if CRITIC.instructions in str(request.system):
+        return "[[ ## result ## ]]\nNo source before the fire names her.\n\n[[ ## completed ## ]]"
+    dispatches, reply = ("[]", ANSWER) if len(request.messages) > 1 else (_PLAN, "I will ask critic.")
+    return f"[[ ## reply ## ]]\n{reply}\n\n[[ ## dispatches ## ]]\n{dispatches}\n\n[[ ## completed ## ]]"
+
+
+def constant_lm(reply: Callable[[Request], str], *, delay: float = 0.0) -> dspy.LM:
+    """A real `dspy.LM` whose service answers at once, or after `delay` seconds, with ready-made objects."""
+    return dspy.LM("constant", engine=_Sync(reply), async_engine=_Async(reply, delay), cache=False, num_retries=0)
+
+
+class MemoryLog:
+    """A `ConversationStore` that keeps messages in a dict and checks nothing."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Message] = {}
+        self._ids = itertools.count()
+
+    async def append(
+        self,
+        parent: str | None,
+        messages: Sequence[Draft],
+        *,
+        thread: str,
+        turn_id: str,
+        lease: Lease | None = None,
+    ) -> str:
+        for draft in messages:
+            depth = 0 if parent is None else self._kept[parent].depth + 1
+            made = Message(
+                id=f"m{next(self._ids)}",
+                parent=parent,
+                depth=depth,
+                turn_id=turn_id,
+                author=draft.author,
+                kind=draft.kind,
+                body=draft.body,
+                at=_CLOCK.now(),
+            )
+            self._kept[made.id] = made
+            parent = made.id
+        assert parent is not None
+        return parent
+
+    async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
+        found: list[Message] = []
+        while head is not None and len(found) < limit:
+            found.append(self._kept[head])
+            head = found[-1].parent
+        return tuple(reversed(found))
+
+
+class BareTurns:
+    """Turns without checkpoints, storage, lease or role sources: the turn graph and the model call alone."""
+
+    def __init__(self, engine: TurnEngine) -> None:
+        self.engine = engine
+        self._numbers = itertools.count()
+
+    @classmethod
+    async def open(cls, lm: dspy.LM, *, workers: Sequence[Worker] = ()) -> BareTurns:
+        parts = EngineParts(
+            caller=await open_model(lm),
+            registry=Registry((), workers),
+            shapes=(),
+            resolver=RoleResolver(_NoStore(), {}),
+            log=MemoryLog(),
+        )
+        return cls(TurnEngine(parts, None))
+
+    async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False) -> TurnOutcome:
+        """Run one conversation turn on a thread of its own."""
+        number = next(self._numbers)
+        events: list[Event] = []
+        request = TurnRequest(
+            turn_id=f"turn_{number}",
+            kind="message",
+            thread_key=f"bench/{number}",
+            scope=Scope(workspace="bench", thread=str(number)),
+            author="user",
+            body={"text": QUESTION},
+        )
+        emit = Emitter(request.turn_id, _CLOCK, events.append)
+        return await self.engine.run(request, role=role, emit=emit, lease=None, stream=stream)
+
+
+class _NoStore:
+    """A `RoleStore` that offers no tier, so that nothing of it is ever asked but this."""
+
+    tiers: frozenset[Tier] = frozenset()
+
+    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
+        return {}
+
+    async def get(self, tier: Tier, scope_id: str) -> Role | None:
+        raise NotImplementedError
+
+    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        raise NotImplementedError
+
+    async def delete(self, tier: Tier, scope_id: str) -> bool:
+        raise NotImplementedError
+
+
+@cache
+def _response(text: str) -> Response:
+    return Response(id=None, model="constant", message=LmMessage.assistant(text), finish_reason="stop", usage=_USAGE)
+
+
+@cache
+def _pieces(text: str) -> tuple[StreamDeltaEvent, ...]:
+    return tuple(StreamDeltaEvent(TextDelta(text=word)) for word in text.replace(" ", " \0").split("\0"))
+
+
+class _Sync:
+    def __init__(self, reply: Callable[[Request], str]) -> None:
+        self._reply = reply
+
+    def complete(self, request: Request) -> Response:
+        return _response(self._reply(request))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Async:
+    def __init__(self, reply: Callable[[Request], str], delay: float) -> None:
+        self._reply, self._delay = reply, delay
+
+    async def complete(self, request: Request) -> Response:
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        return _response(self._reply(request))
+
+    async def stream(
+        self, request: Request
+    ) -> AsyncGenerator[StreamStartEvent | StreamDeltaEvent | StreamEndEvent, None]:
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        yield StreamStartEvent(id=None, model="constant")
+        for piece in _pieces(self._reply(request)):
+            yield piece
+        yield StreamEndEvent(finish_reason="stop", usage=_USAGE)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""

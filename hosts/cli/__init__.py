@@ -1,0 +1,8 @@
+"""The command line: `worldagent ask` and `worldagent task`. A leaf; everything it does, the library does.
+
+Only `main` is public. Importing this folder loads nothing but the standard library.
+"""
+
+from ._main import main
+
+__all__ = ["main"]

@@ -1,0 +1,133 @@
+"""What a command prints: answers and JSON on stdout, everything about them on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...core.errors import WorldAgentError
+from ...core.events import Event, TextDelta, TextReplaced
+
+if TYPE_CHECKING:
+    from ...agent import Turn
+
+Form = Literal["text", "json", "events"]
+
+# What a model says must not steer the terminal: no control characters but tab and line feed.
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+
+
+class Output:
+    """Prints one command's outcome.
+
+    Args:
+        form: Text for people, one JSON object, or each event as a line of JSON.
+        verbose: Whether to tell on stderr which tiers were active.
+    """
+
+    def __init__(self, form: Form, *, verbose: bool) -> None:
+        self.form = form
+        self._verbose = verbose
+        self._terminal = sys.stdout.isatty()
+        self._shown = ""  # what of the answer stands on the terminal
+
+    @property
+    def live(self) -> bool:
+        """Whether events are wanted while the turn runs."""
+        return self.form == "events" or (self.form == "text" and self._terminal)
+
+    def event(self, event: Event) -> None:
+        """Show one event of a turn."""
+        if self.form == "events":
+            self._line(event.model_dump_json())
+        elif isinstance(event, TextDelta):
+            self._shown += event.text
+            self._write(event.text)
+        elif isinstance(event, TextReplaced):
+            self._start_anew(event.text)
+
+    def turn(self, turn: Turn) -> None:
+        """Show a turn that has ended."""
+        if self.form == "json":
+            self._json(_turn_object(turn))
+        elif self.form == "text":
+            self._end(_result_text(turn))
+        if self._verbose:
+            self._tell_tiers(turn)
+
+    def error(self, error: WorldAgentError) -> None:
+        """Show why there is no answer."""
+        self._failure(error.code, error.problem, error.remedy, retryable=error.retryable, turn_id=error.turn_id)
+
+    def interrupted(self) -> None:
+        """Show that the person stopped the turn."""
+        self._failure("interrupted", "the turn was cancelled", "ask again", retryable=True, turn_id=None)
+
+    def note(self, text: str) -> None:
+        """Tell something beside the answer."""
+        print(text, file=sys.stderr)
+
+    def _start_anew(self, text: str) -> None:
+        """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""
+        if self._shown and self._shown != text:
+            self._write("\n[the answer so far is withdrawn]\n")
+        if self._shown != text:
+            self._shown = text
+            self._write(text)
+
+    def _end(self, text: str) -> None:
+        if self._shown and text.startswith(self._shown):
+            text = text[len(self._shown) :]
+        elif self._shown:
+            self._start_anew(text)
+            text = ""
+        self._line(text)
+
+    def _tell_tiers(self, turn: Turn) -> None:
+        self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")
+        if turn.skipped_tiers:
+            self.note(f"left out, since their source was down: {', '.join(turn.skipped_tiers)}")
+
+    def _failure(self, code: str, problem: str, remedy: str, *, retryable: bool, turn_id: str | None) -> None:
+        if self.form != "text":
+            told = {"code": code, "message": problem, "remedy": remedy, "retryable": retryable, "turn_id": turn_id}
+            self._json({"error": told})
+            return
+        if self._shown:
+            self._line("")  # the error begins on a line of its own
+        self.note(f"error: {problem}\nremedy: {remedy}")
+
+    def _json(self, value: dict[str, Any]) -> None:
+        self._line(json.dumps(value, ensure_ascii=False))
+
+    def _line(self, text: str) -> None:
+        self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text.translate(_CONTROLS) if self._terminal else text)
+        sys.stdout.flush()
+
+
+def _turn_object(turn: Turn) -> dict[str, Any]:
+    usage = turn.usage
+    return {
+        "id": turn.id,
+        "status": turn.status,
+        "text": turn.text,
+        "result": turn.result.model_dump(mode="json") if turn.result is not None else None,
+        "role_tiers": list(turn.role_tiers),
+        "skipped_tiers": list(turn.skipped_tiers),
+        "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls},
+    }
+
+
+def _result_text(turn: Turn) -> str:
+    """The answer for a person: of a result with a field `text` this field, of another one its JSON."""
+    if turn.result is None:
+        return turn.text
+    text = getattr(turn.result, "text", None)
+    return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
+
+
+__all__ = ["Form", "Output"]

@@ -1,0 +1,112 @@
+"""From options to an open agent, and from how a command ends to an exit code. `_ask` and `_task` fill in the turn."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import ModelFacing, UsageError, WorldAgentError
+from ._options import TurnOptions
+from ._output import Output
+from ._sources import workers
+
+if TYPE_CHECKING:
+    from ...agent import Thread, WorldAgent
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+LOCAL_NOTE = (
+    "note: no model is set, so the embedded one answers. It is tiny and shows wiring, not wit; "
+    "set WORLDAGENT_LM or --lm to another one, such as openai/gpt-4o."
+)
+
+
+def run(output: Output, begin: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        output: Where its errors go.
+        begin: Reads what the options name, and returns the rest of the command as a coroutine.
+    """
+    try:
+        asyncio.run(begin())
+    except KeyboardInterrupt:
+        output.interrupted()  # asyncio has cancelled the turn and waited for its end
+        return INTERRUPTED
+    except WorldAgentError as error:
+        output.error(error)
+        return _exit_code(error)
+    return DONE
+
+
+def open_agent(options: TurnOptions, output: Output) -> WorldAgent:
+    """Make the agent that the options ask for; it opens when it is entered.
+
+    Raises:
+        UsageError: An option or a setting does not fit.
+    """
+    staff = workers(options.worker)
+    with _no_collecting():
+        _begin_loading(options.lm)
+        from ...agent import Settings, WorldAgent
+        from ...storage import Storage
+
+    settings = Settings()
+    lm = options.lm or settings.lm
+    if lm is None:
+        output.note(LOCAL_NOTE)
+    return WorldAgent(
+        options.workspace,
+        identity=options.identity,
+        lm=lm or "local",
+        workers=staff,
+        storage=Storage(home=options.home or settings.home),
+        settings=settings,
+    )
+
+
+def thread_of(agent: WorldAgent, options: TurnOptions) -> Thread:
+    """The thread that the options name."""
+    return agent.thread(options.thread, account=options.account, channel=options.channel)
+
+
+def _begin_loading(lm: str | None) -> None:
+    """Load the embedded model's weights in a thread while the rest is imported, where it is going to be used."""
+    kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _likely()).partition(":")
+    if kind == "local":
+        from ...signatures._engines import start_loading
+
+        start_loading(path or None)
+
+
+@contextmanager
+def _no_collecting() -> Generator[None, None, None]:
+    """Modules that load make no garbage, and looking for it takes a quarter of the time they need."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _likely() -> str:
+    """A guess, since reading the settings imports what the loading should run beside; a wrong one costs time only."""
+    import platformdirs
+
+    named = os.environ.get("WORLDAGENT_SETTINGS")
+    folder = platformdirs.user_config_path("worldagent", appauthor=False)
+    return "" if (Path(named) if named else folder / "settings.toml").exists() else "local"
+
+
+def _exit_code(error: WorldAgentError) -> int:
+    """Bad usage is what was refused before there was a turn; an unknown worker inside a turn is the model's mistake."""
+    refused = isinstance(error, UsageError) or (isinstance(error, ModelFacing) and error.turn_id is None)
+    return USAGE if refused else FAILED
+
+
+__all__ = ["open_agent", "run", "thread_of"]

@@ -1,0 +1,149 @@
+"""Where texts on the command line come from: the argument itself, a file, or standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import InvalidArgument
+from ...harness import Worker
+from ...role_resolution import Role
+from ._options import TurnOptions
+
+
+def one_reader(options: TurnOptions, name: str, given: str | None) -> None:
+    """Refuse two options that both read standard input, before anything is read.
+
+    Args:
+        options: The command's options.
+        name: The command's own text, beside role and workers.
+        given: What was given for it.
+
+    Raises:
+        InvalidArgument: Two of them are `-`; the text names both.
+    """
+    workers = (("--worker", item.partition("=")[2]) for item in options.worker or ())
+    readers = [option for option, value in ((name, given), ("--role", options.role), *workers) if value == "-"]
+    if len(readers) > 1:
+        raise InvalidArgument(
+            f"{readers[0]} and {readers[1]} both read standard input", remedy="give one of them as @FILE or as text"
+        )
+
+
+def message(given: str) -> str:
+    """The text of a message: `-` is standard input, anything else is meant as it stands, a leading `@` too.
+
+    Raises:
+        InvalidArgument: It is not UTF-8.
+    """
+    return _stdin("TEXT") if given == "-" else _encodable("TEXT", given)
+
+
+def text(option: str, given: str) -> str:
+    """The text that an option gives: TEXT, `@FILE`, `-`, or `@@...` for a text that begins with `@`.
+
+    Raises:
+        InvalidArgument: It cannot be read or is not UTF-8; the text names the option and the file.
+    """
+    if given == "-":
+        return _stdin(option)
+    if given.startswith("@@"):
+        return _encodable(option, given[1:])
+    return _file(option, Path(given[1:])) if given.startswith("@") else _encodable(option, given)
+
+
+def role(given: str | None) -> Role | None:
+    """The call role that `--role` gives.
+
+    Raises:
+        InvalidArgument: As for `text`.
+        RoleInvalid: There is nothing in it.
+    """
+    return None if given is None else Role("command line", text("--role", given))
+
+
+def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
+    """The workers that `--worker NAME=INSTRUCTIONS` gives.
+
+    Raises:
+        InvalidArgument: One has no `=`, or its file cannot be read.
+        FunctionInvalid: A name or its instructions do not fit.
+    """
+    pairs = (_pair("--worker", item) for item in given or ())
+    return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
+
+
+def params(document: str | None, pairs: Iterable[str] | None) -> dict[str, Any]:
+    """A task's params: the JSON object of `--params`, and over it each `--param KEY=VALUE`.
+
+    Raises:
+        InvalidArgument: It is not a JSON object, or a pair has no `=`.
+    """
+    given: dict[str, Any] = {} if document is None else _json_object(text("--params", document))
+    return given | dict(_pair("--param", item) for item in pairs or ())
+
+
+def _stdin(option: str) -> str:
+    return _decoded(f"standard input, read for {option},", sys.stdin.buffer.read())
+
+
+def _file(option: str, path: Path) -> str:
+    problem: str | None = None
+    data = b""
+    try:
+        data = path.expanduser().read_bytes()
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    except ValueError:  # a null byte
+        problem = "not a file name"
+    if problem is not None:
+        raise InvalidArgument(
+            f"{option} names the file {str(path)!r}: {problem}",
+            remedy="give a file that can be read, or write @@ for a text that begins with @",
+        )
+    return _decoded(f"the file {str(path)!r}, read for {option},", data)
+
+
+def _decoded(what: str, data: bytes) -> str:
+    """Return `data` as text, without a byte order mark and without line breaks at its end."""
+    try:
+        return data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        at = error.start
+    raise InvalidArgument(f"{what} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
+
+
+def _encodable(option: str, text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        at = error.start
+    else:
+        return text
+    raise InvalidArgument(f"{option} is not UTF-8 at character {at}", remedy="use a terminal with UTF-8, or a file")
+
+
+def _pair(option: str, given: str) -> tuple[str, str]:
+    key, equals, value = given.partition("=")
+    if not equals or not key.strip():
+        raise InvalidArgument(f"{option} {key[:40]!r} has no '='", remedy=f"write {option} NAME=TEXT")
+    return key.strip(), value
+
+
+def _json_object(document: str) -> dict[str, Any]:
+    problem = "it is not an object"
+    try:
+        found = json.loads(document)
+    except json.JSONDecodeError as error:
+        found, problem = None, f"{error.msg} at line {error.lineno}, column {error.colno}"
+    except RecursionError:
+        found, problem = None, "it is nested too deeply"
+    if isinstance(found, dict):
+        return found
+    raise InvalidArgument(f"--params is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
+
+
+__all__ = ["message", "one_reader", "params", "role", "text", "workers"]

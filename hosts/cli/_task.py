@@ -1,0 +1,38 @@
+"""The command `task`: one dispatch to a shape, one typed result."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._options import TaskOptions
+from ._output import Output
+from ._session import open_agent, run, thread_of
+from ._sources import one_reader, params, role
+
+if TYPE_CHECKING:
+    from ...agent import WorldAgent
+    from ...role_resolution import Role
+
+
+def task(options: TaskOptions) -> int:
+    """Run the command and return its exit code."""
+    output = Output("json" if options.json else "text", verbose=options.verbose)
+
+    def begin() -> Coroutine[Any, Any, None]:
+        one_reader(options, "--params", options.params)
+        given, call_role = params(options.params, options.param), role(options.role)
+        return _dispatch(open_agent(options, output), options, output, given, call_role)
+
+    return run(output, begin)
+
+
+async def _dispatch(
+    agent: WorldAgent, options: TaskOptions, output: Output, given: Mapping[str, Any], call_role: Role | None
+) -> None:
+    thread = thread_of(agent, options)  # refused before anything is opened
+    async with agent:
+        output.turn(await thread.task(options.shape, given, role=call_role))
+
+
+__all__ = ["task"]

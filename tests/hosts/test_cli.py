@@ -1,0 +1,227 @@
+"""The command line in process, against a chat server on this machine; `test_cli_process` runs it as people do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner, Result
+
+from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub, openai_stub
+from worldagent.core.events import TurnEnded, TurnStarted, parse_event
+from worldagent.hosts.cli._app import app
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+CRITIC = "critic=You judge in one sentence."
+
+Run = Callable[..., Awaitable[Result]]
+
+
+@pytest_asyncio.fixture
+async def stub() -> AsyncGenerator[OpenAIStub, None]:
+    async with openai_stub() as running:
+        yield running
+
+
+@pytest.fixture
+def run(stub: OpenAIStub, tmp_path: Path) -> Run:
+    """Run a command on the stub, in a thread: the stub needs this loop, and the command makes its own."""
+    environment = {
+        "WORLDAGENT_API_BASE": stub.url,
+        "WORLDAGENT_HOME": str(tmp_path / "home"),
+        "WORLDAGENT_MODEL_ATTEMPTS": "1",
+        "WORLDAGENT_LM": "openai/answer",
+        "OPENAI_API_KEY": "key-of-a-test",
+        "COLUMNS": "200",
+        "TERM": "dumb",
+    }
+
+    async def command(*words: str, stdin: bytes = b"") -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, list(words), input=stdin, env=environment)
+
+    return command
+
+
+def prompt(stub: OpenAIStub) -> str:
+    """Give all that the last request told the model."""
+    return "\n".join(message["content"] for message in stub.requests[-1]["messages"])
+
+
+async def test_ask_prints_the_answer_and_nothing_else(run: Run) -> None:
+    result = await run("ask", "What is the capital of France?")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
+
+
+async def test_ask_reads_the_message_from_standard_input(run: Run, stub: OpenAIStub) -> None:
+    result = await run("ask", "-", stdin="Où est Málaga?\n".encode())
+    assert result.exit_code == 0, result.stderr
+    assert "Où est Málaga?" in prompt(stub)
+
+
+async def test_a_message_may_begin_with_an_at_sign(run: Run, stub: OpenAIStub) -> None:
+    assert (await run("ask", "@ana said hello")).exit_code == 0
+    assert "@ana said hello" in prompt(stub)
+
+
+async def test_a_thread_remembers_what_was_said_in_it_and_another_one_does_not(run: Run, stub: OpenAIStub) -> None:
+    await run("ask", "My name is Ana.", "--thread", "t1")
+    await run("ask", "What is my name?", "--thread", "t1")
+    assert "My name is Ana." in prompt(stub)
+    await run("ask", "What is my name?", "--thread", "t2")
+    assert "My name is Ana." not in prompt(stub)
+
+
+@pytest.mark.requirement("R8")
+@pytest.mark.parametrize("given", ["text", "file", "stdin"])
+async def test_a_role_comes_as_text_as_a_file_or_from_standard_input(
+    run: Run, stub: OpenAIStub, tmp_path: Path, given: str
+) -> None:
+    file = tmp_path / "role.md"
+    file.write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
+    value = {"text": SECRET, "file": f"@{file}", "stdin": "-"}[given]
+    result = await run("ask", "Hello", "--role", value, "-v", stdin=SECRET.encode() if given == "stdin" else b"")
+    assert (result.exit_code, result.stdout) == (0, "Paris.\n")
+    assert result.stderr == "role tiers: call\n"
+    assert f"[[ ## role ## ]]\n{SECRET}\n" in prompt(stub)
+
+
+async def test_two_at_signs_begin_a_role_with_one(run: Run, stub: OpenAIStub) -> None:
+    assert (await run("ask", "Hello", "--role", "@@ana is a sailor, speak like one.")).exit_code == 0
+    assert "\n@ana is a sailor, speak like one." in prompt(stub)
+
+
+async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
+    result = await run("ask", "Hello", "--json", "--role", SECRET)
+    turn: dict[str, Any] = json.loads(result.stdout)
+    assert turn.pop("id").startswith("turn_")
+    assert turn == {
+        "status": "done",
+        "text": "Paris.",
+        "result": None,
+        "role_tiers": ["call"],
+        "skipped_tiers": [],
+        "usage": {"input_tokens": PROMPT_TOKENS, "output_tokens": ANSWER_TOKENS, "calls": 1},
+    }
+    assert SECRET not in result.output
+
+
+@pytest.mark.requirement("T10")
+async def test_events_gives_each_event_as_a_line_of_json(run: Run) -> None:
+    result = await run("ask", "Hello", "--events", "--role", SECRET)
+    events = [parse_event(line) for line in result.stdout.splitlines()]
+    assert isinstance(events[0], TurnStarted)
+    assert events[0].role_tiers == ("call",)
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].text == "Paris."
+    assert [event.seq for event in events if event] == list(range(1, len(events) + 1))
+    assert SECRET not in result.output
+
+
+@pytest.mark.requirement("R8", "T2")
+async def test_task_runs_a_worker_that_the_command_line_defines(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
+    stub.text = "[[ ## result ## ]]\nIt is wrong.\n\n[[ ## completed ## ]]"
+    file = tmp_path / "critic.md"
+    file.write_text("You judge in one sentence.", encoding="utf-8")
+    for critic in (CRITIC, f"critic=@{file}"):
+        words = ("task", "subagent", "--worker", critic, "-p", "worker=critic", "-p", "request=a=b?", "--role", SECRET)
+        result = await run(*words)
+        assert (result.exit_code, result.stdout) == (0, "It is wrong.\n"), result.stderr
+        told = prompt(stub)
+        assert "You judge in one sentence." in told
+        assert "a=b?" in told
+        assert SECRET in told
+    turn = json.loads((await run(*words, "--json")).stdout)
+    assert turn["result"] == {"worker": "critic", "text": "It is wrong."}
+
+
+@pytest.mark.parametrize("given", ["text", "file", "stdin"])
+async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
+    run: Run, stub: OpenAIStub, tmp_path: Path, given: str
+) -> None:
+    stub.text = "[[ ## result ## ]]\nDone.\n\n[[ ## completed ## ]]"
+    document = json.dumps({"worker": "nobody", "request": "count the maps"})
+    file = tmp_path / "params.json"
+    file.write_text(document, encoding="utf-8")
+    value = {"text": document, "file": f"@{file}", "stdin": "-"}[given]
+    result = await run(
+        "task", "subagent", "--worker", CRITIC, "--params", value, "-p", "worker=critic", stdin=document.encode()
+    )
+    assert (result.exit_code, result.stdout) == (0, "Done.\n"), result.stderr
+    assert "count the maps" in prompt(stub)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("ask", "-", "--role", "-"), "TEXT and --role both read standard input"),
+        (("ask", "-", "--worker", "critic=-"), "TEXT and --worker both read standard input"),
+        (("ask", "Hello", "--role", "@no/such/file"), "'no/such/file'"),
+        (("ask", "Hello", "--role", "@."), "'.'"),
+        (("ask", "Hello", "--role", "@a\0b"), "--role names the file"),
+        (("ask", "Hello", "--role", " "), "no content"),
+        (("ask", "Hello", "--role", "x" * 40_000), "the call role has 40000 bytes"),
+        (("ask", "-"), "standard input, read for TEXT, is not UTF-8 at byte 2"),
+        (("ask", "bad \udcff"), "TEXT is not UTF-8"),
+        (("ask", " "), "the message is empty"),
+        (("ask", "Hello", "--thread", ""), "thread ''"),
+        (("ask", "Hello", "--worker", "critic"), "--worker 'critic' has no '='"),
+        (("ask", "Hello", "--worker", "critic="), "'critic' has no instructions"),
+        (("task", "subagent", "--params", "[1]"), "--params is not a JSON object"),
+        (("task", "subagent", "--params", "{,"), "line 1, column 2"),
+        (("task", "subagent", "-p", "worker"), "--param 'worker' has no '='"),
+        (("task", "subagent", "--worker", CRITIC, "-p", "worker=critic"), "request"),
+        (("task", "subagent", "-p", "worker=x", "-p", "request=y"), "no worker 'x'"),
+        (("task", "nothing", "-p", "request=y"), "no shape 'nothing'"),
+    ],
+)
+async def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
+    run: Run, stub: OpenAIStub, words: tuple[str, ...], named: str
+) -> None:
+    result = await run(*words, stdin=b"ab\xff")
+    assert result.exit_code == 2, result.output
+    error, remedy = result.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert named in error
+    assert remedy.startswith("remedy: ")
+    assert result.stdout == ""
+    assert stub.requests == []
+
+
+async def test_two_forms_of_output_at_once_are_refused_as_json(run: Run) -> None:
+    result = await run("ask", "Hello", "--json", "--events")
+    assert result.exit_code == 2
+    assert "--json and --events" in json.loads(result.stdout)["error"]["message"]
+
+
+async def test_a_model_that_fails_exits_with_1_and_says_so_in_the_form_that_was_asked_for(run: Run) -> None:
+    words = ("ask", "Hello", "--lm", "openai/down-500", "--role", SECRET)
+    told = await run(*words)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert [line.partition(":")[0] for line in told.stderr.splitlines()] == ["error", "remedy"]
+    as_json = await run(*words, "--json")
+    error = json.loads(as_json.stdout)["error"]
+    assert as_json.exit_code == 1
+    assert set(error) == {"code", "message", "remedy", "retryable", "turn_id"}
+    assert (error["code"], error["retryable"]) == ("model_unavailable", True)
+    assert error["turn_id"].startswith("turn_")
+    as_events = (await run(*words, "--events")).stdout.splitlines()
+    assert json.loads(as_events[-2])["type"] == "turn_ended"
+    assert json.loads(as_events[-1])["error"]["code"] == "model_unavailable"
+    assert SECRET not in told.output + as_json.output + "".join(as_events)
+
+
+async def test_what_typer_refuses_exits_with_2(run: Run) -> None:
+    for words in (("ask",), ("ask", "Hello", "--nothing"), ("nothing",)):
+        assert (await run(*words)).exit_code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("ask",), ("task",)])
+async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
+    result = await run(*words, "--help")
+    assert result.exit_code == 0
+    assert "\n   worldagent " in result.stdout

@@ -1,0 +1,194 @@
+"""The command line as a process of its own: what it loads, how it streams to a terminal, how it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import openai_stub as stubs
+from support.house import ROOT
+from support.openai_stub import OpenAIStub, openai_stub
+from worldagent.core.events import TextDelta, TextReplaced
+from worldagent.hosts.cli._output import Output
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
+BOUND = 90  # seconds
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    given = {"PYTHONPATH": str(ROOT / ".dev"), "WORLDAGENT_HOME": str(home), "OPENAI_API_KEY": "key-of-a-test"}
+    return os.environ | given | more
+
+
+def python(script: str, home: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-P", "-c", script]
+    return subprocess.run(
+        words, env=environment(home), cwd=home, capture_output=True, text=True, timeout=BOUND, check=False
+    )
+
+
+async def until(seen: Callable[[], bool], master: int, shown: bytearray) -> None:
+    """Read the terminal until `seen` says so."""
+    loop, more = asyncio.get_running_loop(), asyncio.Event()
+
+    def readable() -> None:
+        try:
+            shown.extend(os.read(master, 4096))
+        except OSError:  # the other end is closed
+            loop.remove_reader(master)
+        more.set()
+
+    loop.add_reader(master, readable)
+    try:
+        async with asyncio.timeout(BOUND):
+            while not seen():
+                await more.wait()
+                more.clear()
+    finally:
+        loop.remove_reader(master)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["ask", "--help"], ["task", "--help"]])
+def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words: list[str]) -> None:
+    done = python(
+        f"import atexit, json, sys; sys.argv = ['worldagent', *{words!r}]\n"
+        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
+        "from worldagent.hosts.cli import main; main()",
+        tmp_path,
+    )
+    assert done.returncode == 0
+    loaded = set(json.loads(done.stderr))
+    assert loaded.isdisjoint({"dspy", "langgraph", "litellm", "worldagent.core", "worldagent.agent"})
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_extra_it_names_the_extra(tmp_path: Path, missing: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None; from worldagent.hosts.cli import main; main()"
+    done = python(script, tmp_path)
+    assert done.returncode == 2
+    assert "pip install 'worldagent[cli]'" in done.stderr
+
+
+async def test_an_answer_shows_on_a_terminal_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+
+    async def halting(self: OpenAIStub, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for text in ("[[ ## reply ## ]]\nThe lamp is lit, \x1b[2J", "and the ships are home.\n\n[[ ## completed ## ]]"):
+            delta = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+            stubs._chunk(writer, {"id": "c", "object": "chat.completion.chunk", "model": "x", "choices": [delta]})
+            await writer.drain()
+            await go_on.wait()
+        end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+        stubs._chunk(writer, {"id": "c", "object": "chat.completion.chunk", "model": "x", "choices": [end]})
+        stubs._raw_chunk(writer, b"data: [DONE]\n\n")
+        writer.write(b"0\r\n\r\n")
+
+    monkeypatch.setattr(OpenAIStub, "_stream", halting)
+    master, slave = pty.openpty()
+    shown = bytearray()
+    async with openai_stub() as stub:
+        process = await asyncio.create_subprocess_exec(
+            *(*COMMAND, "ask", "Hello", "--lm", "openai/answer"),
+            env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=slave,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        os.close(slave)
+        try:
+            await until(lambda: b"The lamp is lit" in shown, master, shown)
+            assert b"ships" not in shown
+            go_on.set()
+            await until(lambda: shown.endswith(b"\n"), master, shown)
+            _, told = await asyncio.wait_for(process.communicate(), BOUND)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            os.close(master)
+    assert (process.returncode, told) == (0, b"")
+    assert shown == b"The lamp is lit, [2Jand the ships are home.\r\n"  # the escape character is gone
+
+
+async def test_an_interrupt_cancels_the_turn_and_exits_with_130(tmp_path: Path) -> None:
+    async with openai_stub() as stub:
+        process = await asyncio.create_subprocess_exec(
+            *(*COMMAND, "ask", "Hello", "--lm", "openai/slow", "--json", "--role", SECRET),
+            env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            await asyncio.wait_for(stub.arrived.wait(), BOUND)
+            process.send_signal(signal.SIGINT)
+            out, told = await asyncio.wait_for(process.communicate(), BOUND)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        await asyncio.wait_for(stub.gone.wait(), BOUND)
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["code"] == "interrupted"
+    assert told == b""
+
+
+@pytest.mark.local
+def test_ask_answers_on_the_embedded_model_and_says_that_it_is_tiny(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "ask", "What is the capital of France?"],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Paris" in done.stdout
+    assert "shows wiring, not wit" in done.stderr
+    assert "WORLDAGENT_LM" in done.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("replacement", "shown"),
+    [
+        ("Not in Spain.", "Perhaps in\n[the answer so far is withdrawn]\nNot in Spain. No."),
+        ("", "Perhaps in\n[the answer so far is withdrawn]\n No."),
+        ("Perhaps in", "Perhaps in No."),
+    ],
+)
+def test_an_answer_that_does_not_stand_is_withdrawn_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, replacement: str, shown: str
+) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    output = Output("text", verbose=False)
+    common: dict[str, Any] = {"turn_id": "turn_1", "seq": 1, "at": datetime.now(UTC)}
+    for event in (
+        TextDelta(text="Perhaps in", **common),
+        TextReplaced(text=replacement, **common),
+        TextDelta(text=" No.", **common),
+    ):
+        output.event(event)
+    assert terminal.getvalue() == shown

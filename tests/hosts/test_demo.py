@@ -1,0 +1,55 @@
+"""The demo shows what it promises on the embedded model, and its search for roles can fail."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT
+
+DEMO = ROOT / "examples" / "demo.py"
+
+
+@pytest.mark.local
+@pytest.mark.requirement("R7")
+def test_the_demo_runs_and_finds_no_role(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, DEMO, "--home", tmp_path / "home"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / ".dev")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    tiers = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if line.startswith("  active tiers")]
+    assert tiers == ["account, workspace", "account, workspace, call", "account, workspace, call"]
+    assert "WORLDAGENT_LM=" in done.stdout
+    assert "No text of any role was found" in done.stdout
+    assert (tmp_path / "home" / "agent.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "role", "clean"),
+    [
+        ("agent.log", "HOUSE", False),
+        ("agent.log", "BRIEF", False),
+        ("roles.db", "BRIEF", False),
+        ("roles.db", "ANA", True),
+    ],
+)
+def test_the_demo_notices_a_role_that_was_written_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, role: str, clean: bool
+) -> None:
+    demo = runpy.run_path(str(DEMO))
+    (tmp_path / file).write_text(f"... {demo[role].content} ...", encoding="utf-8")
+    assert demo["search"](tmp_path, []) is clean
+    shown = capsys.readouterr().out
+    assert ("FOUND" in shown) is not clean
+    assert demo[role].content not in shown
