@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 
 from ..core import Clock, Emitter, Scope, SystemClock, Tier, check_id, new_id
 from ..core.errors import InvalidArgument, ModelNotConfigured
+from ..core.validation import is_text
 from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
 from ..harness import CallContext, Function, OnError, Registry, Worker
 from ..memory import CONVERSATION, ConversationLog
@@ -71,13 +73,14 @@ class WorldAgent:
         clock: Clock | None = None,
     ) -> None:
         self.workspace = check_id("workspace", workspace)
+        _check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
         self.settings = settings if settings is not None else Settings()
         self._lm = lm if lm is not None else self.settings.lm
         if self._lm is None:
             raise ModelNotConfigured(
                 "no model is given", remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM"
             )
-        if identity is not None and (not isinstance(identity, str) or not identity.strip()):
+        if identity is not None and not is_text(identity):
             raise InvalidArgument("the identity is empty or not a text", remedy="say who the agent is, or leave it out")
         self._identity = identity
         self._registry = Registry(functions, workers)
@@ -90,6 +93,7 @@ class WorldAgent:
         self._clock = clock or SystemClock()
         self._runner = TurnRunner()
         self._stack: AsyncExitStack | None = None
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     def __repr__(self) -> str:
         return f"WorldAgent({self.workspace!r})"
@@ -110,18 +114,21 @@ class WorldAgent:
             StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; nothing was changed.
             NameTaken, FunctionInvalid: Workers, shapes or programs do not fit together.
         """
-        if self._stack is None:
-            async with AsyncExitStack() as opened:
-                self._runner.open(await self._open(opened))
-                self._stack = opened.pop_all()
+        async with self._changing():
+            if self._stack is None:
+                async with AsyncExitStack() as opened:
+                    self._runner.open(await self._open(opened))
+                    self._stack = opened.pop_all()
         return self
 
     async def aclose(self) -> None:
         """Cancel the turns under way, then close everything. Closing a closed agent does nothing."""
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            await self._runner.close()
-            await stack.aclose()
+        async with self._changing():
+            stack, self._stack = self._stack, None
+            if stack is not None:
+                # Also where the wait for the turns is cut off, as in a turn that closes its own agent.
+                stack.push_async_callback(self._runner.close)
+                await stack.aclose()
 
     def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> Thread:
         """A handle on one conversation, as one account sees it. It costs nothing.
@@ -189,6 +196,13 @@ class WorldAgent:
         """
         return self._runner.parts.engine.program(signature)
 
+    def _changing(self) -> asyncio.Lock:
+        """Held while the agent opens or closes: of two who do it at once the second finds it done."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
         settings, storage = self.settings, self._storage
         assert self._lm is not None
@@ -251,3 +265,11 @@ class WorldAgent:
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
         return store
+
+
+def _check_kinds(**given: tuple[object, type]) -> None:
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise InvalidArgument(
+                f"{name}= is of type {type(value).__name__!r}", remedy=f"pass {kind.__name__}(...) or leave it out"
+            )

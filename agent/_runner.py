@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from ..core import Clock, Emitter, Scope, Tier, new_id
 from ..core.errors import AgentClosed, StorageUnavailable, WorldAgentError
-from ..core.events import Event, RoleTierSkipped, TurnEnded, TurnKind, TurnStarted
+from ..core.events import Event, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
 from ..graphs import TurnEngine, TurnRequest
 from ..memory import Message
 from ..role_resolution import Resolution, Role, RoleExplanation, RoleResolver
@@ -114,6 +114,8 @@ class TurnRunner:
         turn_id = new_id("turn")
 
         def run(sink: Sink) -> Awaitable[Turn]:
+            if self.parts is not parts:
+                raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
             return _Run(parts, turn_id, ask, call, Emitter(turn_id, parts.clock, sink), deltas)()
 
         return TurnStream(turn_id, run, self._spawn, detach=detach)
@@ -147,7 +149,7 @@ class _Run:
         try:
             turn = await self._owned()
         except asyncio.CancelledError:
-            self.emit(TurnEnded, status="cancelled")
+            self._end("cancelled")
             raise
         except WorldAgentError as error:
             failure = error
@@ -156,14 +158,20 @@ class _Run:
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
         except BaseException:
-            self.emit(TurnEnded, status="failed", code="internal")
+            self._end("failed", "internal")
             raise
         else:
             self.emit(TurnEnded, status="done", text=turn.text)
             return turn
         failure.turn_id = self.turn_id
-        self.emit(TurnEnded, status="failed", code=failure.code)
+        self._end("failed", failure.code)
         raise failure
+
+    def _end(self, status: str, code: str | None = None) -> None:
+        """Say that there is no answer; what was streamed of one does not stand."""
+        if self.emit.standing:
+            self.emit(TextReplaced, text="")
+        self.emit(TurnEnded, status=status, code=code)
 
     async def _owned(self) -> Turn:
         key = thread_key(self.ask.scope)

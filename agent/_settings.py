@@ -82,5 +82,6 @@ def settings_file() -> Path:
     """The file that settings are read from; it need not exist."""
     named = os.environ.get(f"{_PREFIX}SETTINGS")
     if named:
-        return Path(named).expanduser()
+        # Where a user is not known, `~name` stays a name in this folder, and no file has it.
+        return Path(os.path.expanduser(named)).absolute()
     return platformdirs.user_config_path("worldagent", appauthor=False) / "settings.toml"

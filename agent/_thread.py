@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from ..core import Scope
 from ..core.errors import InvalidArgument
+from ..core.validation import is_text
 from ..graphs import Composed
 from ..memory import Message
 from ..role_resolution import Role
@@ -145,8 +146,6 @@ class Thread:
         return await self._runner.history(self.scope, before=before, limit=limit)
 
     def _message(self, text: str) -> Ask:
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidArgument("the message is empty or not a text", remedy="say something")
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise InvalidArgument("the message holds half a surrogate pair", remedy="give text that UTF-8 can hold")
+        if not is_text(text):
+            raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
         return Ask("message", self.scope, {"text": text})

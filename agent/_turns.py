@@ -76,7 +76,7 @@ class Trigger:
             )
         problem = None
         try:
-            canonical_json(dict(self.payload))
+            canonical_json(dict(self.payload)).encode()
         except (TypeError, ValueError) as error:
             problem = type(error).__name__
         if problem:

@@ -1,11 +1,10 @@
-"""What every folder may use: scope, tiers, ids, time, events of a turn, checks. Errors are in `core.errors`."""
+"""What every folder may use: scope, tiers, ids, time, events of a turn. `errors`, `events`, `validation` stand apart."""
 
 from ._clock import Clock, SystemClock
 from ._emitter import Emitter
 from ._ids import canonical_json, digest, new_id
 from ._limits import ECHO_RUN
 from ._scope import Scope, Tier, check_id
-from ._validation import validate_model, validate_value
 
 __all__ = [
     "ECHO_RUN",
@@ -18,6 +17,4 @@ __all__ = [
     "check_id",
     "digest",
     "new_id",
-    "validate_model",
-    "validate_value",
 ]

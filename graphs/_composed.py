@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import InvalidArgument
+from ..core.validation import is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +27,5 @@ class Composed:
     name: str = "skill"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prompt, str) or not self.prompt.strip():
+        if not is_text(self.prompt):
             raise InvalidArgument("a composed skill has no prompt", remedy="give it one, or use task() instead")

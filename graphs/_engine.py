@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..core import Emitter, Scope
-from ..core.errors import InvalidArgument
+from ..core.errors import InvalidArgument, ParamsInvalid
 from ..core.events import TurnKind
+from ..core.validation import json_of
 from ..harness import OnError, Registry
 from ..memory import ConversationStore, Draft, Message
 from ..role_resolution import ResolvedRole, RoleResolver
@@ -145,7 +146,8 @@ class TurnEngine:
         found = self.services.shapes.get(shape)
         checked = found.check_params(params)
         found.entry_for(checked)
-        return {"to": shape, "shape": shape, "params": checked.model_dump(mode="json")}
+        params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
+        return {"to": shape, "shape": shape, "params": params_json}
 
     def signatures(self, work: Work | None) -> tuple[str, tuple[str, ...]]:
         """The names of a turn's entry Signature and of its others: the planner's, or the task's shape's."""

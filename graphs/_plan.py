@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
-from ..core.errors import ModelFacing
+from ..core.errors import ModelFacing, ParamsInvalid
+from ..core.validation import json_of
 from ..harness import Registry
 from ..signatures import RosterEntry
 from ._shape import ShapeRegistry
@@ -67,7 +68,7 @@ def _work(item: dict[str, Any], registry: Registry, shapes: ShapeRegistry) -> Wo
         raise PlanFault(f"there is no {name[:_SHOWN]!r}; there is {_listed([*registry.workers], offered(shapes))}")
     problem = ""
     try:
-        checked = shapes.get(shape).check_params(params).model_dump(mode="json")
+        checked = json_of(shapes.get(shape).check_params(params), what="its params", error=ParamsInvalid)
     except ModelFacing as error:
         problem, checked = error.problem, {}
     if problem:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from ..core import validate_model
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
+from ..core.validation import validate_model
 from ..harness import check_name
 from ..signatures import PredictorPool, Signature
 

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..core import Scope
-from ..core.errors import FunctionInvalid, InvalidArgument, TaskFailed, WorldAgentError
+from ..core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid, TaskFailed, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
+from ..core.validation import json_of
 from ..harness import CallContext, call
 from ..role_resolution import ResolvedRole, Role
 from ..signatures import Signature
@@ -120,7 +121,8 @@ async def task(
     resolved = services.resolver.resolve_call(
         role, entry=entry.__name__ if entry else found.key, signatures=[other.__name__ for other in others]
     )
-    path = ctx.calls.child_path(found.key, checked.model_dump(mode="json"), key)
+    params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
+    path = ctx.calls.child_path(found.key, params_json, key)
     return await run_task(found, checked, turn=replace(ctx.turn, prompt=None), path=path, role=resolved)
 
 
@@ -160,13 +162,19 @@ async def _handle(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -
     problem: BaseException
     try:
         return await shape.handler(params, ctx)
-    except (WorldAgentError, asyncio.CancelledError):
+    except WorldAgentError:
         raise
+    except asyncio.CancelledError as error:
+        running = asyncio.current_task()
+        if running is None or running.cancelling():
+            raise
+        problem = error  # nobody cancels the turn: something that the handler waited for was cancelled
     except Exception as error:
         problem = error
     if ctx.turn.services.on_error is not None:
         ctx.turn.services.on_error(problem)
     kind = type(problem).__name__
+    del problem  # the traceback keeps this frame, and the original may quote what a model said
     raise TaskFailed(
         f"the handler of shape {shape.key!r} failed with {kind}", remedy="see on_error for the original, and mend it"
     )

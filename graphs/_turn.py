@@ -10,23 +10,28 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Command
+from pydantic import BaseModel
 
-from ..core.errors import OutputInvalid, WorldAgentError
+from ..core.errors import OutputInvalid, ResultInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
+from ..core.validation import json_of
 from ..memory import Draft
 from ..role_resolution import NO_ROLE
 from ..signatures import Past, Planner
 from ._context import TurnContext
 from ._history import as_past
 from ._plan import PlanFault, Work, read_plan
+from ._shape import Shape
 from ._task import run_task
 
 AGENT = "agent"
 """Who the agent's own messages are by."""
 
+_END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
 _TOLD = 1  # how often a plan that cannot be carried out is told so before the planner must answer
 
 
@@ -44,8 +49,8 @@ class TurnState(TypedDict):
     status: Literal["open", "done"]
 
 
-Update = dict[str, Any]
-"""The channels that a node sets."""
+Step = Command[Literal["plan", "act", "__end__"]]
+"""What a node gives: the channels it sets, and where to go."""
 
 TurnGraph = CompiledStateGraph[TurnState, TurnContext, TurnState, TurnState]
 
@@ -53,11 +58,10 @@ TurnGraph = CompiledStateGraph[TurnState, TurnContext, TurnState, TurnState]
 def build_turn_graph(saver: Any) -> TurnGraph:
     """Compile the turn graph over a checkpointer, or over none."""
     graph = StateGraph(TurnState, context_schema=TurnContext)
-    graph.add_node("plan", plan)
-    graph.add_node("act", act)
-    graph.add_conditional_edges(START, _next, ["plan", "act"])
-    graph.add_conditional_edges("plan", _next, ["plan", "act", END])
-    graph.add_conditional_edges("act", _next, ["plan", END])
+    # Nodes say where to go; a router of its own would be one more runnable a step.
+    graph.add_node("plan", plan, destinations=("plan", "act", _END))
+    graph.add_node("act", act, destinations=("plan", _END))
+    graph.add_conditional_edges(START, _first, ["plan", "act"])
     return graph.compile(checkpointer=saver)
 
 
@@ -76,7 +80,7 @@ def first_state(turn_id: str, kind: TurnKind, head: str, work: Sequence[Work] = 
     }
 
 
-async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
+async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
     """Let the planner answer or dispatch. A plan that cannot be carried out is told so once."""
     turn = runtime.context
     options = turn.services.options
@@ -105,16 +109,17 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
     if fault is not None:
         rejections = state["rejections"] + 1
         turn.emit(PlanRejected, reason=fault, final=rejections > _TOLD)
-        return {"rejections": rejections, "fault": fault if rejections <= _TOLD else None}
+        told = fault if rejections <= _TOLD else None
+        return Command(update={"rejections": rejections, "fault": told}, goto="plan")
     if work:
         body = {"text": reply, "dispatches": work}
         head = await _append(turn, state["head"], [Draft(AGENT, "plan", body)])
-        return {"head": head, "work": work, "fault": None}
+        return Command(update={"head": head, "work": work, "fault": None}, goto="act")
     head = await _append(turn, state["head"], [Draft(AGENT, "answer", {"text": reply})])
-    return {"head": head, "status": "done", "fault": None}
+    return Command(update={"head": head, "status": "done", "fault": None}, goto=_END)
 
 
-async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
+async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
     """Run the open work, several tasks side by side, and put the results into the log in the plan's order."""
     turn = runtime.context
     if state["kind"] in ("task", "skill"):
@@ -130,7 +135,8 @@ async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Update:
         drafts = [task.result() for task in running]
         status = "open"
     head = await _append(turn, state["head"], drafts)
-    return {"head": head, "work": [], "round": state["round"] + 1, "status": status}
+    update = {"head": head, "work": [], "round": state["round"] + 1, "status": status}
+    return Command(update=update, goto=_END if status == "done" else "plan")
 
 
 async def _conversation(turn: TurnContext, state: TurnState) -> tuple[str, list[Past]]:
@@ -143,9 +149,8 @@ async def _conversation(turn: TurnContext, state: TurnState) -> tuple[str, list[
     return as_past(messages, turn.turn_id, state["fault"], most=options.history_characters)
 
 
-def _next(state: TurnState) -> str:
-    if state["status"] == "done":
-        return END
+# A plain function would cost two thread hops.
+async def _first(state: TurnState) -> str:
     return "act" if state["work"] else "plan"
 
 
@@ -154,7 +159,7 @@ async def _surface_task(turn: TurnContext, item: Work) -> Draft:
     shape = turn.services.shapes.get(item["shape"])
     params = shape.check_params(item["params"])
     result = await run_task(shape, params, turn=turn, path=f"{turn.turn_id}/task:{shape.key}", role=turn.role)
-    return _result_draft(item, {"status": "done", "result": result.model_dump(mode="json")})
+    return _result_draft(item, {"status": "done", "result": _json(shape, result)})
 
 
 async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft:
@@ -162,11 +167,14 @@ async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft:
     shape = turn.services.shapes.get(item["shape"])
     try:
         result = await run_task(shape, shape.check_params(item["params"]), turn=turn, path=path, role=NO_ROLE)
+        outcome = {"status": "done", "result": _json(shape, result)}
     except WorldAgentError as error:
         outcome = {"status": "failed", "error": {"code": error.code, "message": error.problem}}
-    else:
-        outcome = {"status": "done", "result": result.model_dump(mode="json")}
     return _result_draft(item, outcome)
+
+
+def _json(shape: Shape[Any, Any], result: BaseModel) -> dict[str, Any]:
+    return json_of(result, what=f"fields of the result of shape {shape.key!r}", error=ResultInvalid)
 
 
 def _result_draft(item: Work, outcome: dict[str, Any]) -> Draft:

@@ -15,7 +15,7 @@ from langgraph.runtime import Runtime
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..harness import Registry
-from ..signatures import Signature, worker_signature
+from ..signatures import PredictorPool, Signature
 from ._checkpoints import run_graph
 from ._context import TurnContext
 from ._shape import Shape
@@ -63,7 +63,7 @@ class Subagents:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.signatures: Mapping[str, Signature] = {
-            worker.name: worker_signature(worker.name, worker.instructions) for worker in registry.workers.values()
+            worker.name: PredictorPool.worker(worker.name, worker.instructions) for worker in registry.workers.values()
         }
         self._graph: WorkerGraph | None = None
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..core import Emitter, Scope, digest, validate_model, validate_value
+from ..core import Emitter, Scope, digest
 from ..core.errors import ParamsInvalid, ResultInvalid, TaskFailed, WorldAgentError
 from ..core.events import CallEnded, CallStarted
+from ..core.validation import json_of, validate_model, validate_value
 from ._registry import Registry
 
 OnError = Callable[[BaseException], None]
@@ -69,7 +70,8 @@ async def call(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext
     """Run the function called `name` as a child of `ctx`; see `CallContext.call`."""
     function = ctx.registry.function(name)
     params = validate_model(function.params, input, what=f"params of function {name!r}", error=ParamsInvalid)
-    path = ctx.child_path(name, params.model_dump(mode="json"), key)
+    params_json = json_of(params, what=f"params of function {name!r}", error=ParamsInvalid)
+    path = ctx.child_path(name, params_json, key)
     ctx.emit(CallStarted, call_id=path, function=name)
     status, code = "cancelled", None
     try:
@@ -99,4 +101,5 @@ async def _run(name: str, ctx: CallContext, params: BaseModel) -> Any:
     if ctx.on_error is not None:
         ctx.on_error(problem)
     kind = type(problem).__name__
+    del problem  # the traceback keeps this frame, and the original may quote what a model said
     raise TaskFailed(f"function {name!r} failed with {kind}", remedy="see on_error for the original, and mend its body")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._planner import Planner, RosterEntry
     from ._pool import PredictorPool
     from ._predictor import Listener, ModelCaller, ModelOptions, open_model
-    from ._signature import worker_signature
+    from ._prompts import preload
 
 _HOMES = {
     "LM": "._adapter",
@@ -27,7 +27,7 @@ _HOMES = {
     "RosterEntry": "._planner",
     "Signature": "._adapter",
     "open_model": "._predictor",
-    "worker_signature": "._signature",
+    "preload": "._prompts",
 }
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "RosterEntry",
     "Signature",
     "open_model",
-    "worker_signature",
+    "preload",
 ]
 
 

@@ -73,7 +73,7 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def sent(self, value: object) -> str:
         """A text value as it stands in the prompt."""
-        return self._escape(str(value))
+        return self._escape(whole_text(str(value)))
 
     def parser(self, signature: Signature, field: str) -> FieldParser:
         """What reads `field` out of a completion as it streams in."""
@@ -114,7 +114,7 @@ class RoleAdapter(dspy.ChatAdapter):
         parts = [prefix] if prefix else []
         for name, info in signature.input_fields.items():
             if name in inputs:
-                parts.append(f"[[ ## {name} ## ]]\n{self._escape(_rendered(info, inputs[name]))}")
+                parts.append(f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, inputs[name]))}")
         if main_request:
             parts.append(self.user_message_output_requirements(signature))
         if suffix:
@@ -125,12 +125,14 @@ class RoleAdapter(dspy.ChatAdapter):
         self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
     ) -> str:
         parts = [
-            f"[[ ## {name} ## ]]\n{self._escape(_rendered(info, outputs.get(name, missing_field_message)))}"
+            f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, outputs.get(name, missing_field_message)))}"
             for name, info in signature.output_fields.items()
         ]
-        return "\n\n".join([*parts, "[[ ## completed ## ]]\n"])
+        return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        # dspy finds an indented header and then cuts its line in the wrong place.
+        completion = _HEADER.sub(lambda header: header[0].lstrip(), completion)
         headers = _HEADER.findall(completion)
         only = sole_text_output(signature)
         if only and only not in headers:
@@ -151,7 +153,7 @@ class RoleAdapter(dspy.ChatAdapter):
                     fields.setdefault(name, "" if info.is_required() else info.get_default(call_default_factory=True))
                 return {"role": "assistant", "content": self.format_assistant_message_content(bare, fields)}
             case "note":
-                return {"role": "user", "content": self._escape(str(fields["text"]))}
+                return {"role": "user", "content": self.sent(fields["text"])}
 
     def _without_role(self, signature: Signature) -> Signature:
         if ROLE not in signature.input_fields:
@@ -196,7 +198,7 @@ class PlainAdapter(RoleAdapter):
         lone = len([name for name, _ in named if name != ROLE]) == 1
         parts = []
         for name, info in named:
-            value = self._escape(_rendered(info, inputs[name]))
+            value = self.sent(_rendered(info, inputs[name]))
             parts.append(value if lone and name != ROLE else f"[[ ## {name} ## ]]\n{value}")
         return "\n\n".join(parts).strip()
 
@@ -205,9 +207,9 @@ class PlainAdapter(RoleAdapter):
     ) -> str:
         only = sole_text_output(signature)
         if only:
-            return self._escape(str(outputs.get(only, "")))
+            return self.sent(outputs.get(only, ""))
         shown = {name: serialize_for_json(outputs.get(name)) for name in signature.output_fields}
-        return self._escape(json.dumps(shown, ensure_ascii=False))
+        return self.sent(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
         only = sole_text_output(signature)
@@ -254,8 +256,15 @@ def _drop_blank_sections(completion: str, optional: Sequence[str]) -> str:
     return "".join(pieces)
 
 
+def whole_text(text: str) -> str:
+    """Replace halves of surrogate pairs: models emit them, JSON lets them in, and nothing can send or store them."""
+    # A text of ASCII alone, the usual case, has none.
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _rendered(info: Any, value: Any) -> str:
-    return str(format_field_value(info, value))
+    # dspy builds a pydantic TypeAdapter for every value; a plain text needs none.
+    return value if type(value) is str else str(format_field_value(info, value))
 
 
 def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:

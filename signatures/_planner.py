@@ -16,16 +16,9 @@ from ..role_resolution import NO_ROLE, ResolvedRole
 from ._adapter import Past
 from ._pool import PredictorPool
 from ._predictor import Listener, ModelCaller, Predictor
-from ._signature import CONVERSE, DEFAULT_IDENTITY, plan_signature, reply_signature
+from ._prompts import DEFAULT_IDENTITY, REPLY_DEMOS, brief_instructions
+from ._signature import CONVERSE, plan_signature, reply_signature
 
-_BRIEF = "Answer briefly."
-
-# The embedded model needs examples to keep to one short answer; they say nothing of any role.
-_DEMOS: tuple[Mapping[str, Any], ...] = (
-    {"message": "How many months are in a year?", "reply": "There are twelve months in a year."},
-    {"message": "Say goodbye.", "reply": "Goodbye!"},
-    {"message": "What is the capital of Japan?", "reply": "The capital of Japan is Tokyo."},
-)
 _PLAN_DEMOS: tuple[Mapping[str, Any], ...] = (
     {
         "message": "Ask gardener how to prune roses.",
@@ -91,10 +84,10 @@ class Planner:
         self._plain = plain
         lines = "\n".join(entry.line() for entry in roster)
         params = any(entry.params is not None for entry in roster)
-        reply = reply_signature(f"{who} {_BRIEF}" if plain else who)
+        reply = reply_signature(who)
         if plain:
-            reply.instructions = f"{who} {_BRIEF}"
-        self._reply = Predictor(reply, demos=_DEMOS if plain else ())
+            reply.instructions = brief_instructions(identity)
+        self._reply = Predictor(reply, demos=REPLY_DEMOS if plain else ())
         self._plan: Predictor | None = None
         if roster:
             plan = plan_signature(who, lines, params=params, dispatches_first=plain)

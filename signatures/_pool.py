@@ -11,7 +11,7 @@ import dspy
 from ..core.errors import FunctionInvalid, NameTaken
 from ._adapter import Signature
 from ._predictor import Predictor
-from ._signature import check_signature
+from ._signature import check_signature, worker_signature
 
 _PROMPTS = 64
 
@@ -36,6 +36,11 @@ class PredictorPool:
             if other is not None and other.signature is not predictor.signature:
                 raise NameTaken(f"two Signatures or workers are called {predictor.name!r}", remedy="rename one of them")
         self._made.update({predictor.signature: predictor for predictor in made})
+
+    @staticmethod
+    def worker(name: str, instructions: str) -> Signature:
+        """A worker's entry Signature; it is called as the worker is."""
+        return worker_signature(name, instructions)
 
     @staticmethod
     def check(signature: Signature) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from ..core.errors import ModelTimeout, RoleEchoed, WorldAgentError
 from ..role_resolution import NO_ROLE, ResolvedRole
-from ._adapter import ROLE, Past, PlainAdapter, RoleAdapter, Signature
+from ._adapter import ROLE, Past, PlainAdapter, RoleAdapter, Signature, whole_text
 from ._echo import EchoGuard
 from ._engines import ModelConnection, classify, connect_model, is_local
 from ._escape import escape_control, escape_markers
@@ -210,10 +210,10 @@ class Predictor:
             HostError: The model failed; the text holds nothing of the prompt.
         """
         call = _Call(self, inputs, caller, role.reveal(self.name), past, listener)
-        async for attempt in _retries(caller.options):
-            with attempt:
-                return await call.run()
-        raise AssertionError("retries end with an answer or an error")
+        try:
+            return await _retried(call.run, caller.options)
+        finally:
+            call.forget()
 
     def predict(self, *, roled: bool) -> dspy.Predict:
         """The prebuilt module with or without the role field."""
@@ -221,9 +221,13 @@ class Predictor:
 
 
 class _Call:
-    """One call with its retries. It holds the role's text for as long as the call lasts, and no longer."""
+    """One call with its retries. It holds the role's text for as long as the call lasts, and no longer.
 
-    __slots__ = ("_adapter", "_caller", "_emitted", "_guard", "_inputs", "_listener", "_predictor", "_role")
+    The traceback of what it raises keeps its frames, so no local variable of a frame that raises may hold the text, nor
+    an answer that is not scrubbed yet.
+    """
+
+    __slots__ = ("_adapter", "_caller", "_emitted", "_guard", "_inputs", "_listener", "_predictor", "_role", "_stream")
 
     def __init__(
         self,
@@ -239,26 +243,31 @@ class _Call:
         self._adapter = caller.adapter.with_past(past)
         self._emitted = ""
         self._guard: EchoGuard | None = None
+        self._stream: AnswerStream | None = None
         if role is not None and caller.options.echo != "allow":
             sent = caller.adapter.sent
             given = [inputs, *(item.fields for item in past)]
             others = [text for fields in given for value in fields.values() for text in _texts(value)]
             if sent(role) != role:  # then a run may hold escapes, and others of the call's inputs have them too
-                others += map(sent, others)
+                others += [sent(text) for text in others]
             self._guard = EchoGuard(*dict.fromkeys((role, sent(role))), others=others)
 
     async def run(self) -> Answer:
-        stream = self._open_stream()
+        self._stream = self._open_stream()
         usage = UsageTracker()
         settled = False
         try:
-            prediction = await self._ask(stream, usage)
-            answer = self._read(prediction)
-            self._settle(stream, answer.fields)
+            answer = self._read(await self._ask(usage))
+            if answer.withheld and self._caller.options.echo == "fail":
+                raise RoleEchoed(
+                    f"the model {self._caller.connection.name!r} repeated its role",
+                    remedy="try again, or set echo='withhold'",
+                )
+            self._settle(answer.fields)
             settled = True
             return answer
         finally:
-            if stream is not None and stream.text and not settled:
+            if self._stream is not None and self._stream.text and not settled:
                 self._listener.withdraw()
             tokens = [entry for entries in usage.usage_data.values() for entry in entries]
             if tokens:
@@ -267,7 +276,12 @@ class _Call:
                     sum(int(entry.get("completion_tokens") or 0) for entry in tokens),
                 )
 
-    async def _ask(self, stream: AnswerStream | None, usage: UsageTracker) -> dspy.Prediction:
+    def forget(self) -> None:
+        """Let go of the role's text and of what the model said."""
+        self._role = self._guard = self._stream = None
+        self._emitted = ""
+
+    async def _ask(self, usage: UsageTracker) -> dspy.Prediction:
         """Call dspy; whatever it raises is replaced by a fresh error, outside the `except` (D5)."""
         options, name = self._caller.options, self._caller.connection.name
         failure: BaseException
@@ -275,7 +289,7 @@ class _Call:
         limit = asyncio.timeout(options.timeout)
         try:
             async with limit:
-                return await self._acall(stream, usage)
+                return await self._acall(usage)
         except asyncio.CancelledError:
             # The frames of the original hold the role; a fresh one cancels just as well.
             failure = asyncio.CancelledError()
@@ -292,7 +306,7 @@ class _Call:
         del problem
         raise failure
 
-    async def _acall(self, stream: AnswerStream | None, usage: UsageTracker) -> dspy.Prediction:
+    async def _acall(self, usage: UsageTracker) -> dspy.Prediction:
         inputs = dict(self._inputs)
         predict = self._predictor.predict(roled=self._role is not None)
         if self._role is not None:
@@ -306,7 +320,7 @@ class _Call:
             "track_usage": False,
             "usage_tracker": usage,
             "warn_on_type_mismatch": False,
-            "send_stream": stream,
+            "send_stream": self._stream,
             "stream_listeners": [],
         }
         signature: Any = predict.signature
@@ -322,11 +336,6 @@ class _Call:
         for name, value in fields.items():
             fields[name], found = self._guard.scrub_value(value)
             withheld += found
-        if withheld and self._caller.options.echo == "fail":
-            raise RoleEchoed(
-                f"the model {self._caller.connection.name!r} repeated its role",
-                remedy="try again, or set echo='withhold'",
-            )
         return Answer(fields=fields, withheld=withheld)
 
     def _open_stream(self) -> AnswerStream | None:
@@ -341,8 +350,9 @@ class _Call:
         self._emitted += text
         self._listener.emit(text)
 
-    def _settle(self, stream: AnswerStream | None, fields: Mapping[str, Any]) -> None:
+    def _settle(self, fields: Mapping[str, Any]) -> None:
         """The final text is the authority: emit what the stream lacks, or withdraw it and emit the whole (D18)."""
+        stream = self._stream
         if stream is None or self._listener.field is None:
             return
         stream.close()
@@ -372,11 +382,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _mended(value: Any) -> Any:
-    """Replace halves of surrogate pairs, which models emit and neither a database nor the next prompt can hold."""
+    """An output whose texts are whole."""
     match value:
         case str():
-            # A text of ASCII alone, the usual case, has none.
-            return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return whole_text(value)
         case list():
             return [_mended(item) for item in value]
         case dict():
@@ -387,7 +396,15 @@ def _mended(value: Any) -> Any:
             return value
 
 
-def _retries(options: ModelOptions) -> Any:
+async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
+    """Try until it works or fails for good. Retrying costs more than a call does, so it is set up only when needed."""
+    failed: WorldAgentError
+    try:
+        return await run()
+    except WorldAgentError as error:
+        if not error.retryable or options.attempts == 1:
+            raise
+        failed = error
     import stamina
 
     def passing(error: Exception) -> bool | float:
@@ -396,9 +413,16 @@ def _retries(options: ModelOptions) -> Any:
         after = getattr(error, "retry_after", None)
         return float(after) if after else True
 
-    return stamina.retry_context(
+    first: WorldAgentError | None = failed
+    async for attempt in stamina.retry_context(
         on=passing, attempts=options.attempts, timeout=None, wait_initial=options.backoff, wait_jitter=options.backoff
-    )
+    ):
+        with attempt:
+            if first is not None:
+                made, first = first, None
+                raise made  # the first try is over
+            return await run()
+    raise AssertionError("retries end with an answer or an error")
 
 
 @contextlib.contextmanager

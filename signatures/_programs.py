@@ -72,10 +72,12 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
         problem = type(error).__name__
     else:
         found = [field.prefix for field in saved.signature.fields]
-        made_for: list[str] = [info.json_schema_extra["prefix"] for info in signature.fields.values()]
+        own: Any = signature.dump_state()
+        made_for = [field["prefix"] for field in own["fields"]]
         # Optimisers may rewrite the last prefix, and no other.
         if len(found) == len(made_for) and found[:-1] == made_for[:-1]:
-            program = dspy.Predict(signature.load_state(saved.signature.model_dump()))
+            restored: Any = signature.load_state(saved.signature.model_dump())
+            program = dspy.Predict(restored)
             program.demos = saved.demos
             return program
         problem = f"it has {len(found)} fields, which are others"

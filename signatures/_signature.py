@@ -19,8 +19,6 @@ _RESERVED = (ROLE, "completed")
 # dspy takes inputs and its own options from the same keywords, so it would take such an input for an option.
 _DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
 
-DEFAULT_IDENTITY = "You are a helpful assistant."
-
 
 class Dispatch(BaseModel):
     """One task that the planner asks for: a worker and what it should do."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..core.errors import AgentClosed, InvalidArgument
+from ..core.errors import AgentClosed, InvalidArgument, StorageUnavailable
 from ._failures import from_sqlite
 from ._transaction import Transaction
 
@@ -31,6 +32,7 @@ class Lane:
         self._read_only = read_only
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._closing: Future[None] | None = None
 
     async def open(self, connect: Callable[[], sqlite3.Connection]) -> None:
@@ -39,6 +41,7 @@ class Lane:
         def job() -> None:
             with self._translated():
                 self._connection = connect()
+            self._file = self._found()
 
         await self._submit(job)
 
@@ -49,6 +52,12 @@ class Lane:
         def job() -> T:
             connection = self._connection
             assert connection is not None, "run() comes after open()"
+            if self._found() != self._file:
+                # SQLite would go on with the file that nobody can find any more, and all would be lost at its end.
+                raise StorageUnavailable(
+                    f"database {str(self._path)!r} is not the file that was opened",
+                    remedy="put it back and start the agent again",
+                )
             with self._translated(), transaction(connection, begin):
                 try:
                     return work(_SqliteTransaction(connection))
@@ -71,6 +80,14 @@ class Lane:
         if self._closing is not None:
             raise closed(self._path)
         return await _outcome(self._executor.submit(job))
+
+    def _found(self) -> tuple[int, int] | None:
+        """Which file stands at the path now."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _close(self) -> None:
         if self._connection is not None:

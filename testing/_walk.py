@@ -90,7 +90,11 @@ def _children(path: str, item: object, frame_locals: bool) -> Named:
 
 
 def _entries(path: str, item: Mapping[Any, Any] | contextvars.Context) -> Named:
-    for number, (key, value) in enumerate(tuple(item.items())):
+    try:
+        entries = tuple(item.items())
+    except Exception:  # some mappings, such as urllib3's pool of connections, refuse to be gone through
+        return
+    for number, (key, value) in enumerate(entries):
         yield f"{path} (key {number})", key
         yield f"{path}[{key!r}]" if isinstance(key, str | int) else f"{path}[key {number}]", value
 

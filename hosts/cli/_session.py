@@ -35,6 +35,7 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, None]]) -> int:
     """
     try:
         asyncio.run(begin())
+        gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves
     except KeyboardInterrupt:
         output.interrupted()  # asyncio has cancelled the turn and waited for its end
         return INTERRUPTED
@@ -52,7 +53,7 @@ def open_agent(options: TurnOptions, output: Output) -> WorldAgent:
     """
     staff = workers(options.worker)
     with _no_collecting():
-        _begin_loading(options.lm)
+        _begin_loading(options.lm, options.identity)
         from ...agent import Settings, WorldAgent
         from ...storage import Storage
 
@@ -75,13 +76,13 @@ def thread_of(agent: WorldAgent, options: TurnOptions) -> Thread:
     return agent.thread(options.thread, account=options.account, channel=options.channel)
 
 
-def _begin_loading(lm: str | None) -> None:
+def _begin_loading(lm: str | None, identity: str | None) -> None:
     """Load the embedded model's weights in a thread while the rest is imported, where it is going to be used."""
     kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _likely()).partition(":")
     if kind == "local":
-        from ...signatures._engines import start_loading
+        from ...signatures import preload
 
-        start_loading(path or None)
+        preload(path or None, identity=identity, keep=True)
 
 
 @contextmanager

@@ -169,7 +169,7 @@ def _failed(model: LocalModel) -> bool:
 _MODELS = _Models()  # weights are the process's, like an imported module; who uses them is counted
 
 
-def start_loading(path: str | None = None, *, warm: Sequence[Mapping[str, str]] = ()) -> None:
+def start_loading(path: str | None = None, *, warm: Sequence[Mapping[str, str]] = (), keep: bool = False) -> None:
     """Begin to load the embedded model in a thread, so that a command can import the rest meanwhile.
 
     The next `connect_model("local")` takes it over. Without one it stays loaded until the process ends. It never raises
@@ -178,9 +178,10 @@ def start_loading(path: str | None = None, *, warm: Sequence[Mapping[str, str]] 
     Args:
         path: A GGUF file instead of the one that `find_weights` finds.
         warm: Messages (`role`, `content`) that every prompt begins with; they are read in advance.
+        keep: Never free the memory, for a command that ends with its process: freeing it takes a third of a second.
     """
     try:
-        model = _MODELS.acquire(find_weights(path), users=0)
+        model = _MODELS.acquire(find_weights(path), users=int(keep))
     except WorldAgentError:
         return
     if warm:

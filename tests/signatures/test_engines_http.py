@@ -299,7 +299,7 @@ async def test_a_users_lm_with_callbacks_is_refused() -> None:
 
 async def test_a_key_beside_a_users_lm_is_refused() -> None:
     lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo())
-    with pytest.raises(InvalidArgument, match="api_key"):
+    with pytest.raises(InvalidArgument, match="a key and an address"):
         await connect_model(lm, api_key=KEY)
 
 

@@ -1,4 +1,4 @@
-"""The product that the leak suite runs: surface, source of the role, durability, outcome, length; and a sample of it."""
+"""The product that the leak suite runs (surface, source, durability, outcome, length), and a sample of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 from support.canaries import LONG, SHORT, canary
+from worldagent.core import ECHO_RUN
 
 SURFACES = ("converse", "stream", "task", "shape", "skill", "schedule")
 SOURCES = ("call", "thread", "channel", "workspace", "account", "code")
@@ -70,8 +71,15 @@ class Case:
         return canary(12, seed=f"label of {self}")
 
     @property
+    def _misplaced(self) -> bool:
+        return self.outcome == "role as value that does not fit"
+
+    @property
     def possible(self) -> bool:
         planned, shape = self.surface in PLANNED, self.surface == "shape"
+        # What a model says is withheld from 40 characters on; less is its own word, and stays in answers (R16).
+        if self.length < ECHO_RUN and (self.outcome.startswith("model repeats") or (shape and self._misplaced)):
+            return False
         if self.source == "code" and not shape:
             return False
         if self.outcome == "dispatches":
@@ -80,8 +88,7 @@ class Case:
             return planned or (shape and self.source != "code")
         if self.outcome == "handler raises what predict gave":
             return shape and self.source != "code"
-        # A shorter repetition is the model's own word (R16).
-        return not self.outcome.startswith("model repeats") or self.length == len(LONG)
+        return True
 
 
 def every_case() -> list[Case]:

@@ -40,6 +40,9 @@ class OpenAIStub:
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
+    # Tells the scan for roles that this is the fake's own record.
+    _holds_prompts = True
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         self.idle.clear()

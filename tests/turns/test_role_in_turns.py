@@ -122,8 +122,11 @@ async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
             Trigger(schedule="x", fired_at=datetime(2026, 11, 21))  # the mistake that is tested
         with pytest.raises(InvalidArgument, match="not JSON"):
             Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": object()})
-        with pytest.raises(InvalidArgument, match="no prompt"):
-            Composed(" ")
+        with pytest.raises(InvalidArgument, match="not JSON"):
+            Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": "half \ud800 pair"})
+        for prompt in (" ", "half \ud800 pair"):
+            with pytest.raises(InvalidArgument, match="no prompt"):
+                Composed(prompt)
         with pytest.raises(InvalidArgument, match="message is empty"):
             await thread.converse("  ")
         assert await thread.history() == ()

@@ -84,6 +84,36 @@ async def test_a_result_that_does_not_fit_names_shape_and_field(tmp_path: Path) 
             await agent.thread("t").task("wrong", {"a": 1})
 
 
+class Anything(BaseModel):
+    value: Any
+
+
+@pytest.mark.requirement("T2")
+@pytest.mark.parametrize("value", [object(), "half \ud800 pair", {"deep": ["\udfff"]}, float("nan")])
+async def test_params_that_no_database_can_hold_are_refused_before_anything_is_written(
+    tmp_path: Path, value: Any
+) -> None:
+    async def same(params: Anything, ctx: TaskContext) -> Anything:
+        return params
+
+    shape = Shape("same", Anything, Anything, same)
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(ParamsInvalid, match="'same'"):
+            await thread.task("same", {"value": value})
+        assert await thread.history() == ()
+
+
+@pytest.mark.requirement("T2")
+async def test_a_result_that_no_database_can_hold_is_refused(tmp_path: Path) -> None:
+    async def odd(params: Sum, ctx: TaskContext) -> Anything:
+        return Anything(value="half \ud800 pair")
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[Shape("odd", Sum, Anything, odd)]) as agent:
+        with pytest.raises(ResultInvalid, match="'odd'"):
+            await agent.thread("t").task("odd", {"a": 1})
+
+
 @pytest.mark.requirement("T2")
 async def test_what_a_handler_raises_is_named_by_type_only(tmp_path: Path) -> None:
     async def broken(params: Sum, ctx: TaskContext) -> Total:

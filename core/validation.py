@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
+from ._ids import canonical_json
 from .errors import WorldAgentError
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -51,6 +53,29 @@ def validate_value(adapter: TypeAdapter[Any], data: object, *, what: str, error:
     raise error(f"{what} does not fit: {problems}", remedy="return what the annotation declares")
 
 
+def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dict[str, Any]:
+    """Return `model` as JSON that a database and a prompt can hold, or raise `error` naming `what`.
+
+    Args:
+        model: A checked value.
+        what: What it is, for the error's text.
+        error: The error to raise where a field holds what is not JSON, or half a surrogate pair.
+    """
+    try:
+        dumped: dict[str, Any] = model.model_dump(mode="json")
+        canonical_json(dumped).encode()
+    except (PydanticSerializationError, TypeError, ValueError) as failure:
+        problem = type(failure).__name__
+    else:
+        return dumped
+    raise error(f"{what} are not JSON ({problem})", remedy="use JSON values, and text that UTF-8 can hold")
+
+
+def is_text(value: object) -> bool:
+    """Whether `value` is a text with something in it that UTF-8 can hold."""
+    return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= mark <= "\udfff" for mark in value)
+
+
 def describe_failure(failure: ValidationError) -> str:
     """Say which fields do not fit and why, without any input value."""
     parts = []
@@ -67,3 +92,6 @@ def _accepted(model: type[BaseModel]) -> set[str]:
     for field in model.model_fields.values():
         names.update(name for name in (field.alias, field.validation_alias) if isinstance(name, str))
     return names
+
+
+__all__ = ["is_text", "json_of", "validate_model", "validate_value"]

@@ -1,0 +1,195 @@
+"""How long a role lives in memory, and what programs, caches and instrumentors of the embedder's get of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+import types
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.clients.cache import Cache
+
+from support.agents import CRITIC, scripted_agent
+from support.leak_cases import Case
+from support.leak_turns import Behaviour, Review, ask, fields, opened, role_of
+from support.memory import holders
+from worldagent import Role
+from worldagent.core.errors import WorldAgentError
+from worldagent.role_resolution import NO_ROLE, ResolvedRole
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+
+ENDED = [
+    Case("converse", "call", "sync", "answers", 400),
+    Case("stream", "call", "sync", "dispatches", 12),
+    Case("shape", "call", "async", "answers", 400),
+    Case("shape", "code", "sync", "answers", 12),
+    Case("skill", "thread", "exit", "fails in passing and is tried again", 400),
+    Case("stream", "channel", "sync", "model repeats the role", 400),
+    Case("stream", "call", "sync", "model repeats the role and echo is fail", 400),
+    Case("converse", "call", "sync", "model refuses and quotes the prompt", 12),
+    Case("converse", "call", "async", "model crashes and quotes the prompt", 400),
+    Case("schedule", "call", "sync", "cannot be parsed and quotes the role", 400),
+    Case("task", "call", "sync", "model is too slow", 400),
+    Case("stream", "call", "exit", "cancelled in mid-call", 400),
+]
+
+
+async def run(case: Case, home: Path, role: Role, kept: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Run the turn, drop all that it gave, and say who holds the role's text while the agent is still open."""
+    behaviour = Behaviour(case)
+    lm = ScriptedLM(behaviour)
+    async with opened(case, home, lm) as agent:
+        thread = agent.thread("t", account="ana", channel="den")
+        turn = asyncio.create_task(ask(case, thread, role if case.source == "call" else None))
+        if case.outcome == "cancelled in mid-call":
+            await asyncio.wait_for(behaviour.held.wait(), 20)
+            turn.cancel()
+        with contextlib.suppress(WorldAgentError, asyncio.CancelledError):
+            await turn
+        del turn
+        assert case.content in "".join(call.text for call in lm.calls)
+        lm.calls.clear()
+        for _ in range(3):  # the loop lets go of a task only after the step that it woke
+            await asyncio.sleep(0)
+        return holders(case.content) - kept
+
+
+@pytest.mark.requirement("R3", "R7")
+@pytest.mark.parametrize("case", ENDED, ids=str)
+async def test_when_a_turn_has_ended_nobody_holds_its_role(tmp_path: Path, case: Case) -> None:
+    role, content = role_of(case), case.content
+    left = await run(case, tmp_path, role, holders(content))
+    assert left == set()
+    resolved = [item for item in gc.get_objects() if type(item) is ResolvedRole and item is not NO_ROLE]
+    assert resolved == []
+
+
+@pytest.mark.requirement("R3")
+async def test_a_text_that_somebody_holds_is_seen() -> None:
+    content = Case("converse", "call", "sync", "answers", 400).content
+    before = holders(content)
+    kept = [{"plain": f"Act as {content.upper()}."}]
+    assert holders(content) - before, kept
+
+
+@pytest.mark.requirement("R3", "R7")
+async def test_an_error_that_is_kept_holds_no_role_in_the_frames_of_the_call(tmp_path: Path) -> None:
+    case = Case("stream", "call", "sync", "model repeats the role and echo is fail", 400)
+    with pytest.raises(WorldAgentError) as caught:
+        async with opened(case, tmp_path, ScriptedLM(Behaviour(case))) as agent:
+            await agent.thread("t").converse("Hi", role=role_of(case))
+    shown: list[str] = []
+    trace = caught.value.__traceback__
+    while trace is not None:  # as a reporter does that shows local variables
+        if "tests" not in trace.tb_frame.f_code.co_filename:
+            shown.append(repr(trace.tb_frame.f_locals))
+        trace = trace.tb_next
+    assert any("_Call" in text for text in shown)
+    assert_no_role_leak(shown, case.content)
+
+
+ROLE = role_of(Case("converse", "call", "sync", "answers", 400))
+
+
+@pytest.mark.requirement("R7", "R12")
+async def test_saved_programs_hold_no_role(tmp_path: Path) -> None:
+    programs: dict[str, Any] = {}
+    async with scripted_agent(tmp_path / "a", ScriptedLM(fields), workers=[CRITIC]) as agent:
+        await agent.thread("t").converse("Hi", role=ROLE)
+        for name in ("Converse", "critic"):
+            program = agent.program(name)
+            # The dearest mistake of an optimiser: a demo that was recorded with its role.
+            program.demos = [{"message": "Hi", "request": "Hi", "reply": "Fine.", "result": "Fine."}]
+            program.save(str(tmp_path / f"{name}.json"))
+            program.save(str(tmp_path / name), save_program=True)
+            programs[name] = str(tmp_path / f"{name}.json")
+    lm = ScriptedLM(fields)
+    async with scripted_agent(tmp_path / "b", lm, workers=[CRITIC], programs=programs) as agent:
+        await agent.thread("t").converse("Hi", role=ROLE)
+        await agent.thread("t").task("subagent", {"worker": "critic", "request": "Judge."}, role=ROLE)
+        for name in programs:
+            again = agent.program(name)
+            again.save(str(tmp_path / f"again-{name}.json"))
+            assert_no_role_leak([again, again.dump_state()], ROLE.content)
+    assert [call.role for call in lm.calls] == [ROLE.content] * 2
+    assert_no_role_leak(tmp_path, ROLE.content)
+
+
+@pytest.mark.requirement("R12")
+async def test_a_demo_that_was_recorded_with_a_role_is_saved_and_sent_without_it(tmp_path: Path) -> None:
+    lm = ScriptedLM(fields)
+    async with scripted_agent(tmp_path / "a", lm) as agent:
+        program = agent.program("Converse")
+    program.demos = [{"message": "Hi", "role": ROLE.content, "reply": "Fine."}]
+    async with scripted_agent(tmp_path / "b", lm, programs={"Converse": program}) as agent:
+        await agent.thread("t").converse("Hello")
+        await agent.thread("t").converse("Hello", role=Role("other", "Be brief."))
+        agent.program("Converse").save(str(tmp_path / "again.json"))
+    assert all(ROLE.content not in call.text for call in lm.calls)
+    assert_no_role_leak(tmp_path / "b", ROLE.content)
+
+
+@pytest.mark.requirement("R7")
+async def test_a_model_with_a_cache_of_its_own_is_called_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(True, True, str(tmp_path / "cache"), 1 << 24)
+    monkeypatch.setitem(vars(dspy), "cache", cache)
+
+    def parrot(call: ScriptedCall) -> dict[str, Any]:
+        return {"reply": f"As {call.role}"}
+
+    lm = ScriptedLM(parrot)
+    lm.cache = True
+    async with scripted_agent(tmp_path / "home", lm) as agent:
+        for _ in range(2):
+            await agent.thread("t").converse("Hi", role=ROLE)
+    assert len(lm.calls) == 2
+    assert_no_role_leak([tmp_path, dict(cache.memory_cache), lm.history], ROLE.content)
+    close: Any = cache.disk_cache
+    close.close()
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What an instrumentor records: it patches dspy's methods and keeps to OpenTelemetry's switch."""
+    seen: list[Any] = []
+    suppressed = False
+    module = types.ModuleType("opentelemetry.instrumentation.utils")
+
+    @contextlib.contextmanager
+    def suppress_instrumentation() -> Generator[None, None, None]:
+        nonlocal suppressed
+        suppressed = True
+        try:
+            yield
+        finally:
+            suppressed = False
+
+    setattr(module, "suppress_instrumentation", suppress_instrumentation)  # noqa: B010 -- a module made by hand
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    original = dspy.Predict.acall
+
+    async def acall(self: dspy.Predict, *args: Any, **kwargs: Any) -> Any:
+        if not suppressed:
+            seen.append((args, kwargs))
+        return await original(self, *args, **kwargs)
+
+    monkeypatch.setattr(dspy.Predict, "acall", acall)
+    return seen
+
+
+@pytest.mark.requirement("R7")
+async def test_an_instrumentor_that_patches_dspy_sees_nothing_of_our_calls(tmp_path: Path, recorded: list[Any]) -> None:
+    lm = ScriptedLM(fields)
+    with dspy.context(lm=lm, disable_history=True, trace=None):
+        await dspy.Predict(Review).acall(text="Mine.")
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.thread("t").converse("Hi", role=ROLE)
+    assert recorded == [((), {"text": "Mine."})]

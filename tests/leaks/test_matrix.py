@@ -1,0 +1,38 @@
+"""Whatever is asked, wherever the role comes from, however it ends: the role is nowhere afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.leak_cases import Case, every_case, sample
+from support.leak_turns import expected_error, run_case
+from support.leaks import watch
+from worldagent.graphs._checkpoints import DURABILITY
+
+SAMPLE = sample()
+REST = [case for case in every_case() if case not in set(SAMPLE)]
+
+
+async def check(case: Case, home: Path) -> None:
+    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    with watch(home) as seen:
+        sent = await run_case(case, seen)
+    assert case.content in sent, "the role never reached the model, so the case shows nothing"
+    seen.assert_clean(case.content)
+    assert [type(error) for error in seen.errors if isinstance(error, Exception)] == [
+        *filter(None, [expected_error(case)])
+    ]
+
+
+@pytest.mark.requirement("R7", "R8")
+@pytest.mark.parametrize("case", SAMPLE, ids=str)
+async def test_a_role_is_nowhere_after_its_turn(tmp_path: Path, case: Case) -> None:
+    await check(case, tmp_path / "home")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", REST, ids=str)
+async def test_a_role_is_nowhere_after_any_turn(tmp_path: Path, case: Case) -> None:
+    await check(case, tmp_path / "home")

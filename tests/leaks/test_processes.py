@@ -1,0 +1,153 @@
+"""A process that is killed in the middle of a model call, and one in which everything that traces is switched on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Generator
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from support import leak_child
+from support.agents import answering, scripted_agent
+from support.house import ROOT
+from support.leak_cases import Case, every_case
+from worldagent.testing import scan_for_roles
+
+_WAIT = 90.0
+
+
+async def start(case: Case, home: Path, **environment: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        leak_child.__file__,
+        json.dumps(asdict(case)),
+        str(home),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / '.dev'}{os.pathsep}{ROOT / 'tests'}", **environment},
+    )
+
+
+def leaks(content: str, home: Path, *more: object) -> list[str]:
+    findings = scan_for_roles([home, *more], content).findings
+    return [str(one) for one in findings if not one.place.partition("/")[2].startswith("roles.db")]
+
+
+KILLED = [
+    Case("converse", "call", "sync", "cancelled in mid-call", 400),
+    Case("shape", "account", "async", "cancelled in mid-call", 12),
+    Case("skill", "thread", "exit", "cancelled in mid-call", 400),
+]
+MORE_KILLED = [case for case in every_case() if case.outcome == "cancelled in mid-call" and case not in KILLED]
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("case", KILLED, ids=str)
+async def test_a_process_killed_in_mid_call_leaves_no_role_and_the_thread_goes_on(tmp_path: Path, case: Case) -> None:
+    await check_killed(case, tmp_path / "home")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", MORE_KILLED, ids=str)
+async def test_a_process_killed_in_any_mid_call_leaves_no_role(tmp_path: Path, case: Case) -> None:
+    await check_killed(case, tmp_path / "home")
+
+
+async def check_killed(case: Case, home: Path) -> None:
+    child = await start(case, home)
+    assert child.stdout is not None
+    async with asyncio.timeout(_WAIT):
+        assert await child.stdout.readline() == b"held\n"
+        child.kill()
+        out, err = await child.communicate()
+    assert leaks(case.content, home, out, err) == []
+    lm = answering()
+    async with scripted_agent(home, lm) as agent:
+        thread = agent.thread("t1")
+        assert (await thread.converse("Still there?")).text == "Fine."
+        # Other than a role of the workspace, which is stored on purpose, none is there any more.
+        assert case.source == "workspace" or case.content not in lm.calls[0].text
+        assert leaks(case.content, home, await thread.history()) == []
+
+
+class Collector(BaseHTTPRequestHandler):
+    """LangSmith as far as its client needs it."""
+
+    bodies: ClassVar[list[bytes]]
+
+    def do_GET(self) -> None:
+        sizes = {"size_limit": 100, "size_limit_bytes": 1 << 24}
+        threads = {"scale_up_nthreads_limit": 1, "scale_up_qsize_trigger": 1000}
+        config = {"use_multipart_endpoint": False, **sizes, **threads}  # one part of JSON a body, which can be scanned
+        self._answer(json.dumps({"batch_ingest_config": config}).encode())
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers.get("content-length") or 0)))
+        self._answer(b"{}")
+
+    do_PATCH = do_POST  # noqa: N815 -- the base class calls it by this name
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def collector() -> Generator[tuple[str, list[bytes]], None, None]:
+    class Here(Collector):
+        bodies: ClassVar[list[bytes]] = []
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Here)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", Here.bodies
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+TRACED = [
+    Case("converse", "call", "sync", "dispatches", 12),
+    Case("stream", "account", "sync", "model refuses and quotes the prompt", 12),
+    pytest.param(Case("shape", "call", "async", "handler raises what predict gave", 400), marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("case", TRACED, ids=str)
+async def test_with_langsmith_and_debug_output_on_no_role_is_sent_printed_or_cached(tmp_path: Path, case: Case) -> None:
+    (tmp_path / "cache").mkdir()
+    with collector() as (url, bodies):
+        child = await start(
+            case,
+            tmp_path / "home",
+            LANGSMITH_TRACING="true",
+            LANGSMITH_ENDPOINT=url,
+            LANGSMITH_API_KEY="x",
+            LANGSMITH_DISABLE_RUN_COMPRESSION="true",
+            DSPY_CACHEDIR=str(tmp_path / "cache"),
+            DEBUG="1",
+        )
+        async with asyncio.timeout(_WAIT):
+            out, err = await child.communicate()
+    assert out.endswith(b"done\n"), err.decode()
+    assert any(b"LangGraph" in body for body in bodies), "nothing was traced, so this shows nothing"
+    assert b"chain/start" in out, "nothing was printed, so this shows nothing"
+    assert leaks(case.content, tmp_path / "home", tmp_path / "cache", bodies, out, err) == []

@@ -1,0 +1,224 @@
+"""R12: one program serves every role, and none is in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.teleprompt import BootstrapFewShot, LabeledFewShot
+
+from support.agents import CRITIC, answering, scripted_agent
+from worldagent import Role, Tier
+from worldagent.agent import Composed
+from worldagent.core.errors import FunctionInvalid
+from worldagent.testing import ScriptedLM
+
+SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
+KEEPER = Role("keeper", SECRET)
+TASK = {"worker": "critic", "request": "Judge: 'It was night.'"}
+EXAMPLES = {
+    "Converse": [("message", "Who rules Vell?"), ("reply", "Queen Ada.")],
+    "critic": [("request", "Judge: 'It rained.'"), ("result", "Plain.")],
+}
+
+
+def trained(program: Any, name: str, optimiser: str) -> Any:
+    """What an optimiser makes of a program, with a role in the examples by mistake."""
+    (asked, question), (given, answer) = EXAMPLES[name]
+    example = dspy.Example(**{asked: question, given: answer, "dispatches": [], "role": SECRET}).with_inputs(asked)
+    if optimiser == "labelled":
+        return LabeledFewShot(k=1).compile(program, trainset=[example], sample=False)
+    answers = {given: answer, **({"dispatches": []} if "dispatches" in program.signature.fields else {})}
+    with dspy.context(lm=ScriptedLM(lambda call: answers), adapter=dspy.ChatAdapter()):
+        return BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=1).compile(program, trainset=[example])
+
+
+@pytest.mark.requirement("R12")
+@pytest.mark.parametrize("optimiser", ["labelled", "bootstrap"])
+@pytest.mark.parametrize("crew", [(), (CRITIC,)], ids=["alone", "with a worker"])
+async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(
+    tmp_path: Path, optimiser: str, crew: tuple[Any, ...]
+) -> None:
+    files = {name: tmp_path / f"{name}.json" for name in (EXAMPLES if crew else ["Converse"])}
+    async with scripted_agent(tmp_path / "one", answering(), workers=crew) as agent:
+        await agent.roles.put(Tier.WORKSPACE, KEEPER)
+        await agent.thread("t").converse("Hi")
+        for name, file in files.items():
+            made = trained(agent.program(name), name, optimiser)
+            made.signature = made.signature.with_instructions(f"Better instructions for {name}.")
+            made.save(file)
+        await agent.thread("t").converse("Hi again", role=KEEPER)
+
+    lm = answering()
+    programs = {name: str(file) for name, file in files.items()}
+    async with scripted_agent(tmp_path / "two", lm, workers=crew, programs=programs) as agent:
+        thread = agent.thread("t")
+        await thread.converse("Who rules?")
+        await agent.thread("u").converse("Who rules?", role=Role("r", "Be harsh."))
+        if crew:
+            await thread.task("subagent", TASK)
+            await thread.task("subagent", TASK, role=Role("r", "Be harsh."))
+        again = {name: agent.program(name).dump_state() for name in files}
+    for name, plain, roled in zip(files, lm.calls[::2], lm.calls[1::2], strict=True):
+        (_, question), (_, answer) = EXAMPLES[name]
+        assert (plain.role, roled.role) == (None, "Be harsh.")
+        assert f"Better instructions for {name}." in plain.system
+        assert f"Better instructions for {name}." in roled.system
+        assert question in plain.messages[0][1]
+        assert answer in plain.messages[1][1]
+        assert plain.messages[:-1] == roled.messages[:-1]
+        assert list(roled.fields)[-1] == "role"
+        assert "lighthouse" not in plain.text + roled.text
+        assert "lighthouse" not in json.dumps(again[name], default=str)
+
+
+@pytest.mark.requirement("R12")
+@pytest.mark.parametrize("crew", [(), (CRITIC,)], ids=["alone", "with a worker"])
+async def test_a_saved_program_holds_no_role_that_was_active(tmp_path: Path, crew: tuple[Any, ...]) -> None:
+    async with scripted_agent(tmp_path, answering(), workers=crew) as agent:
+        await agent.roles.put(Tier.WORKSPACE, KEEPER)
+        await agent.thread("t").converse("Hi", role=Role("r", SECRET.upper()))
+        if crew:
+            await agent.thread("t").task("subagent", TASK, role=KEEPER)
+        for name in ["Converse", "critic"] if crew else ["Converse"]:
+            agent.program(name).save(tmp_path / f"{name}.json")
+            saved = (tmp_path / f"{name}.json").read_text().lower()
+            assert "lighthouse" not in saved
+            assert "role" not in json.loads(saved)["signature"]["instructions"]
+            assert '"role' not in saved
+
+
+@pytest.mark.requirement("R12")
+async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", answering()) as agent:
+        program = agent.program("Converse")
+    program.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.", role=SECRET)]
+    lm = answering()
+    async with scripted_agent(tmp_path / "two", lm, programs={"Converse": program}) as agent:
+        program.demos.append(dspy.Example(message="late", reply="late"))
+        await agent.thread("t").converse("Hi", role=Role("r", "Be harsh."))
+        agent.program("Converse").demos.clear()
+        await agent.thread("u").converse("Hi")
+    for call in lm.calls:
+        assert len(call.messages) == 3
+        assert "Queen Ada." in call.messages[1][1]
+        assert "lighthouse" not in call.text
+
+
+@pytest.mark.requirement("R12")
+async def test_a_skill_adds_its_prompt_to_the_optimised_program(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", answering(), workers=[CRITIC]) as agent:
+        program = trained(agent.program("critic"), "critic", "labelled")
+    lm = answering()
+    async with scripted_agent(tmp_path / "two", lm, workers=[CRITIC], programs={"critic": program}) as agent:
+        await agent.thread("t").run_skill(Composed("Zebras only.", params={"worker": "critic"}), {"request": "Go."})
+    [call] = lm.calls
+    assert "Zebras only." in call.system
+    assert CRITIC.instructions in call.system
+    assert "Plain." in call.messages[1][1]
+
+
+def saved(path: Path, signature: Any, demos: Any = ()) -> Path:
+    program = dspy.Predict(signature)
+    program.demos = list(demos)
+    program.save(path)
+    return path
+
+
+OTHERS = {
+    "a role and no dispatches, as many fields as the planner's": "message, role -> reply",
+    "a role too many": "message, role -> reply, dispatches",
+    "a worker's": "request -> result",
+    "an embedded planner's, in another order": "message -> dispatches, reply",
+    "the planner's that dispatches to nobody": "message -> reply",
+    "other names": "question, context -> answer",
+}
+
+
+@pytest.mark.requirement("R12")
+@pytest.mark.parametrize("other", OTHERS)
+async def test_a_file_with_other_fields_is_refused_however_many_they_are(tmp_path: Path, other: str) -> None:
+    file = saved(tmp_path / "p.json", OTHERS[other], [{"message": "x", "role": SECRET, "reply": "y"}])
+    with pytest.raises(FunctionInvalid, match=r"p\.json.*'Converse'.*role-free.*'dispatches'") as caught:
+        async with scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": file}):
+            pass
+    assert "lighthouse" not in str(caught.value)
+    program = dspy.Predict(OTHERS[other])
+    with pytest.raises(FunctionInvalid, match=r"'Converse' has other fields.*role-free"):
+        async with scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": program}):
+            pass
+
+
+@pytest.mark.requirement("R12")
+async def test_a_worker_refuses_the_planners_file_and_the_reverse(tmp_path: Path) -> None:
+    for name, signature in {"critic": "message -> reply", "Converse": "request -> result"}.items():
+        file = saved(tmp_path / "p.json", signature)
+        crew = [CRITIC] if name == "critic" else []
+        with pytest.raises(FunctionInvalid, match=f"for {name!r} cannot be loaded"):
+            async with scripted_agent(tmp_path, answering(), workers=crew, programs={name: file}):
+                pass
+
+
+FIELDS = '[{"prefix": "Message:", "description": "m"}, {"prefix": "Reply:", "description": "r"}]'
+BROKEN = {
+    "nothing": "",
+    "no JSON": "{",
+    "a list": "[]",
+    "too deep": "[" * 100_000,
+    "no signature": '{"demos": []}',
+    "a module's": '{"predict": {"signature": {"instructions": "x", "fields": []}, "demos": []}}',
+    "no instructions": f'{{"signature": {{"fields": {FIELDS}}}, "demos": []}}',
+    "instructions that are no text": f'{{"signature": {{"instructions": null, "fields": {FIELDS}}}, "demos": []}}',
+    "fields that are none": '{"signature": {"instructions": "x", "fields": [1, 2]}, "demos": []}',
+    "demos that are none": f'{{"signature": {{"instructions": "x", "fields": {FIELDS}}}, "demos": ["a"]}}',
+    "no demos": f'{{"signature": {{"instructions": "x", "fields": {FIELDS}}}, "demos": 7}}',
+}
+
+
+@pytest.mark.requirement("R12")
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_file_that_is_no_saved_program_is_refused(tmp_path: Path, broken: str) -> None:
+    file = tmp_path / "p.json"
+    file.write_text(BROKEN[broken])
+    with pytest.raises(FunctionInvalid, match=r"p\.json.*cannot be loaded.*'message', 'reply'"):
+        async with scripted_agent(tmp_path, answering(), programs={"Converse": file}):
+            pass
+
+
+@pytest.mark.requirement("R12")
+async def test_what_is_no_program_and_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\x80\x04\x95\xff\xfe")
+    for given, says in (
+        (dspy.ChainOfThought("message -> reply"), "'ChainOfThought' was given for 'Converse'"),
+        (dspy.Predict("message, role -> reply"), "'role'"),
+        (dspy.Predict("message: list[str] -> reply"), "other fields"),
+        (tmp_path / "missing.json", "FileNotFoundError"),
+        (tmp_path, "cannot be loaded"),
+        (tmp_path / "binary.json", "cannot be loaded"),
+    ):
+        with pytest.raises(FunctionInvalid, match=says):
+            async with scripted_agent(tmp_path / "home", answering(), programs={"Converse": given}):
+                pass
+    with pytest.raises(FunctionInvalid, match=r"'Convers'.*Converse"):
+        async with scripted_agent(tmp_path / "home", answering(), programs={"Convers": tmp_path / "x.json"}):
+            pass
+
+
+@pytest.mark.requirement("R12")
+async def test_a_file_changes_instructions_descriptions_and_examples_and_nothing_else(tmp_path: Path) -> None:
+    file = saved(
+        tmp_path / "p.json", dspy.make_signature("message -> reply", "Better."), [{"message": "1", "reply": "2"}]
+    )
+    state = json.loads(file.read_text())
+    state |= {"lm": {"model": "openai/evil", "api_base": "https://evil.invalid"}, "traces": [SECRET], "train": [SECRET]}
+    state |= {"forward": "x", "config": {"temperature": 9}, "callbacks": ["x"]}
+    file.write_text(json.dumps(state))
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, programs={"Converse": file}) as agent:
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."
+        again = agent.program("Converse").dump_state()
+    assert lm.calls[0].system.endswith("Better.")
+    assert (again["lm"], again["traces"], again["train"]) == (None, [], [])

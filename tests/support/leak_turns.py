@@ -1,0 +1,297 @@
+"""Runs one case of the leak suite: an agent, a role from its source, a model that behaves as the outcome says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import BaseModel
+
+from support.agents import CRITIC, scripted_agent
+from support.leak_cases import Case
+from support.leaks import Watch
+from support.openai_stub import OpenAIStub, openai_stub
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.agent import Composed, Thread, Trigger
+from worldagent.core import ECHO_RUN, Scope
+from worldagent.core.errors import (
+    ModelRefused,
+    ModelTimeout,
+    ModelUnavailable,
+    OutputInvalid,
+    ResultInvalid,
+    RoleEchoed,
+    TaskFailed,
+)
+from worldagent.graphs import Shape, TaskContext
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+REQUEST = {"worker": "critic", "request": "Judge it."}
+_HELD = ("model is too slow", "cancelled in mid-call", "agent closed in mid-call")
+_FAILURES: dict[str, Callable[[str], Exception]] = {
+    "model refuses and quotes the prompt": lambda text: dspy.lm15.InvalidRequestError(f"400: you sent {text}"),
+    "model crashes and quotes the prompt": lambda text: RuntimeError(f"no reply to {text}", text),
+    "fails in passing and is tried again": lambda text: dspy.lm15.ServerError(f"503: busy with {text}"),
+}
+_WAIT = 60.0
+
+
+class Review(dspy.Signature):
+    """Judge a text."""
+
+    text: str = dspy.InputField()
+    verdict: str = dspy.OutputField()
+    score: int = dspy.OutputField()
+
+
+class Summarise(dspy.Signature):
+    """Put a verdict into a sentence."""
+
+    verdict: str = dspy.InputField()
+    summary: str = dspy.OutputField()
+
+
+class ReviewParams(BaseModel):
+    text: str
+    depth: int = 1
+
+
+class ReviewResult(BaseModel):
+    score: int
+    summary: str
+
+
+def review_shape(case: Case) -> Shape[ReviewParams, ReviewResult]:
+    """A shape with two Signatures whose handler goes wrong where the case says so."""
+
+    async def handle(params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
+        if case.source == "code":
+            await ctx.task("subagent", REQUEST, role=Role(case.label, case.content))
+        made = await ctx.predict(Review, text=params.text)
+        if case.outcome.startswith("handler raises"):
+            raise ValueError(f"cannot go on with {made['verdict']}", made)
+        if case.outcome.startswith("role as value") and case.surface == "shape":
+            return {"score": made["verdict"], "summary": "ok"}
+        last = await ctx.predict(Summarise, verdict=made["verdict"])
+        return {"score": made["score"], "summary": last["summary"]}
+
+    return Shape(
+        "review", ReviewParams, ReviewResult, handle, entry=Review, signatures=(Summarise,), description="reviews"
+    )
+
+
+def fields(call: ScriptedCall, text: str = "Fine.") -> dict[str, Any]:
+    """The output fields that a call asks for."""
+    given = call.fields
+    if "request" in given:
+        return {"result": text}
+    if "verdict" in given:
+        return {"summary": text}
+    if "text" in given:
+        return {"verdict": text, "score": 3}
+    return {"reply": text, "dispatches": []} if "dispatches" in call.system else {"reply": text}
+
+
+class Behaviour:
+    """What the scripted model does: every call that has the role goes as the case says, every other one well."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.held = asyncio.Event()  # set when a call is held open
+        self._roled = 0
+
+    async def __call__(self, call: ScriptedCall) -> Any:
+        outcome = self.case.outcome
+        if self.case.content not in call.text:
+            return fields(call)
+        self._roled += 1
+        if outcome in _HELD:
+            self.held.set()
+            await asyncio.Event().wait()
+        if outcome in _FAILURES and (self._roled == 1 or "tried again" not in outcome):
+            return _FAILURES[outcome](call.text)
+        said: dict[str, Callable[[ScriptedCall], Any]] = {
+            "dispatches": self._dispatching,
+            "cannot be parsed and quotes the role": self._broken,
+            "role as value that does not fit": self._misplaced,
+            "handler raises what predict gave": lambda call: fields(call, self.case.content),
+            "model repeats the role": self._repeated,
+            "model repeats the role and echo is fail": self._repeated,
+        }
+        return said[outcome](call) if outcome in said else fields(call)
+
+    def _dispatching(self, call: ScriptedCall) -> Any:
+        if self._roled > 1:
+            return fields(call)
+        dispatches = [{"to": "critic", "request": "Judge."}, {"to": "review", "params": {"text": "Draft."}}]
+        return {"reply": "I will ask.", "dispatches": dispatches}
+
+    def _broken(self, call: ScriptedCall) -> Any:
+        if "score" in call.system:
+            return {"verdict": self._said, "score": f"{self.case.content} of ten"}
+        if "dispatches" in call.system:
+            return {"reply": self._said, "dispatches": f"as {self.case.content}"}
+        return fields(call)
+
+    def _misplaced(self, call: ScriptedCall) -> Any:
+        if "score" in call.system:
+            return {"verdict": self.case.content, "score": 3}
+        if "dispatches" not in call.system:
+            return fields(call)
+        params = {"text": "Draft.", "depth": self.case.content}
+        if self._roled > 1 and len(self.case.content) >= ECHO_RUN:
+            return {"reply": "", "dispatches": [{"to": self.case.content, "params": {self.case.content: 1, **params}}]}
+        return {"reply": "", "dispatches": [{"to": "review", "params": params}]}
+
+    def _repeated(self, call: ScriptedCall) -> Any:
+        said = fields(call, f"I am told: {self.case.content} So be it.")
+        if self._roled == 1 and "dispatches" in said:
+            said["dispatches"] = [
+                {"to": "critic", "request": self.case.content},
+                {"to": "review", "params": {"text": self.case.content.upper()}},
+            ]
+        return said
+
+    @property
+    def _said(self) -> str:
+        # What a model says word for word is withheld from 40 characters on; a shorter role is its own word (R16).
+        return self.case.content if len(self.case.content) >= ECHO_RUN else "Hm."
+
+
+EXPECTED: dict[str, type[Exception] | None] = {
+    "model refuses and quotes the prompt": ModelRefused,
+    "model crashes and quotes the prompt": ModelUnavailable,
+    "service answers 400 and quotes the prompt": ModelRefused,
+    "model repeats the role and echo is fail": RoleEchoed,
+    "model is too slow": ModelTimeout,
+    "handler raises what predict gave": TaskFailed,
+}
+_EXPECTED_OF_SHAPES: dict[str, type[Exception]] = {
+    "cannot be parsed and quotes the role": OutputInvalid,
+    "role as value that does not fit": ResultInvalid,
+}
+
+
+def expected_error(case: Case) -> type[Exception] | None:
+    """What the case raises, if it does."""
+    found = EXPECTED.get(case.outcome)
+    return _EXPECTED_OF_SHAPES.get(case.outcome, found) if case.surface == "shape" else found
+
+
+async def run_case(case: Case, seen: Watch) -> str:
+    """Run the turns of a case and keep what they give in `seen`.
+
+    Returns:
+        All that the model was sent, to see that the role did get there.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        behaviour = Behaviour(case)
+        stub = await stack.enter_async_context(openai_stub()) if _over_http(case) else None
+        lm: Any = ScriptedLM(behaviour) if stub is None else _MODELS[case.outcome]
+        agent = await stack.enter_async_context(opened(case, seen.home, lm, stub))
+        role = await put_role(case, agent)
+        threads = [agent.thread(f"t{n}", account="ana", channel="den") for n in (1, 2)]
+        if case.outcome == "two at once":
+            await asyncio.gather(*(seen.outcome(ask(case, thread, role)) for thread in threads))
+        elif "in mid-call" in case.outcome:
+            held = behaviour.held if stub is None else stub.arrived
+            await _interrupted(case, agent, seen, ask(case, threads[0], role), held)
+        else:
+            await seen.outcome(seen.inside_a_chain(lambda: ask(case, threads[0], role)))
+        if case.outcome != "agent closed in mid-call":
+            seen.kept.append([await thread.history() for thread in threads])
+            seen.kept.append([agent.program(name).dump_state() for name in ("Converse", "critic", "Review")])
+        # Before the databases are closed, so that their WALs are looked into too.
+        seen.assert_clean(case.content)
+        if stub is not None:
+            return "\n".join(message["content"] for body in stub.requests for message in body["messages"])
+        return "\n".join(call.text for call in lm.calls)
+
+
+@contextlib.asynccontextmanager
+async def opened(case: Case, home: Path, lm: Any, stub: OpenAIStub | None = None) -> AsyncGenerator[WorldAgent, None]:
+    """The agent of a case."""
+    settings: dict[str, Any] = {"model_attempts": 2 if "tried again" in case.outcome else 1}
+    if case.outcome == "model is too slow":
+        settings["model_timeout"] = 0.05
+    if case.outcome.endswith("echo is fail"):
+        settings["echo"] = "fail"
+    if stub is not None:
+        settings["api_base"] = stub.url
+
+    async def source(scope: Scope) -> Role | None:
+        return role_of(case)
+
+    sources = {Tier(case.source): source} if case.source in ("thread", "channel") else {}
+    async with scripted_agent(
+        home,
+        lm,
+        settings=settings,
+        workers=[CRITIC],
+        shapes=[review_shape(case)],
+        roles=Roles(sources=sources),
+    ) as agent:
+        yield agent
+
+
+async def ask(case: Case, thread: Thread, role: Role | None) -> Any:
+    """Run one turn through the case's surface."""
+    match case.surface:
+        case "converse":
+            return await thread.converse("Is it good?", role=role)
+        case "stream":
+            async with thread.stream("Is it good?", role=role) as stream:
+                given = [event async for event in stream]
+            return [given, stream.turn]
+        case "task":
+            return await thread.task("subagent", REQUEST, role=role)
+        case "shape":
+            return await thread.task("review", {"text": "Draft."}, role=role)
+        case "skill":
+            return await thread.run_skill(Composed("Count syllables.", params=REQUEST), role=role)
+        case _:
+            fired = datetime(2026, 11, 21, 8, tzinfo=UTC)
+            return await thread.run_scheduled(Trigger(schedule="daily", fired_at=fired, payload={"n": 1}), role=role)
+
+
+_MODELS = {
+    "service answers 400 and quotes the prompt": "openai/echo-400",
+    "cancelled in mid-call over HTTP": "openai/slow",
+}
+
+
+def _over_http(case: Case) -> bool:
+    return case.outcome in _MODELS
+
+
+def role_of(case: Case) -> Role:
+    applies_to = "*" if case.surface == "shape" and case.source in ("call", "thread", "channel") else ()
+    return Role(case.label, case.content, applies_to=applies_to)
+
+
+async def put_role(case: Case, agent: WorldAgent) -> Role | None:
+    """Put the role where the case has it from; give the call's own, if it is that."""
+    if case.source in ("workspace", "account"):
+        scope_id = "ana" if case.source == "account" else None
+        await agent.roles.put(Tier(case.source), role_of(case), scope_id=scope_id)
+    return role_of(case) if case.source == "call" else None
+
+
+async def _interrupted(case: Case, agent: WorldAgent, seen: Watch, turn: Awaitable[Any], held: asyncio.Event) -> None:
+    """Start the turn; when the model has the prompt, cancel it or close the agent."""
+
+    async def asked() -> Any:
+        return await seen.inside_a_chain(lambda: turn)
+
+    task = asyncio.create_task(asked())
+    await asyncio.wait_for(held.wait(), _WAIT)
+    if case.outcome == "agent closed in mid-call":
+        await agent.aclose()
+    else:
+        task.cancel()
+    await asyncio.wait_for(seen.outcome(task), _WAIT)

@@ -1,0 +1,76 @@
+"""Other processes that use this checkout, and what this process holds open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Give the environment of a process that imports what this one imports."""
+    paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+async def start_script(script: str, *args: str | Path) -> asyncio.subprocess.Process:
+    """Start a script whose standard streams are pipes."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        script,
+        *map(str, args),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+async def run_script(script: str, *args: str | Path, limit: float = 60) -> str:
+    """Run a script to its end and give what it printed.
+
+    Raises:
+        AssertionError: It failed, or printed something to standard error.
+    """
+    process = await start_script(script, *args)
+    out, err = await asyncio.wait_for(process.communicate(), limit)
+    assert (process.returncode, err) == (0, b""), err.decode()
+    return out.decode()
+
+
+async def next_line(process: asyncio.subprocess.Process, limit: float = 60) -> str:
+    """Give the next line that a process prints; the empty text at its end."""
+    assert process.stdout is not None
+    return (await asyncio.wait_for(process.stdout.readline(), limit)).decode().rstrip("\n")
+
+
+def held() -> tuple[int, int, int]:
+    """Count open handles, threads and child processes; asyncio's own pool of threads belongs to the loop."""
+    process = psutil.Process()
+    pool = sum(thread.name.startswith("asyncio_") for thread in threading.enumerate())
+    return process.num_fds(), process.num_threads() - pool, len(process.children(recursive=True))
+
+
+def others() -> int:
+    """Count the tasks of the running loop beside this one."""
+    return len(asyncio.all_tasks()) - 1
+
+
+async def eventually(condition: Callable[[], bool], limit: float = 10) -> bool:
+    """Tell whether `condition` comes true within `limit` seconds; threads end a moment after they say so."""
+    try:
+        async with asyncio.timeout(limit):
+            while not condition():  # noqa: ASYNC110 -- what threads and handles do sets no event
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,256 @@
+"""Turns that are cancelled or left: at any step of the event loop the thread, the database and the loop stay sound."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.processes import eventually, others
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core import Scope
+from worldagent.core.errors import ModelUnavailable, TaskFailed
+from worldagent.graphs import Shape, TaskContext
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": n} for n in ("a", "b")]}
+LIMIT = 20
+
+
+def planning(call: ScriptedCall) -> dict[str, Any]:
+    """Dispatch twice, then answer; a second message is answered at once."""
+    if call.fields.get("message") == "Still there?":
+        return {"reply": "Yes."}
+    if "request" in call.fields:
+        return {"result": "Weak."}
+    told = call.messages[-3:-1]  # what stands just before the turn's message
+    return {"reply": "It is weak."} if any("Weak." in text for _, text in told) else PLAN
+
+
+def locked(home: Path) -> bool:
+    """Whether a transaction is open on the agent's database."""
+    connection = sqlite3.connect(home / "agent.db", timeout=0, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    finally:
+        connection.close()
+    return False
+
+
+class Steps:
+    """Counts what the loop is asked to run, and cancels a task at the given count."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.count = 0
+        self._at = at
+        self._task: asyncio.Task[Any] | None = None
+        self._real = asyncio.get_running_loop().call_soon
+
+    def _call_soon(self, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        if self.count == self._at and self._task is not None:
+            self._task.cancel()
+        return self._real(*args, **kwargs)
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run `work` as a task to its end, which may be a cancellation."""
+        loop: Any = asyncio.get_running_loop()
+        loop.call_soon = self._call_soon
+        try:
+            task = self._task = asyncio.ensure_future(work)
+            await asyncio.wait({task}, timeout=LIMIT)
+        finally:
+            del loop.call_soon
+        assert task.done(), "the cancelled task did not end"
+        return task
+
+
+async def goes_on(agent: WorldAgent, thread: str) -> None:
+    async with asyncio.timeout(LIMIT):
+        assert (await agent.thread(thread).converse("Still there?")).text == "Yes."
+        kinds = [message.kind for message in await agent.thread(thread).history()]
+    whole = ["message", "plan", "result", "result", "answer"]
+    assert kinds in [[*whole[:n], "message", "answer"] for n in (0, 1, 2, 4, 5)]
+
+
+async def cancel_at(home: Path, steps: range) -> int:
+    """Cancel a turn of its own at each of `steps`; give how many were cancelled."""
+    cancelled = 0
+    async with scripted_agent(home, ScriptedLM(planning), workers=[CRITIC]) as agent:
+        tasks = others()
+        for step in steps:
+            turn = await Steps(step).run(agent.thread(f"t{step}").converse("Good?", role=Role("r", "Be harsh.")))
+            assert not locked(home), f"a transaction is open after a cancellation at step {step}"
+            assert await eventually(lambda: others() <= tasks), f"step {step} leaves {asyncio.all_tasks()}"
+            if turn.cancelled():
+                cancelled += 1
+            else:
+                assert turn.result().text == "It is weak."
+            await goes_on(agent, f"t{step}")
+    return cancelled
+
+
+async def whole_turn(home: Path) -> int:
+    async with scripted_agent(home, ScriptedLM(planning), workers=[CRITIC]) as agent:
+        steps = Steps()
+        turn = await steps.run(agent.thread("t").converse("Good?"))
+        assert turn.result().text == "It is weak."
+    return steps.count
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("part", range(3))
+async def test_a_turn_that_is_cancelled_at_any_step_leaves_the_thread_usable(tmp_path: Path, part: int) -> None:
+    count = await whole_turn(tmp_path / "count")
+    cancelled = await cancel_at(tmp_path / "home", range(1 + 5 * part, count, 17))
+    assert cancelled > 10
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+async def test_a_turn_that_is_cancelled_at_every_step_leaves_the_thread_usable(tmp_path: Path) -> None:
+    count = await whole_turn(tmp_path / "count")
+    for round_ in range(5):
+        await cancel_at(tmp_path / f"home{round_}", range(1, count + 50))
+
+
+@pytest.mark.requirement("T4")
+async def test_one_who_stops_waiting_for_a_thread_disturbs_neither_its_owner_nor_the_next(tmp_path: Path) -> None:
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        started.set()
+        await gate.wait()
+        return {"reply": call.fields["message"]}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent:
+        tasks = others()
+        owner = asyncio.create_task(agent.thread("t").converse("owner"))
+        await asyncio.wait_for(started.wait(), LIMIT)
+        waiting = [asyncio.create_task(agent.thread("t").converse(f"{n}")) for n in range(8)]
+        for step, turn in enumerate(waiting[::2]):
+            for _ in range(step):
+                await asyncio.sleep(0)
+            turn.cancel()
+        await asyncio.wait(waiting[::2], timeout=LIMIT)
+        assert all(turn.cancelled() for turn in waiting[::2])
+        gate.set()
+        assert (await asyncio.wait_for(owner, LIMIT)).text == "owner"
+        async with asyncio.timeout(LIMIT):
+            assert [turn.text for turn in await asyncio.gather(*waiting[1::2])] == ["1", "3", "5", "7"]
+        assert await eventually(lambda: others() <= tasks)
+        said = [m.body["text"] for m in await agent.thread("t").history() if m.kind == "message"]
+    assert said == ["owner", "1", "3", "5", "7"]
+
+
+async def test_a_turn_cancelled_while_its_role_is_looked_up_asks_no_model_and_writes_nothing(tmp_path: Path) -> None:
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope) -> Role | None:
+        if scope.account == "ana":
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+        return None
+
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, roles=Roles(sources={Tier.CHANNEL: slow})) as agent:
+        tasks = others()
+        turn = asyncio.create_task(agent.thread("t", account="ana", channel="c").converse("Hi"))
+        await asyncio.wait_for(asked.wait(), LIMIT)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        await asyncio.wait_for(ended.wait(), LIMIT)
+        assert await eventually(lambda: others() <= tasks)
+        assert lm.calls == []
+        assert await agent.thread("t").history() == ()
+        assert (await agent.thread("t", account="ben", channel="c").converse("Hi")).text == "Fine."
+
+
+@pytest.mark.requirement("T10")
+async def test_a_stream_can_be_left_at_any_event(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM(planning), workers=[CRITIC]) as agent:
+        async with agent.thread("whole").stream("Good?") as stream:
+            count = len([event async for event in stream])
+        tasks = others()
+        for leave in range(count + 1):
+            seen: list[int] = []
+            async with agent.thread(f"t{leave}").stream("Good?") as stream:
+                while len(seen) < leave:
+                    seen.append((await anext(stream)).seq)
+            assert seen == list(range(1, leave + 1))
+            assert stream.turn.status == ("done" if leave == count else stream.turn.status)
+            assert stream.turn.id == stream.turn_id
+            assert not locked(tmp_path)
+            assert await eventually(lambda: others() <= tasks)
+            await goes_on(agent, f"t{leave}")
+
+
+@pytest.mark.requirement("T10")
+async def test_a_reader_that_gives_up_waiting_and_comes_back_misses_no_event(tmp_path: Path) -> None:
+    seqs: list[int] = []
+    async with (
+        scripted_agent(tmp_path, ScriptedLM(planning), workers=[CRITIC]) as agent,
+        agent.thread("t").stream("Good?") as stream,
+        asyncio.timeout(LIMIT),
+    ):
+        ended, tries = False, 0
+        while not ended:
+            tries += 1
+            reading = asyncio.ensure_future(anext(stream))
+            for _ in range(tries % 5):
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                seqs.append(reading.result().seq)
+                ended = reading.result().type == "turn_ended"
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+class Nothing(BaseModel):
+    pass
+
+
+async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_the_turn_is_not_cancelled(tmp_path: Path) -> None:
+    async def gives_up(params: Nothing, ctx: TaskContext) -> Nothing:
+        inner = asyncio.ensure_future(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+        return params
+
+    shape = Shape("give_up", Nothing, Nothing, gives_up, description="gives up")
+    plan = {"reply": "", "dispatches": [{"to": "give_up", "params": {}}]}
+    async with scripted_agent(tmp_path, ScriptedLM([plan, {"reply": "Fine."}]), shapes=[shape]) as agent:
+        tasks = others()
+        async with asyncio.timeout(LIMIT):
+            with pytest.raises(TaskFailed, match="'give_up' failed with CancelledError"):
+                await agent.thread("t").task("give_up", {})
+            async with agent.thread("u").stream("Go") as stream:
+                events = [event async for event in stream]
+        assert stream.turn.text == "Fine."
+        assert [event.code for event in events if event.type == "task_ended"] == ["task_failed"]
+        assert await eventually(lambda: others() <= tasks)
+
+
+async def test_a_model_call_that_is_cancelled_from_inside_is_a_failure_of_the_model(tmp_path: Path) -> None:
+    async def gives_up(call: ScriptedCall) -> Any:
+        raise asyncio.CancelledError
+
+    async with scripted_agent(tmp_path, ScriptedLM([gives_up, {"reply": "Fine."}])) as agent:
+        async with asyncio.timeout(LIMIT):
+            with pytest.raises(ModelUnavailable, match="cancelled from inside"):
+                await agent.thread("t").converse("Hi")
+            assert (await agent.thread("t").converse("Hi")).text == "Fine."

@@ -1,0 +1,372 @@
+"""An agent as a guest in somebody's process: what it leaves behind, what it does not touch, opening and closing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.openai_stub import openai_stub
+from support.processes import eventually, held, others, run_script
+from worldagent import Settings, Storage, Tier, WorldAgent
+from worldagent.core.errors import AgentClosed, ModelNotConfigured, NameTaken, StorageInvalid, WorldAgentError
+from worldagent.graphs import Shape
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+
+
+async def left_over(before: tuple[int, int, int], tasks: int) -> str:
+    """Say what is more than there was, or nothing."""
+    if await eventually(lambda: others() <= tasks and all(n <= b for n, b in zip(held(), before, strict=True))):
+        return ""
+    return f"handles, threads, children: {held()}, before {before}; tasks: {others()}, before {tasks}"
+
+
+async def turns(home: Path) -> None:
+    """A turn with a task, one with a stream, one that is cancelled."""
+    started = asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        message = call.fields.get("message")
+        if message == "stay":
+            started.set()
+            await asyncio.Event().wait()
+        if message is None:
+            return {"result": "Weak."}
+        return PLAN if call.index == 1 else {"reply": "Fine."}
+
+    async with scripted_agent(home, ScriptedLM(reply), workers=[CRITIC]) as agent:
+        assert (await agent.thread("t").converse("plan")).text == "Fine."
+        async with agent.thread("u").stream("Hi") as stream:
+            assert [event.type async for event in stream][-1] == "turn_ended"
+        staying = asyncio.create_task(agent.thread("v").converse("stay"))
+        await asyncio.wait_for(started.wait(), 20)
+    assert (await staying).status == "cancelled"
+
+
+async def test_opening_and_closing_leaves_no_task_thread_process_or_handle_behind(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")  # what is imported and kept for good is there now
+    before, tasks = held(), others()
+    for _ in range(3):
+        await turns(tmp_path)
+    assert not await left_over(before, tasks)
+
+
+async def test_a_model_over_http_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def one(url: str) -> None:
+        settings = Settings(lm="openai/answer", api_base=url)
+        async with WorldAgent("novel", storage=Storage(home=tmp_path), settings=settings) as agent:
+            assert (await agent.thread("t").converse("Hi")).text == "Paris."
+            async with agent.thread("t").stream("Again") as stream:
+                assert [event.type async for event in stream][-1] == "turn_ended"
+
+    async with openai_stub() as stub:
+        await one(stub.url)
+        await asyncio.wait_for(stub.idle.wait(), 10)
+        before, tasks = held(), others()
+        for _ in range(3):
+            await one(stub.url)
+        assert not await left_over(before, tasks)
+        assert stub.open == 0
+
+
+@pytest.mark.local
+async def test_the_embedded_model_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def one() -> None:
+        async with WorldAgent("novel", lm="local", storage=Storage(home=tmp_path), settings=Settings()) as agent:
+            assert "Paris" in (await agent.thread("t").converse("What is the capital of France?")).text
+
+    await one()  # llama.cpp keeps one thread for its log, for good
+    before, tasks = held(), others()
+    for _ in range(3):
+        await one()
+    assert not await left_over(before, tasks)
+
+
+async def test_an_agent_opens_again_after_it_was_closed_and_handles_on_threads_stay_good(tmp_path: Path) -> None:
+    agent = scripted_agent(tmp_path, answering())
+    thread = agent.thread("t")
+    for n in range(3):
+        async with agent:
+            assert (await thread.converse(f"{n}")).text == "Fine."
+            assert len(await thread.history()) == 2 * (n + 1)
+
+
+def test_one_agent_serves_several_event_loops_one_after_the_other(tmp_path: Path) -> None:
+    agent = scripted_agent(tmp_path, answering())
+
+    async def one() -> str:
+        await asyncio.gather(agent.start(), agent.start())
+        text = (await agent.thread("t").converse("Hi")).text
+        await asyncio.gather(agent.aclose(), agent.aclose())
+        return text
+
+    assert [asyncio.run(one()), asyncio.run(one())] == ["Fine.", "Fine."]
+
+
+async def test_starting_and_closing_twice_or_at_once_is_done_once(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")
+    before, tasks = held(), others()
+    agent = scripted_agent(tmp_path, answering())
+    await agent.aclose()
+    assert set(await asyncio.gather(agent.start(), agent.start(), agent.start())) == {agent}
+    await agent.start()
+    await asyncio.gather(agent.aclose(), agent.aclose())
+    await agent.aclose()
+    assert not await left_over(before, tasks)
+
+
+async def test_closing_waits_for_a_start_that_is_under_way_and_ends_it(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")
+    before, tasks = held(), others()
+    agent = scripted_agent(tmp_path, answering())
+    starting = asyncio.create_task(agent.start())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(agent.aclose(), 20)
+    await starting
+    with pytest.raises(AgentClosed):
+        await agent.thread("t").converse("Hi")
+    assert not await left_over(before, tasks)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
+async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_open(tmp_path: Path, steps: int) -> None:
+    await turns(tmp_path / "first")
+    before, tasks = held(), others()
+    agent = scripted_agent(tmp_path, answering())
+    starting = asyncio.create_task(agent.start())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait({starting}, timeout=20)
+    await agent.aclose()
+    assert not await left_over(before, tasks)
+    async with agent:
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."
+
+
+async def nothing(params: Any, ctx: Any) -> Any:
+    return {}
+
+
+async def test_a_start_that_fails_half_way_leaves_nothing_open_and_can_be_tried_again(tmp_path: Path) -> None:
+    await turns(tmp_path)
+    before, tasks = held(), others()
+    good = (tmp_path / "roles.db").read_bytes()
+    (tmp_path / "roles.db").write_bytes(b"This is a text and no database at all. " * 200)
+    broken = scripted_agent(tmp_path, answering())
+    with pytest.raises(StorageInvalid, match=r"roles\.db.*use another home"):
+        await broken.start()
+    with pytest.raises(AgentClosed):
+        await broken.thread("t").converse("Hi")
+    await broken.aclose()
+    assert not await left_over(before, tasks)
+    (tmp_path / "roles.db").write_bytes(good)
+    async with broken:
+        assert (await broken.thread("new").converse("Hi")).text == "Fine."
+    shape: Shape[Any, Any] = Shape("subagent", dict_model("P"), dict_model("R"), nothing)
+    failing: list[tuple[WorldAgent, type[WorldAgentError]]] = [
+        (scripted_agent(tmp_path, "nosuch/model"), ModelNotConfigured),
+        (scripted_agent(tmp_path, answering(), shapes=[shape]), NameTaken),
+    ]
+    for agent, error in failing:
+        with pytest.raises(error):
+            await agent.start()
+    assert not await left_over(before, tasks)
+
+
+def dict_model(name: str) -> Any:
+    from pydantic import create_model
+
+    return create_model(name)
+
+
+async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: Path) -> None:
+    agent = scripted_agent(tmp_path, answering())
+    thread = agent.thread("t")
+    before_start = thread
+    async with agent:
+        made_before = thread.stream("Hi")
+        stored = agent.roles
+    uses: list[Any] = [
+        lambda: thread.converse("Hi"),
+        before_start.history,
+        lambda: thread.task("subagent", {"worker": "x", "request": "y"}),
+        lambda: agent.call("x", {}),
+        lambda: agent.explain_role(thread),
+        lambda: agent.roles.get(Tier.WORKSPACE),
+        stored.list,
+        made_before.__aenter__,
+    ]
+    for use in uses:
+        with pytest.raises(AgentClosed, match=r"; .*(open|start)"):
+            await use()
+    with pytest.raises(AgentClosed):
+        thread.stream("Hi")
+    with pytest.raises(AgentClosed):
+        agent.program("Converse")
+
+
+async def test_a_turn_that_closes_its_own_agent_is_cancelled_and_all_is_closed(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")
+    before, tasks = held(), others()
+    agents: list[WorldAgent] = []
+
+    async def closing(params: Any, ctx: Any) -> Any:
+        await agents[0].aclose()
+        return {}
+
+    shape: Shape[Any, Any] = Shape("close", dict_model("P"), dict_model("R"), closing)
+    agents.append(await scripted_agent(tmp_path, answering(), shapes=[shape]).start())
+    turn = await asyncio.wait_for(agents[0].thread("t").task("close", {}), 20)
+    assert turn.status == "cancelled"
+    with pytest.raises(AgentClosed):
+        await agents[0].thread("t").converse("Hi")
+    del agents[:]
+    assert not await left_over(before, tasks)
+
+
+async def test_a_close_that_is_cut_off_still_closes(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")
+    before, tasks = held(), others()
+    agent = await scripted_agent(tmp_path, answering()).start()
+    closing = asyncio.create_task(agent.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=20)
+    assert not await left_over(before, tasks)
+
+
+async def test_an_agent_that_is_forgotten_without_a_close_lets_its_threads_go(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")
+    gc.collect()
+    before, tasks = held(), others()
+    agent = await scripted_agent(tmp_path, answering()).start()
+    await agent.thread("t").converse("Hi")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # aiosqlite says that nobody closed it
+        del agent
+        gc.collect()
+        assert not await left_over(before, tasks)
+
+
+UNCLOSED = """
+import asyncio, sys, warnings
+from pathlib import Path
+from support.agents import answering, scripted_agent
+warnings.simplefilter("ignore", ResourceWarning)
+
+async def main():
+    global agent
+    agent = await scripted_agent(Path(sys.argv[1]), answering()).start()
+    print((await agent.thread("t").converse("Hi")).text)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_process_whose_agent_nobody_closed_ends_all_the_same(tmp_path: Path) -> None:
+    assert await run_script(UNCLOSED, tmp_path, limit=30) == "Fine.\n"
+
+
+GUEST = """
+import asyncio, json, logging, os, signal, sys, threading
+from pathlib import Path
+import dspy
+from dspy.utils.callback import BaseCallback
+from support.agents import CRITIC, scripted_agent
+from worldagent.testing import ScriptedLM
+
+class Watch(BaseCallback):
+    seen = []
+    def on_lm_start(self, call_id, instance, inputs): self.seen.append("lm")
+    def on_module_start(self, call_id, instance, inputs): self.seen.append("module")
+    def on_adapter_format_start(self, call_id, instance, inputs): self.seen.append("format")
+    def on_adapter_parse_start(self, call_id, instance, inputs): self.seen.append("parse")
+
+def handlers():
+    known = [logging.root, *logging.root.manager.loggerDict.values()]
+    return sorted((one.name, *map(repr, one.handlers)) for one in known if getattr(one, "handlers", None))
+
+def state():
+    return {
+        "dspy": {name: id(value) for name, value in dspy.settings.copy().items()},
+        "environment": dict(os.environ),
+        "signals": [id(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        "handlers": handlers(),
+        "level": logging.root.level,
+        "hooks": [id(sys.excepthook), id(threading.excepthook), id(sys.unraisablehook)],
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "streams": [id(sys.stdout), id(sys.stderr)],
+    }
+
+async def main():
+    watch, mine = Watch(), ScriptedLM(lambda call: {"answer": "mine"})
+    if sys.argv[2] == "configured":
+        dspy.configure(lm=mine, adapter=dspy.ChatAdapter(), callbacks=[watch])
+    before = state()
+    plan = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+    for n in range(3):
+        lm = ScriptedLM([plan, {"result": "ok"}, {"reply": "Fine."}, dspy.lm15.ServerError("down")])
+        async with scripted_agent(Path(sys.argv[1]), lm, workers=[CRITIC]) as agent:
+            before_turn = id(asyncio.get_running_loop().get_exception_handler())
+            await agent.thread("t").converse("Hi")
+            try:
+                await agent.thread("t").converse("Hi")
+            except Exception as error:
+                assert type(error).__name__ == "ModelUnavailable", error
+            assert id(asyncio.get_running_loop().get_exception_handler()) == before_turn
+    after = state()
+    changed = {name: [before[name], after[name]] for name in before if before[name] != after[name]}
+    seen = list(watch.seen)
+    answer = None
+    if sys.argv[2] == "configured":
+        answer = (await dspy.Predict("question -> answer").acall(question="?")).answer
+        dspy.configure(lm=mine)
+    own = {"own": watch.seen, "answer": answer, "model": len(mine.history)}
+    print(json.dumps({"changed": changed, "seen": seen, **own}))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("embedder", ["configured", "plain"])
+async def test_nothing_of_the_embedders_process_is_changed_and_its_callbacks_see_no_call(
+    tmp_path: Path, embedder: str
+) -> None:
+    told = json.loads(await run_script(GUEST, tmp_path, embedder))
+    assert told["changed"] == {}
+    assert told["seen"] == []
+    if embedder == "configured":
+        assert told["answer"] == "mine"
+        assert "lm" in told["own"]
+        assert told["model"] == 1
+
+
+IMPORTS = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import answering, scripted_agent
+
+async def main():
+    async with scripted_agent(Path(sys.argv[1]), answering()) as agent:
+        async with agent.thread("t").stream("Hi") as stream:
+            async for event in stream:
+                pass
+
+asyncio.run(main())
+heavy = ("litellm", "openai", "anthropic", "mcp", "typer", "xllamacpp", "torch")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+async def test_a_turn_imports_no_provider_no_server_and_no_command_line(tmp_path: Path) -> None:
+    assert await run_script(IMPORTS, tmp_path) == "[]\n"

@@ -1,0 +1,228 @@
+"""One owner a thread (T4): turns of other processes, processes that are killed, owners that were taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.processes import next_line, start_script
+from worldagent import WorldAgent
+from worldagent.core.errors import LeaseLost, ThreadBusy
+from worldagent.memory import ConversationLog
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import scripted_agent
+from worldagent.memory import ConversationLog
+from worldagent.testing import ScriptedLM
+
+async def reply(call):
+    print("asked", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    return {"reply": "from the other"}
+
+async def main():
+    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(reply)) as agent:
+        print((await agent.thread("t").converse("from the other process")).text, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def owner(home: Path) -> asyncio.subprocess.Process:
+    """Start a process that is in the middle of a turn on the thread `t`."""
+    process = await start_script(OWNER, home)
+    assert await next_line(process) == "asked"
+    return process
+
+
+async def said(agent: WorldAgent) -> list[tuple[str, str]]:
+    return [(m.kind, str(m.body.get("text", ""))) for m in await agent.thread("t").history(limit=1000)]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_turn_waits_for_the_turn_of_another_process_or_says_that_the_thread_is_busy(tmp_path: Path) -> None:
+    process = await owner(tmp_path)
+    async with scripted_agent(tmp_path, answering("here"), settings={"thread_wait": 0.1}) as impatient:
+        with pytest.raises(ThreadBusy, match=r"'novel/t'.*0\.1 s; try again") as caught:
+            await impatient.thread("t").converse("too soon")
+        assert caught.value.turn_id is not None
+        assert (await impatient.thread("other").converse("Hi")).text == "here"
+    async with scripted_agent(tmp_path, answering("here")) as agent:
+        waiting = asyncio.create_task(agent.thread("t").converse("after you"))
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        assert await next_line(process) == "from the other"
+        assert (await asyncio.wait_for(waiting, 20)).text == "here"
+        assert await process.wait() == 0
+        assert await said(agent) == [
+            ("message", "from the other process"),
+            ("answer", "from the other"),
+            ("message", "after you"),
+            ("answer", "here"),
+        ]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_killed_owner_frees_the_thread_at_once_and_it_goes_on(tmp_path: Path) -> None:
+    process = await owner(tmp_path)
+    async with scripted_agent(tmp_path, answering("here"), settings={"thread_wait": 20}) as agent:
+        waiting = asyncio.create_task(agent.thread("t").converse("after you"))
+        process.kill()
+        await process.wait()
+        assert (await asyncio.wait_for(waiting, 10)).text == "here"
+        assert await said(agent) == [
+            ("message", "from the other process"),
+            ("message", "after you"),
+            ("answer", "here"),
+        ]
+
+
+VICTIM = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import CRITIC, scripted_agent
+from worldagent.memory import ConversationLog
+from worldagent.testing import ScriptedLM
+
+plan = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "a"}, {"to": "critic", "request": "b"}]}
+
+def reply(call):
+    if "request" in call.fields:
+        return {"result": "Weak."}
+    return {"reply": "Done."} if "Weak." in call.text else plan
+
+async def main():
+    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(reply), workers=[CRITIC]) as agent:
+        async with agent.thread("t").stream("Judge it") as stream:
+            async for event in stream:
+                print(event.type, flush=True)
+                if event.seq == int(sys.argv[2]):
+                    await asyncio.Event().wait()  # the turn goes on; the kill may meet it anywhere
+
+asyncio.run(main())
+"""
+POINTS = range(1, 24)
+
+
+async def kill_and_go_on(home: Path, point: int) -> None:
+    process = await start_script(VICTIM, home, str(point))
+    for _ in range(point):
+        if not await next_line(process):
+            break
+    process.kill()
+    await process.wait()
+    lm = answering("here")
+    async with scripted_agent(home, lm, workers=[CRITIC]) as agent:
+        before = await said(agent)
+        assert (await asyncio.wait_for(agent.thread("t").converse("Still there?"), 20)).text == "here"
+        after = await said(agent)
+    whole = ["message", "plan", "result", "result", "answer"]
+    assert [kind for kind, _ in before] in [whole[:n] for n in (0, 1, 2, 4, 5)]
+    assert after == [*before, ("message", "Still there?"), ("answer", "here")]
+    assert lm.calls[0].fields["message"] == "Still there?"
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("point", [1, 9, 15])
+async def test_after_a_kill_in_mid_turn_the_thread_goes_on_with_the_next_message(tmp_path: Path, point: int) -> None:
+    await kill_and_go_on(tmp_path, point)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", POINTS)
+async def test_after_a_kill_at_any_event_the_thread_goes_on(tmp_path: Path, point: int) -> None:
+    for turn in range(10):
+        await kill_and_go_on(tmp_path / str(turn), point)
+
+
+def rows(home: Path) -> dict[str, list[Any]]:
+    """Everything that the agent's database holds, its owners apart."""
+    connection = sqlite3.connect(home / "agent.db")
+    try:
+        return {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()
+            for table in ("checkpoints", "writes", "wa_message")
+        }
+    finally:
+        connection.close()
+
+
+def take_over(home: Path) -> None:
+    """Do what another owner does that believes the lock to be free, as on a file system that forgets locks."""
+    connection = sqlite3.connect(home / "agent.db")
+    with connection:
+        connection.execute("UPDATE wa_epoch SET epoch = epoch + 1 WHERE key = 'novel/t'")
+    connection.close()
+
+
+PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("call", [1, 2, 3])
+async def test_a_turn_that_was_taken_over_writes_nothing_more_and_says_so(tmp_path: Path, call: int) -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+    replies: list[Any] = [PLAN, {"result": "Weak."}, {"reply": "It is weak."}]
+
+    async def reply(this: ScriptedCall) -> Any:
+        if this.index == call:
+            asked.set()
+            await gate.wait()
+        return replies[this.index - 1]
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[CRITIC]) as agent:
+        thread, events = agent.thread("t"), list[Any]()
+
+        async def follow() -> None:
+            async with thread.stream("Good?") as stream:
+                async for event in stream:
+                    events.append(event)
+
+        late = asyncio.create_task(follow())
+        await asyncio.wait_for(asked.wait(), 20)
+        take_over(tmp_path)
+        before = rows(tmp_path)
+        gate.set()
+        with pytest.raises(LeaseLost, match=r"'novel/t'.*drop this work") as caught:
+            await asyncio.wait_for(late, 20)
+        assert caught.value.retryable
+        assert rows(tmp_path) == before
+        # The answer that was streamed is in no log, so it does not stand either.
+        shown = [event for event in events if event.type in ("text_delta", "text_replaced")]
+        assert not shown or (shown[-1].type, shown[-1].text) == ("text_replaced", "")
+        assert (events[-1].type, events[-1].code) == ("turn_ended", "lease_lost")
+    async with scripted_agent(tmp_path, answering("here"), workers=[CRITIC]) as agent:
+        assert (await agent.thread("t").converse("Again")).text == "here"
+
+
+@pytest.mark.requirement("T4")
+async def test_a_late_checkpoint_does_not_move_the_thread_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is lost between a node's last append to the log and the checkpoint after it."""
+    real, taken = ConversationLog.append, asyncio.Event()
+
+    async def append(self: ConversationLog, *args: Any, **kwargs: Any) -> str:
+        head = await real(self, *args, **kwargs)
+        if args[1][0].kind == "answer" and not taken.is_set():
+            taken.set()
+            async with scripted_agent(tmp_path / "other", answering("the new owner's")) as new:
+                await new.thread("t").converse("taken over")
+        return head
+
+    # The same databases under another name have other lock files.
+    for folder in ("home", "other"):
+        (tmp_path / folder).mkdir()
+    for name in ("agent.db", "roles.db"):
+        (tmp_path / "other" / name).symlink_to(tmp_path / "home" / name)
+    monkeypatch.setattr(ConversationLog, "append", append)
+    async with scripted_agent(tmp_path / "home", answering("late")) as old:
+        with pytest.raises(LeaseLost):
+            await old.thread("t").converse("Hi")
+        assert [text for _, text in await said(old)][-2:] == ["taken over", "the new owner's"]

@@ -1,0 +1,178 @@
+"""Settings: where they come from, which of them counts, and what is said of one that does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering
+from worldagent import Settings, Storage, WorldAgent
+from worldagent.core.errors import InvalidArgument, ModelNotConfigured, SettingsInvalid
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The settings file, which is not there yet."""
+    path = tmp_path / "my settings.toml"
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", str(path))
+    return path
+
+
+def test_arguments_go_before_the_environment_and_that_before_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Settings().max_rounds == 8
+    file.write_text("max_rounds = 3\nmodel_attempts = 4\nlm = 'from/file'\n")
+    assert Settings().max_rounds == 3
+    monkeypatch.setenv("WORLDAGENT_MAX_ROUNDS", "5")
+    assert Settings().max_rounds == 5
+    assert Settings(max_rounds=7).max_rounds == 7
+    assert (Settings(max_rounds=7).model_attempts, Settings().lm) == (4, "from/file")
+
+
+def test_an_empty_variable_counts_as_not_set(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("lm = 'from/file'\n")
+    monkeypatch.setenv("WORLDAGENT_LM", "")
+    assert Settings().lm == "from/file"
+
+
+def test_settings_given_to_an_agent_go_before_what_it_would_read(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("role_limit = 100\n")
+    monkeypatch.setenv("WORLDAGENT_LM", "from/environment")
+    given = Settings(role_limit=7)
+    monkeypatch.setenv("WORLDAGENT_ROLE_LIMIT", "9")
+    assert WorldAgent("novel", settings=given).settings.role_limit == 7
+    assert WorldAgent("novel").settings.role_limit == 9
+    assert given.lm == "from/environment"
+
+
+@pytest.mark.parametrize("given", ["storage", "settings", "environment", "file"])
+def test_the_first_of_storage_settings_environment_and_file_says_where_the_home_is(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    places = ["storage", "settings", "environment", "file"]
+    here = {place: tmp_path / place for place in places[places.index(given) :]}
+    if "file" in here:
+        file.write_text(f"home = '{here['file']}'\n")
+    if "environment" in here:
+        monkeypatch.setenv("WORLDAGENT_HOME", str(here["environment"]))
+    settings = Settings(home=here["settings"]) if "settings" in here else None
+    # A Storage that says nothing of the home leaves it to the settings.
+    storage = Storage(home=here.get("storage"))
+
+    async def open_and_close() -> None:
+        async with WorldAgent("novel", lm=answering(), storage=storage, settings=settings):
+            pass
+
+    asyncio.run(open_and_close())
+    assert [place for place in places if (tmp_path / place / "agent.db").exists()] == [given]
+
+
+def test_a_model_given_to_the_agent_goes_before_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORLDAGENT_LM", "nosuch/model")
+
+    async def ask() -> str:
+        async with WorldAgent("novel", lm=answering(), storage=Storage(home=tmp_path)) as agent:
+            return (await agent.thread("t").converse("Hi")).text
+
+    assert asyncio.run(ask()) == "Fine."
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("max_rounds", "many", "valid integer"),
+    ("max_rounds", -1, "greater than or equal to 0"),
+    ("role_limit", 0, "greater than or equal to 1"),
+    ("role_timeout", 0, "greater than 0"),
+    ("role_timeout", "soon", "valid number"),
+    ("model_timeout", float("nan"), "greater than 0"),
+    ("model_attempts", 21, "less than or equal to 20"),
+    ("echo", "shout", "'withhold', 'allow' or 'fail'"),
+    ("history_limit", 1001, "less than or equal to 1000"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "says"), WRONG)
+@pytest.mark.parametrize("source", ["argument", "environment", "file"])
+def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
+    file: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, value: Any, says: str
+) -> None:
+    arguments: dict[str, Any] = {}
+    match source:
+        case "argument":
+            arguments = {name: value}
+        case "environment":
+            monkeypatch.setenv(f"WORLDAGENT_{name.upper()}", str(value))
+        case _:
+            file.write_text(f"{name} = {value!r}\n")
+    with pytest.raises(SettingsInvalid) as caught:
+        Settings(**arguments)
+    text = str(caught.value)
+    assert name in text
+    assert says in text
+    assert f"mend the argument, the variable WORLDAGENT_..., or the file {str(file)!r}" in text
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("name", ["lm", "api_base"])
+def test_a_value_of_a_wrong_type_is_named_and_not_shown(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name}: .*valid string") as caught:
+        Settings(**{name: ["sk-secret-key"]})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["argument", "file"])
+def test_a_key_that_is_no_setting_is_named(file: Path, source: str) -> None:
+    arguments = {"max_round": 3} if source == "argument" else {}
+    if source == "file":
+        file.write_text("max_round = 3\n")
+    with pytest.raises(SettingsInvalid, match=r"max_round: Extra inputs are not permitted; mend"):
+        Settings(**arguments)
+
+
+@pytest.mark.parametrize(
+    "content", [b"max_rounds = = 3\n", b"[unclosed\n", b"\xff\xfe\x00", b"max_rounds = 3\nmax_rounds = 4\n"]
+)
+def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(SettingsInvalid) as caught:
+        Settings()
+    assert repr(str(file)) in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("named", ["~no-such-user-here/settings.toml", "missing.toml"])
+def test_a_settings_file_need_not_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", named)
+    assert Settings().max_rounds == 8
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        setattr(Settings(), "max_rounds", 1)  # noqa: B010 -- the checkers would refuse the mistake that is tested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"storage": "/tmp"}, r"storage= is of type 'str'; pass Storage\(\.\.\.\)"),
+        ({"settings": {"max_rounds": 3}}, r"settings= is of type 'dict'; pass Settings\(\.\.\.\)"),
+        ({"roles": []}, r"roles= is of type 'list'; pass Roles\(\.\.\.\)"),
+        ({"identity": " "}, "identity is empty"),
+        ({"identity": 3}, "identity is empty or not a text"),
+    ],
+)
+def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        WorldAgent("novel", lm=answering(), **arguments)
+
+
+def test_without_any_model_the_agent_says_how_to_give_one() -> None:
+    with pytest.raises(ModelNotConfigured, match="no model is given; pass lm='local'"):
+        WorldAgent("novel")
