@@ -1,4 +1,4 @@
-"""What every folder may use: scope, tiers, ids, time, events of a turn. `errors`, `events`, `validation` stand apart."""
+"""What every folder may use: scope, tiers, ids, time, events of a turn. And `errors`, `events`, `validation`."""
 
 from ._clock import Clock, SystemClock
 from ._emitter import Emitter

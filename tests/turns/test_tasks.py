@@ -89,7 +89,7 @@ class Anything(BaseModel):
 
 
 @pytest.mark.requirement("T2")
-@pytest.mark.parametrize("value", [object(), "half \ud800 pair", {"deep": ["\udfff"]}, float("nan")])
+@pytest.mark.parametrize("value", [object(), "half \ud800 pair", {"deep": ["\udfff"]}])
 async def test_params_that_no_database_can_hold_are_refused_before_anything_is_written(
     tmp_path: Path, value: Any
 ) -> None:
