@@ -14,6 +14,7 @@ from ..core.errors import SettingsInvalid
 from ..role_resolution import ROLE_LIMIT
 
 _PREFIX = "WORLDAGENT_"
+_FILE = f"{_PREFIX}SETTINGS"
 
 
 class Settings(BaseSettings):
@@ -51,6 +52,8 @@ class Settings(BaseSettings):
     def __init__(self, **values: Any) -> None:
         problem = ""
         try:
+            if os.environ.get(_FILE) and not settings_file().is_file():
+                raise FileNotFoundError
             super().__init__(**values)
         except ValidationError as failure:
             problem = "; ".join(
@@ -79,8 +82,8 @@ class Settings(BaseSettings):
 
 
 def settings_file() -> Path:
-    """The file that settings are read from; it need not exist."""
-    named = os.environ.get(f"{_PREFIX}SETTINGS")
+    """The file that settings are read from. The usual one need not exist, one that is named must."""
+    named = os.environ.get(_FILE)
     if named:
         # Where a user is not known, `~name` stays a name in this folder, and no file has it.
         return Path(os.path.expanduser(named)).absolute()

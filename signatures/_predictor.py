@@ -137,7 +137,11 @@ async def open_model(
     connection = await connect_model(lm, api_base=api_base if hosted else None)
     adapter = RoleAdapter()
     if connection.plain and connection.weights is not None:
-        tokens = control_tokens(connection.weights)
+        try:
+            tokens = control_tokens(connection.weights)
+        except BaseException:
+            await connection.aclose()
+            raise
         adapter = PlainAdapter(escape=lambda text: escape_control(escape_markers(text), tokens))
     return ModelCaller(connection=connection, adapter=adapter, options=options or ModelOptions(), on_error=on_error)
 

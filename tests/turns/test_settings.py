@@ -147,10 +147,12 @@ def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("named", ["~no-such-user-here/settings.toml", "missing.toml"])
-def test_a_settings_file_need_not_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str) -> None:
+def test_a_settings_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WORLDAGENT_SETTINGS", named)
     assert Settings().max_rounds == 8
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", named)
+    with pytest.raises(SettingsInvalid, match=r"settings.toml|missing.toml"):
+        Settings()
 
 
 def test_settings_cannot_be_changed() -> None:
