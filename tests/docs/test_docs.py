@@ -48,6 +48,7 @@ def test_an_example_runs_and_prints_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORLDAGENT_HOME", str(tmp_path / "home"))
+    (tmp_path / "settings.toml").touch()
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(tmp_path / "settings.toml"))
     # Line numbers of a traceback are those of the page.
     source = "\n" * (example.line - 1) + example.code

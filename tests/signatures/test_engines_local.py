@@ -323,7 +323,7 @@ async def test_a_broken_file_is_named_and_leaves_no_thread(tmp_path: Path, conte
 
 
 async def test_a_key_for_the_embedded_model_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="api_key"):
+    with pytest.raises(InvalidArgument, match="a key and an address"):
         await connect_model("local", api_key="x")
 
 

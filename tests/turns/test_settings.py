@@ -15,8 +15,9 @@ from worldagent.core.errors import InvalidArgument, ModelNotConfigured, Settings
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The settings file, which is not there yet."""
+    """The settings file, which is empty yet."""
     path = tmp_path / "my settings.toml"
+    path.touch()
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(path))
     return path
 
