@@ -31,7 +31,7 @@ from worldagent.signatures._escape import escape_markers, unescape_markers
 
 DECISIONS = DOCS / "decisions"
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|Users|tmp|opt|var)/|[A-Z]:\\\\")
-PRINTED = re.compile(r"# -> (.*)$", re.MULTILINE)
+PRINTED = re.compile(r"# ->(?: (.*))?$", re.MULTILINE)
 
 
 def examples() -> list[object]:
