@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from worldagent import Settings, Storage, WorldAgent
+from worldagent.core import events as ev
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -28,3 +29,14 @@ def answering(text: str = "Fine.") -> ScriptedLM:
         return {"result": text} if "request" in call.fields else {"reply": text}
 
     return ScriptedLM(reply)
+
+
+def standing(events: list[Any]) -> str:
+    """What a reader who follows deltas and replacements sees at the end."""
+    text = ""
+    for event in events:
+        if isinstance(event, ev.TextDelta):
+            text += event.text
+        elif isinstance(event, ev.TextReplaced):
+            text = event.text
+    return text

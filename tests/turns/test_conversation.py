@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, answering, scripted_agent, standing
 from worldagent import Role, Tier, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import (
@@ -22,17 +22,6 @@ from worldagent.core.errors import (
     WorldAgentError,
 )
 from worldagent.testing import ScriptedCall, ScriptedLM
-
-
-def standing(events: list[Any]) -> str:
-    """What a reader who follows deltas and replacements sees at the end."""
-    text = ""
-    for event in events:
-        if isinstance(event, ev.TextDelta):
-            text += event.text
-        elif isinstance(event, ev.TextReplaced):
-            text = event.text
-    return text
 
 
 @pytest.mark.requirement("T1")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, scripted_agent, standing
 from support.processes import eventually, others
 from worldagent import Role
 from worldagent.core import events as ev
@@ -100,16 +100,6 @@ failures = st.sampled_from(
 planned = st.fixed_dictionaries({"reply": texts, "dispatches": dispatches}) | texts | failures
 worked = st.fixed_dictionaries({"result": texts}) | texts | failures
 ROLE = Role("keeper", "Answer as the lighthouse keeper who has not spoken to a soul since the great storm.")
-
-
-def standing(events: list[Any]) -> str:
-    text = ""
-    for event in events:
-        if isinstance(event, ev.TextDelta):
-            text += event.text
-        elif isinstance(event, ev.TextReplaced):
-            text = event.text
-    return text
 
 
 def check(events: list[Any], failed: bool) -> None:
