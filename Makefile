@@ -55,8 +55,9 @@ check: $(READY) ## Style, types and import contracts
 bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(PY) "$$file"; done
 
-soak: $(READY) ## The long tests: full kill matrix, fuzzing, leaks over hours of turns
-	HYPOTHESIS_PROFILE=soak $(RUN) pytest -m soak -n $(JOBS) --dist loadfile --timeout 3600
+soak: $(READY) ## The long tests: every leak case, kills, cancelling at every step, property tests with more examples
+	$(RUN) pytest -m soak -n $(JOBS) --dist worksteal --timeout 3600
+	HYPOTHESIS_PROFILE=soak $(RUN) pytest $$(grep -rl --include='*.py' '^@given' tests) -n $(JOBS) --timeout 3600
 
 format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff check --fix

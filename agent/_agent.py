@@ -111,7 +111,7 @@ class WorldAgent:
 
         Raises:
             ModelNotConfigured, MissingExtra: The model cannot be used.
-            StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; nothing was changed.
+            StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
             NameTaken, FunctionInvalid: Workers, shapes or programs do not fit together.
         """
         async with self._changing():
@@ -174,7 +174,7 @@ class WorldAgent:
             emit=Emitter(path, parts.clock, lambda event: None),
             on_error=self._on_error,
         )
-        return await root.call(name, input)
+        return await self._runner.own(root.call(name, input))
 
     async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:
         """What would be active in a conversation turn now, in what order and how long; it shows no content.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from traceback import clear_frames
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -21,6 +22,8 @@ from ..storage import Leases
 from ._roles import check_role
 from ._stream import TurnStream
 from ._turns import Turn, TurnUsage
+
+T = TypeVar("T")
 
 Sink = Callable[[Event], None]
 
@@ -60,7 +63,7 @@ class TurnRunner:
 
     def __init__(self) -> None:
         self._parts: RunnerParts | None = None
-        self._tasks: set[asyncio.Task[Turn]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def parts(self) -> RunnerParts:
@@ -84,6 +87,25 @@ class TurnRunner:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def own(self, call: Coroutine[Any, Any, T]) -> T:
+        """Wait for something outside any turn, which the agent's end cancels as it cancels turns.
+
+        Raises:
+            AgentClosed: The agent was closed meanwhile.
+        """
+        parts, task = self.parts, asyncio.ensure_future(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            await asyncio.wait({task})
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if task.cancelled() and self._parts is not parts:
+            raise AgentClosed("the agent was closed meanwhile", remedy="call it again once the agent is open")
+        return task.result()
 
     def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Any:
         """Check a task before a turn is made for it."""
@@ -127,20 +149,20 @@ class TurnRunner:
         task.add_done_callback(self._forget)
         return task
 
-    def _forget(self, task: asyncio.Task[Turn]) -> None:
+    def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a detached turn's error was told by its last event; asyncio need not warn of it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
-    """One turn under way."""
+    """One turn under way. It lets go of the call's role as soon as that is resolved."""
 
     parts: RunnerParts
     turn_id: str
     ask: Ask
-    role: Role | None
+    role: Role | None = field(repr=False)
     emit: Emitter
     deltas: bool
 
@@ -148,7 +170,8 @@ class _Run:
         failure: WorldAgentError
         try:
             turn = await self._owned()
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            clear_frames(error.__traceback__)
             self._end("cancelled")
             raise
         except WorldAgentError as error:
@@ -163,6 +186,8 @@ class _Run:
         else:
             self.emit(TurnEnded, status="done", text=turn.text)
             return turn
+        # Whoever keeps the error keeps its frames, and what they held of the turn with them.
+        clear_frames(failure.__traceback__)
         failure.turn_id = self.turn_id
         self._end("failed", failure.code)
         raise failure
@@ -207,7 +232,8 @@ class _Run:
     async def _resolve(self) -> Resolution:
         """Resolve the role before anything is written or sent (R3)."""
         entry, others = self.parts.engine.signatures(self.ask.work)
-        resolution = await self.parts.resolver.resolve(self.ask.scope, call=self.role, entry=entry, signatures=others)
+        call, self.role = self.role, None
+        resolution = await self.parts.resolver.resolve(self.ask.scope, call=call, entry=entry, signatures=others)
         assert self.ask.scope.thread is not None
         self.emit(TurnStarted, thread=self.ask.scope.thread, kind=self.ask.kind, role_tiers=resolution.role.tiers)
         for tier, code in resolution.skipped.items():

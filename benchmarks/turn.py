@@ -48,6 +48,13 @@ from worldagent.role_resolution._compose import compose
 
 _LATENCY = 0.2
 _IDEAL = 3 * _LATENCY
+_ASK = """
+import sys, tempfile
+from worldagent.hosts.cli import main
+with tempfile.TemporaryDirectory() as home:
+    sys.argv = ["worldagent", "ask", "--lm", "local", "--home", home, "What is the capital of France?"]
+    main()
+"""
 _ROLE = Role("critic", ROLE_TEXT)
 _CALL_ROLE = compose({Tier.CALL: _ROLE}, entry="Converse", signatures=(), policy="stack")
 
@@ -238,6 +245,9 @@ def imports(sizes: Sizes) -> list[Row]:
     has_cli = importlib.util.find_spec("worldagent.hosts") is not None
     if has_cli:
         commands["help"] = [*start, "from worldagent.hosts.cli import main; main()", "--help"]
+    has_model = has_cli and importlib.util.find_spec("xllamacpp") is not None
+    if has_model:
+        commands["ask"] = [*start, _ASK]
     costs = processes(commands, rounds=sizes.starts)
 
     def over(case: str) -> float:
@@ -255,6 +265,13 @@ def imports(sizes: Sizes) -> list[Row]:
             note="" if has_cli else "there is no command line",
         ),
         Row(key="cli_help_wall_ms", value=1e3 * costs.wall("help") if has_cli else None, unit="ms"),
+        Row(
+            key="ask_local_wall_ms",
+            value=1e3 * costs.wall("ask") if has_model else None,
+            unit="ms",
+            aim=3000,
+            note="embedded model, fresh home" if has_model else "the embedded model is not installed",
+        ),
     ]
 
 

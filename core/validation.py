@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -12,44 +13,71 @@ from .errors import WorldAgentError
 
 _M = TypeVar("_M", bound=BaseModel)
 
+# Texts of these kinds hold a piece of the input, or whatever an embedder's validator says; the kind's name stands in.
+_TELLING = frozenset(
+    {
+        "assertion_error",
+        "get_attribute_error",
+        "iteration_error",
+        "json_invalid",
+        "mapping_type",
+        "union_tag_invalid",
+        "url_parsing",
+        "uuid_parsing",
+        "value_error",
+    }
+)
+_FIELD = re.compile(r"\w[\w.-]{0,63}")
 
-def validate_model(
-    model: type[_M], data: object, *, what: str, error: type[WorldAgentError], remedy: str | None = None
-) -> _M:
-    """Return `data` as an instance of `model`. Fields that the model does not declare are refused.
+
+def validate_model(model: type[_M], data: object, *, what: str, error: type[WorldAgentError]) -> _M:
+    """Return `data` as an instance of `model`. Fields that are not declared are refused, at any depth.
 
     Args:
         model: The declared model.
-        data: A mapping, or an instance.
+        data: A mapping, or an instance, which is checked again.
         what: What is checked, for the error's text, such as "params of shape 'subagent'".
         error: The error to raise.
-        remedy: The error's remedy; by default it lists the model's fields.
     """
-    if isinstance(data, model):
-        return data
     if isinstance(data, BaseModel):
-        data = data.model_dump()
-    unknown = sorted(str(key) for key in data if key not in _accepted(model)) if isinstance(data, dict) else []
+        read = read_model(model, json_of(data, what=what, error=error), what=what, error=error)
+        return data if type(data) is model else read
     try:
-        value = model.model_validate(data)
+        return model.model_validate(data, extra=_extra(model))
     except ValidationError as failure:
         problems = describe_failure(failure)
-    else:
-        if not unknown or model.model_config.get("extra") == "allow":
-            return value
-        problems = ""
-    if unknown and not any(name in problems for name in unknown):
-        problems = "; ".join(filter(None, (problems, f"unknown field {', '.join(map(repr, unknown))}")))
-    fields = ", ".join(model.model_fields) or "none"
-    raise error(f"{what} do not fit: {problems}", remedy=remedy or f"the fields are: {fields}")
+    raise _misfit(model, problems, what, error)
+
+
+def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentError]) -> _M:
+    """Return the JSON value `data`, such as `json_of` gave, as an instance of `model`.
+
+    Args:
+        model: The declared model.
+        data: A JSON value.
+        what: What is read, for the error's text.
+        error: The error to raise.
+    """
+    try:
+        return model.model_validate_json(canonical_json(data), extra=_extra(model))
+    except ValidationError as failure:
+        problems = describe_failure(failure)
+    except (TypeError, ValueError) as failure:
+        problems = f"not JSON ({type(failure).__name__})"
+    raise _misfit(model, problems, what, error)
 
 
 def validate_value(adapter: TypeAdapter[Any], data: object, *, what: str, error: type[WorldAgentError]) -> Any:
     """Return `data` as the adapter's type, or raise `error` naming `what`."""
+    problems = "values do not serialise"
     try:
+        if isinstance(data, BaseModel):
+            adapter.validate_json(data.model_dump_json(by_alias=True, warnings="error"))
         return adapter.validate_python(data)
     except ValidationError as failure:
         problems = describe_failure(failure)
+    except PydanticSerializationError:
+        pass
     raise error(f"{what} does not fit: {problems}", remedy="return what the annotation declares")
 
 
@@ -62,7 +90,8 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
         error: The error to raise where a field holds what is not JSON, or half a surrogate pair.
     """
     try:
-        dumped: dict[str, Any] = model.model_dump(mode="json")
+        # Without `warnings`, pydantic would print a value that is not of its field's type.
+        dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
         canonical_json(dumped).encode()
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
@@ -80,18 +109,21 @@ def describe_failure(failure: ValidationError) -> str:
     """Say which fields do not fit and why, without any input value."""
     parts = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
-        place = ".".join(str(step) for step in item["loc"]) or "value"
-        # A validator of the embedder's may put anything into its text; only its type's name is kept.
-        why = item["type"].replace("_", " ") if item["type"] in ("value_error", "assertion_error") else item["msg"]
-        parts.append(f"{place}: {why}")
+        # A step can be a key of the input's; one that no field could be called is not shown.
+        steps = (str(step) if _FIELD.fullmatch(str(step)) else "..." for step in item["loc"])
+        why = item["type"].replace("_", " ") if item["type"] in _TELLING else item["msg"]
+        parts.append(f"{'.'.join(steps) or 'value'}: {why}")
     return "; ".join(parts)
 
 
-def _accepted(model: type[BaseModel]) -> set[str]:
-    names = set(model.model_fields)
-    for field in model.model_fields.values():
-        names.update(name for name in (field.alias, field.validation_alias) if isinstance(name, str))
-    return names
+def _misfit(model: type[BaseModel], problems: str, what: str, error: type[WorldAgentError]) -> WorldAgentError:
+    fields = ", ".join(info.alias or name for name, info in model.model_fields.items()) or "none"
+    return error(f"{what} do not fit: {problems}", remedy=f"the fields are: {fields}")
 
 
-__all__ = ["is_text", "json_of", "validate_model", "validate_value"]
+def _extra(model: type[BaseModel]) -> Any:
+    """A model that says what to do with undeclared fields is asked; all others refuse them."""
+    return None if model.model_config.get("extra") else "forbid"
+
+
+__all__ = ["is_text", "json_of", "read_model", "validate_model", "validate_value"]

@@ -154,7 +154,7 @@ class TurnEngine:
         if work is None:
             return Planner.NAME, ()
         shape = self.services.shapes.get(work["shape"])
-        entry, others = shape.entry_for(shape.check_params(work["params"]))
+        entry, others = shape.entry_for(shape.read_params(work["params"]))
         return entry.__name__ if entry is not None else shape.key, tuple(other.__name__ for other in others)
 
     def program(self, name: str) -> Program:
@@ -218,4 +218,4 @@ class TurnEngine:
         if request.work is None:
             return TurnOutcome(text=str(last.body["text"]), usage=turn.usage)
         shape = self.services.shapes.get(request.work["shape"])
-        return TurnOutcome(result=shape.check_result(last.body["result"]), usage=turn.usage)
+        return TurnOutcome(result=shape.read_result(last.body["result"]), usage=turn.usage)

@@ -68,7 +68,7 @@ def _work(item: dict[str, Any], registry: Registry, shapes: ShapeRegistry) -> Wo
         raise PlanFault(f"there is no {name[:_SHOWN]!r}; there is {_listed([*registry.workers], offered(shapes))}")
     problem = ""
     try:
-        checked = json_of(shapes.get(shape).check_params(params), what="its params", error=ParamsInvalid)
+        checked = json_of(shapes.get(shape).read_params(params), what="its params", error=ParamsInvalid)
     except ModelFacing as error:
         problem, checked = error.problem, {}
     if problem:

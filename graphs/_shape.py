@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
-from ..core.validation import validate_model
+from ..core.validation import read_model, validate_model
 from ..harness import check_name
 from ..signatures import PredictorPool, Signature
 
@@ -50,6 +50,12 @@ class Shape(Generic[P, R]):
                 raise FunctionInvalid(
                     f"the shape {self.key!r} declares {what!r} as params or result", remedy="declare pydantic models"
                 )
+            for name, field in what.model_fields.items():
+                if field.exclude:
+                    raise FunctionInvalid(
+                        f"the field {name!r} of the shape {self.key!r} is excluded, so it could not be stored",
+                        remedy="leave 'exclude' out",
+                    )
         for signature in self.all_signatures():
             PredictorPool.check(signature)
 
@@ -68,6 +74,22 @@ class Shape(Generic[P, R]):
             ParamsInvalid: They do not fit; the text names the shape and each field.
         """
         return validate_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
+
+    def read_params(self, data: Any) -> P:
+        """Return params that come as JSON, from a plan or from where they were stored.
+
+        Raises:
+            ParamsInvalid: They do not fit; the text names the shape and each field.
+        """
+        return read_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
+
+    def read_result(self, data: Any) -> R:
+        """Return a stored result.
+
+        Raises:
+            ResultInvalid: It does not fit; the text names the shape and each field.
+        """
+        return read_model(self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid)
 
     def check_result(self, data: object) -> R:
         """Return `data` as the result.

@@ -157,7 +157,7 @@ async def _first(state: TurnState) -> str:
 async def _surface_task(turn: TurnContext, item: Work) -> Draft:
     """A task that the host dispatched: the turn's own role applies, and its failure is the turn's."""
     shape = turn.services.shapes.get(item["shape"])
-    params = shape.check_params(item["params"])
+    params = shape.read_params(item["params"])
     result = await run_task(shape, params, turn=turn, path=f"{turn.turn_id}/task:{shape.key}", role=turn.role)
     return _result_draft(item, {"status": "done", "result": _json(shape, result)})
 
@@ -166,7 +166,7 @@ async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft:
     """A task that the planner dispatched: it has no role (T8), and a failure is told to the planner."""
     shape = turn.services.shapes.get(item["shape"])
     try:
-        result = await run_task(shape, shape.check_params(item["params"]), turn=turn, path=path, role=NO_ROLE)
+        result = await run_task(shape, shape.read_params(item["params"]), turn=turn, path=path, role=NO_ROLE)
         outcome = {"status": "done", "result": _json(shape, result)}
     except WorldAgentError as error:
         outcome = {"status": "failed", "error": {"code": error.code, "message": error.problem}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -94,6 +95,11 @@ async def _run(name: str, ctx: CallContext, params: BaseModel) -> Any:
         value = await (function.body(ctx, **given) if function.kind == "flow" else function.body(**given))
     except WorldAgentError:
         raise
+    except asyncio.CancelledError as error:
+        running = asyncio.current_task()
+        if running is None or running.cancelling():
+            raise
+        problem = error  # nobody cancels the caller: something that the body waited for was cancelled
     except Exception as error:
         problem = error
     else:

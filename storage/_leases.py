@@ -60,7 +60,7 @@ class Lease:
         if [tuple(row) for row in rows] != [(self.epoch,)]:
             raise LeaseLost(
                 f"another owner took {self.key!r} over after epoch {self.epoch}",
-                remedy="drop this work; the new owner goes on from the last checkpoint",
+                remedy="drop this work and ask again; the thread goes on from its last message",
             )
 
 

