@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -45,6 +46,9 @@ class Shape(Generic[P, R]):
 
     def __post_init__(self) -> None:
         check_name("shape", self.key)
+        called = getattr(self.handler, "__call__", None)  # noqa: B004 -- an object may be a handler, too
+        if not (inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)):
+            raise FunctionInvalid(f"the handler of shape {self.key!r} is not async", remedy="make it 'async def'")
         for what in (self.params, self.result):
             if not (isinstance(what, type) and issubclass(what, BaseModel)):
                 raise FunctionInvalid(

@@ -16,7 +16,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from ..core.errors import OutputInvalid, ResultInvalid, WorldAgentError
+from ..core.errors import ContextExceeded, OutputInvalid, ResultInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
 from ..core.validation import json_of
 from ..memory import Draft
@@ -91,15 +91,8 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
     fault: str | None = None
     reply, work = "", list[Work]()
     try:
-        made = await turn.services.planner(
-            message,
-            turn.services.caller,
-            role=turn.role,
-            past=past,
-            listener=turn.listener(Planner.NAME, "reply"),
-            direct=direct,
-        )
-        reply, work = made.reply, read_plan(made.dispatches, turn.services.registry, turn.services.shapes)
+        reply, dispatches = await _planned(turn, message, past, direct=direct)
+        work = read_plan(dispatches, turn.services.registry, turn.services.shapes)
     except OutputInvalid as error:
         if direct:
             raise
@@ -137,6 +130,23 @@ async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
     head = await _append(turn, state["head"], drafts)
     update = {"head": head, "work": [], "round": state["round"] + 1, "status": status}
     return Command(update=update, goto=_END if status == "done" else "plan")
+
+
+async def _planned(
+    turn: TurnContext, message: str, past: list[Past], *, direct: bool
+) -> tuple[str, Sequence[dict[str, Any]]]:
+    """Call the planner; where the context is too short, with the newer half of what stands before, and so on."""
+    listener = turn.listener(Planner.NAME, "reply")
+    while True:
+        try:
+            plan = await turn.services.planner(
+                message, turn.services.caller, role=turn.role, past=past, listener=listener, direct=direct
+            )
+            return plan.reply, plan.dispatches
+        except ContextExceeded:
+            if not past:
+                raise
+        past = past[len(past) // 2 + 1 :] if len(past) > 1 else []
 
 
 async def _conversation(turn: TurnContext, state: TurnState) -> tuple[str, list[Past]]:

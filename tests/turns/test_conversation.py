@@ -14,6 +14,7 @@ from worldagent import Role, Tier, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import (
     AgentClosed,
+    ContextExceeded,
     InvalidArgument,
     ModelTimeout,
     OutputInvalid,
@@ -395,3 +396,21 @@ async def test_an_agent_works_inside_somebody_elses_graph_and_leaves_it_alone(tm
     assert result == {"text": "From inside."}
     assert set(names.seen) == {"LangGraph", "ask"}
     assert {found.config["configurable"]["thread_id"] for found in saver.list(None)} == {"theirs"}
+
+
+async def test_a_thread_that_outgrew_its_models_context_goes_on_with_what_fits(tmp_path: Path) -> None:
+    import dspy
+
+    def reply(call: ScriptedCall) -> Any:
+        if len(call.text) > 20_000:
+            return dspy.lm15.ContextLengthError("too long")
+        return {"reply": f"{len(call.messages)}"}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent:
+        thread = agent.thread("t")
+        for n in range(4):
+            await thread.converse(f"{n} " + "x" * 5_000)
+        with pytest.raises(ContextExceeded):
+            await thread.converse("y" * 30_000)
+        assert (await thread.converse("And now?")).text == "1"
+        assert (await thread.converse("And then?")).text == "3"
