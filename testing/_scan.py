@@ -12,7 +12,6 @@ from os import PathLike
 from pathlib import Path
 from typing import cast
 
-from ..core.errors import InvalidArgument
 from ._files import Snapshot, rows, snapshots
 from ._matcher import OVERLAP, Matcher
 from ._report import Finding, RoleLeak, ScanReport
@@ -43,7 +42,7 @@ def assert_no_role_leak(
 
     Raises:
         RoleLeak: Something was found; it names each place, never the text.
-        InvalidArgument: There is nothing to search, a path does not exist, or a canary cannot be searched for.
+        InvalidArgument: A path does not exist, or a canary cannot be searched for.
         StorageUnavailable: A file cannot be read.
     """
     report = scan_for_roles(paths_or_objects, canaries, skip=skip, frame_locals=frame_locals)
@@ -62,15 +61,13 @@ def scan_for_roles(
     """Search as `assert_no_role_leak` does and return the report, whatever was found.
 
     Raises:
-        InvalidArgument: There is nothing to search, a path does not exist, or a canary cannot be searched for.
+        InvalidArgument: A path does not exist, or a canary cannot be searched for.
         StorageUnavailable: A file cannot be read.
     """
     search = _Search(Matcher([canaries] if isinstance(canaries, str) else list(canaries)))
     skipped = skip if isinstance(skip, tuple) else (skip,)
     several = isinstance(paths_or_objects, list | tuple | set | frozenset)
-    things = list(cast("Iterable[object]", paths_or_objects if several else [paths_or_objects]))
-    if not things:
-        raise InvalidArgument("there is nothing to search", remedy="give paths or objects; nothing proves nothing")
+    things = cast("Iterable[object]", paths_or_objects if several else [paths_or_objects])
     for number, thing in enumerate(things):
         if isinstance(thing, PathLike):
             search.path(Path(thing))
