@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
+import signal
 import sys
 from importlib.util import find_spec
 
-USAGE, INTERRUPTED = 2, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main() -> None:
@@ -23,6 +25,15 @@ def main() -> None:
     # Unless told so, dspy asks the network for a price list at its first call. The library leaves the environment of
     # its embedder alone; this process is our own.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+    # An interrupt that lands in the import system can leave its lock held, and the process would never end.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # What these say of a retry, or of an answer that was cut, nobody at a command line can act on.
+    for name in ("stamina", "dspy.clients.lm"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 -- it stays open
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?` and no traceback
@@ -30,8 +41,12 @@ def main() -> None:
         from ._app import app
 
         app()
-    except KeyboardInterrupt:  # while modules load; inside a command it has been handled
+    except KeyboardInterrupt:  # inside a command it has been handled
         sys.exit(INTERRUPTED)
+    except OSError as error:  # a full disk, a reader that is gone
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- it stays open
+        print(f"error: the output cannot be written ({error.strerror})", file=sys.stderr)
+        sys.exit(FAILED)
 
 
 __all__ = ["main"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,10 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, None]]) -> int:
         begin: Reads what the options name, and returns the rest of the command as a coroutine.
     """
     try:
-        asyncio.run(begin())
+        work = begin()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is loaded: from here on asyncio cancels the turn
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        asyncio.run(work)
         gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves
     except KeyboardInterrupt:
         output.interrupted()  # asyncio has cancelled the turn and waited for its end
