@@ -180,7 +180,7 @@ class _Run:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException:
+        except BaseException:  # whatever it is, a reader of the events learns that the turn is over
             self._end("failed", "internal")
             raise
         else:

@@ -132,13 +132,13 @@ class _NoStore:
         return {}
 
     async def get(self, tier: Tier, scope_id: str) -> Role | None:
-        raise NotImplementedError
+        raise AssertionError("a turn only lists roles")
 
     async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
-        raise NotImplementedError
+        raise AssertionError("a turn only lists roles")
 
     async def delete(self, tier: Tier, scope_id: str) -> bool:
-        raise NotImplementedError
+        raise AssertionError("a turn only lists roles")
 
 
 @cache

@@ -65,7 +65,7 @@ class WholeSaver(AsyncSqliteSaver):
             saver = cls(connection, path)
             with saver._translated():
                 await saver.setup()
-        except BaseException:
+        except BaseException:  # cancelled, too: the connection has a thread
             await connection.close()
             raise
         return saver
@@ -86,7 +86,7 @@ class WholeSaver(AsyncSqliteSaver):
                     unreadable = "not a checkpoint"
                 except (sqlite3.Error, WorldAgentError):
                     raise
-                except Exception as error:
+                except Exception as error:  # bytes of strangers can fail to decode in any way
                     unreadable = type(error).__name__
         if self._closed:
             raise self._closed_error()
@@ -115,7 +115,7 @@ class WholeSaver(AsyncSqliteSaver):
                     if lease is not None:
                         lease.check(await self.conn.execute_fetchall(lease.QUERY, (lease.key,)))
                     return await write()
-                except BaseException:
+                except BaseException:  # cancelled, too: no transaction stays open
                     await self.conn.rollback()
                     raise
 

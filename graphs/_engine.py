@@ -128,7 +128,7 @@ class TurnEngine:
         saver = await WholeSaver.open(path)
         try:
             return cls(parts, saver)
-        except BaseException:
+        except BaseException:  # cancelled, too: the checkpoints have a connection
             await saver.aclose()
             raise
 

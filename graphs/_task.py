@@ -169,7 +169,7 @@ async def _handle(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -
         if running is None or running.cancelling():
             raise
         problem = error  # nobody cancels the turn: something that the handler waited for was cancelled
-    except Exception as error:
+    except Exception as error:  # an embedder's code may raise anything
         problem = error
     if ctx.turn.services.on_error is not None:
         ctx.turn.services.on_error(problem)

@@ -250,7 +250,7 @@ class Echo:
 
 class EchoSync:
     def complete(self, request: Any) -> Response:
-        raise NotImplementedError
+        raise AssertionError("only the async half is called")
 
 
 def _bytes_in(folder: Path) -> bytes:
