@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -11,10 +12,11 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ..core import Clock, Emitter, Scope, SystemClock, Tier, check_id, new_id
-from ..core.errors import InvalidArgument, ModelNotConfigured
+from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
 from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
 from ..harness import CallContext, Function, OnError, Registry, Worker
+from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..memory import CONVERSATION, ConversationLog
 from ..role_resolution import (
     ResolverOptions,
@@ -151,7 +153,7 @@ class WorldAgent:
         Raises:
             AgentClosed: The agent is not open.
         """
-        return StoredRoles(self._runner.parts.resolver.store, self.workspace)
+        return StoredRoles(self._runner.parts.resolver, self.workspace)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
         """Call one function by name, outside any turn.
@@ -258,8 +260,17 @@ class WorldAgent:
         )
 
     async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
-        if self._role_settings.host is not None:
-            return self._role_settings.host
+        host = self._role_settings.host
+        if isinstance(host, HttpHost | StdioHost):
+            reached = HostRoleStore(host, clock=self._clock)
+            opened.push_async_callback(reached.aclose)
+            # A host that is down fails a turn or is left out of it (R14); it does not keep the agent from starting.
+            with contextlib.suppress(HostError, TimeoutError):
+                async with asyncio.timeout(self.settings.role_timeout):
+                    await reached.connect()
+            return reached
+        if host is not None:
+            return host
         # The embedded store leaves the channel tier to the embedder's own source, where there is one.
         offered = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL} - self._role_settings.sources.keys())
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)

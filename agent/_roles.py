@@ -8,7 +8,8 @@ from typing import Literal
 
 from ..core import Tier, check_id
 from ..core.errors import InvalidArgument, RoleInvalid, UnknownTier
-from ..role_resolution import Role, RoleSource, RoleStore
+from ..mcp_client import HttpHost, StdioHost
+from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
 
 _SOURCE_TIERS = (Tier.THREAD, Tier.CHANNEL)
 
@@ -18,13 +19,14 @@ class Roles:
     """Where roles come from and how several become one.
 
     Attributes:
-        host: Keeps workspace and account roles, and channel roles where it offers them; None is the embedded store.
+        host: Keeps workspace and account roles, and channel roles where it offers them: a host that is reached over
+            MCP, or a store of the embedder's own. None is the embedded store.
         sources: What gives the thread and channel tiers that the host does not offer.
         policy: `stack` puts all tiers that apply into one text, `block` takes the highest alone (R4).
         on_unavailable: `fail` ends a turn before any model call when a source is down, `skip` leaves it out (R14).
     """
 
-    host: RoleStore | None = None
+    host: HttpHost | StdioHost | RoleStore | None = None
     sources: Mapping[Tier, RoleSource] = field(default_factory=dict)
     policy: Literal["stack", "block"] = "stack"
     on_unavailable: Literal["fail", "skip"] = "fail"
@@ -36,10 +38,10 @@ class Roles:
         ):
             if value not in known:
                 raise InvalidArgument(f"{name} {value!r} is unknown", remedy=f"use {' or '.join(map(repr, known))}")
-        if self.host is not None and not isinstance(self.host, RoleStore):
+        if self.host is not None and not isinstance(self.host, HttpHost | StdioHost | RoleStore):
             raise InvalidArgument(
-                f"the role host {type(self.host).__name__!r} is not a RoleStore",
-                remedy="give it tiers, list, get, put and delete",
+                f"the role host {type(self.host).__name__!r} is neither HttpHost, StdioHost nor a RoleStore",
+                remedy="give HttpHost(url), StdioHost(argv), or an object with tiers, list, get, put and delete",
             )
         for tier, source in self.sources.items():
             if Tier.parse(tier) not in _SOURCE_TIERS:
@@ -56,12 +58,12 @@ class StoredRoles:
     """Read and change the stored roles: `agent.roles`. They are where the host keeps them, or in the embedded store.
 
     Args:
-        store: The store.
+        resolver: What resolves roles from the store.
         workspace: The agent's workspace, which is meant where no scope is given.
     """
 
-    def __init__(self, store: RoleStore, workspace: str) -> None:
-        self._store = store
+    def __init__(self, resolver: RoleResolver, workspace: str) -> None:
+        self._store = resolver.store
         self._workspace = workspace
 
     async def list(self, scope_ids: Mapping[Tier, str] | None = None) -> dict[Tier, Role]:
@@ -74,7 +76,7 @@ class StoredRoles:
             UnknownTier: A tier is not one that is stored here.
         """
         given = scope_ids if scope_ids is not None else {Tier.WORKSPACE: self._workspace}
-        return await self._store.list(dict(self._scope(tier, scope_id) for tier, scope_id in given.items()))
+        return await self._store.list(dict([await self._scope(tier, scope_id) for tier, scope_id in given.items()]))
 
     async def get(self, tier: Tier | str, *, scope_id: str | None = None) -> Role | None:
         """The role of one tier and scope, or None.
@@ -86,7 +88,7 @@ class StoredRoles:
         Raises:
             UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing.
         """
-        return await self._store.get(*self._scope(tier, scope_id))
+        return await self._store.get(*await self._scope(tier, scope_id))
 
     async def put(self, tier: Tier | str, role: Role, *, scope_id: str | None = None) -> None:
         """Set or replace the role of one tier and scope.
@@ -99,7 +101,7 @@ class StoredRoles:
         Raises:
             RoleNotStorable, RoleTooLong, UnknownTier, InvalidArgument: Nothing was changed.
         """
-        await self._store.put(*self._scope(tier, scope_id), check_role(role))
+        await self._store.put(*await self._scope(tier, scope_id), check_role(role))
 
     async def delete(self, tier: Tier | str, *, scope_id: str | None = None) -> bool:
         """Clear the role of one tier and scope; True if there was one.
@@ -111,10 +113,12 @@ class StoredRoles:
         Raises:
             UnknownTier, InvalidArgument: The tier is not stored here, or its scope is missing.
         """
-        return await self._store.delete(*self._scope(tier, scope_id))
+        return await self._store.delete(*await self._scope(tier, scope_id))
 
-    def _scope(self, tier: Tier | str, scope_id: str | None) -> tuple[Tier, str]:
+    async def _scope(self, tier: Tier | str, scope_id: str | None) -> tuple[Tier, str]:
         parsed = Tier.parse(tier)
+        if parsed is Tier.CHANNEL and parsed not in self._store.tiers:
+            await self._store.connect()  # a host says whether it offers them once it is connected
         if parsed not in self._store.tiers:
             known = ", ".join(sorted(self._store.tiers))
             raise UnknownTier(f"the {parsed} role is not stored here", remedy=f"use one of {known}")

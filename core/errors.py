@@ -113,6 +113,19 @@ class RoleSourceInvalid(HostError):
     code = "role_source_invalid"
 
 
+class HostUnavailable(HostError):
+    """A role host cannot be reached, is too slow or fails."""
+
+    code = "host_unavailable"
+    retryable = True
+
+
+class HostForbidden(HostError):
+    """A role host refuses the token, or a scope to it."""
+
+    code = "host_forbidden"
+
+
 class RoleEchoed(HostError):
     """The model repeated the role and `echo="fail"` is set (R16)."""
 
@@ -275,6 +288,8 @@ __all__ = [
     "ContextExceeded",
     "FunctionInvalid",
     "HostError",
+    "HostForbidden",
+    "HostUnavailable",
     "InvalidArgument",
     "LeaseLost",
     "MissingExtra",

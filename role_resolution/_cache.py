@@ -6,8 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from ..core import Clock, Tier
-from ._role import Role
-from ._sources import RoleStore
+from ._role import ROLE_LIMIT, Role
+from ._sources import RemoteStore, RoleStore
+from ._store import check_storable
 
 _Key = tuple[Tier, str]
 
@@ -19,20 +20,35 @@ class CachedRoleStore:
         store: The store to ask.
         ttl: Seconds an answer may be used; 0 asks every time.
         clock: Where time comes from.
+        limit: Bytes of UTF-8 that the content of a role to be stored may have.
         bound: How many answers are kept at most; the longest unused goes first.
     """
 
-    def __init__(self, store: RoleStore, *, ttl: float, clock: Clock, bound: int = 10_000) -> None:
+    def __init__(
+        self, store: RoleStore, *, ttl: float, clock: Clock, limit: int = ROLE_LIMIT, bound: int = 10_000
+    ) -> None:
         self._store = store
         self._ttl = ttl
         self._clock = clock
+        self._limit = limit
         self._bound = bound
         self._kept: OrderedDict[_Key, tuple[float, Role | None]] = OrderedDict()
         self._changes = 0
+        if isinstance(store, RemoteStore):
+            store.on_change(lambda tier, scope_id: self._forget((tier, scope_id)))
 
     @property
     def tiers(self) -> frozenset[Tier]:
         return self._store.tiers
+
+    async def connect(self) -> None:
+        """Make sure that `tiers` is what the store offers.
+
+        Raises:
+            HostError: It is behind a wire and cannot be reached or used.
+        """
+        if isinstance(self._store, RemoteStore):
+            await self._store.connect()
 
     def peek(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role] | None:
         """The answer to `list` if all of it is in memory and fresh, else None."""
@@ -61,6 +77,7 @@ class CachedRoleStore:
         return await self._store.get(tier, scope_id)
 
     async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        check_storable(tier, role, self._limit)
         try:
             await self._store.put(tier, scope_id, role)
         finally:

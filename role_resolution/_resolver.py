@@ -101,8 +101,10 @@ class RoleResolver:
         clock: Clock | None = None,
     ) -> None:
         self.options = options or ResolverOptions()
-        self.store = CachedRoleStore(store, ttl=self.options.cache_ttl, clock=clock or SystemClock())
-        self._sources = {tier: source for tier, source in sources.items() if tier not in store.tiers}
+        self.store = CachedRoleStore(
+            store, ttl=self.options.cache_ttl, clock=clock or SystemClock(), limit=self.options.limit
+        )
+        self._sources = dict(sources)
 
     async def resolve(
         self, scope: Scope, *, call: Role | None, entry: str, signatures: Iterable[str] = ()
@@ -165,21 +167,31 @@ class RoleResolver:
         if call is not None:
             check_length(call, Tier.CALL, self.options.limit)
             roles[Tier.CALL] = call
-        wanted = {tier: scope_id for tier in self.store.tiers if (scope_id := scope.id_of(tier)) is not None}
-        asked: dict[tuple[Tier, ...], Awaitable[Any]] = {}
-        kept = self.store.peek(wanted)
-        if kept is None:
-            asked[tuple(wanted)] = self.store.list(wanted)
-        for tier, source in self._sources.items():
-            if scope.id_of(tier) is not None:
-                asked[(tier,)] = _ask(source, scope, tier)
-        found, failed = await self._settle(asked) if asked else ({}, {})
-        for tier, role in {**(kept or {}), **found}.items():
+        tiers = self.store.tiers
+        found, failed = await self._ask_all(scope)
+        if self.store.tiers != tiers:
+            # A host says what it offers once it is connected, and this turn may have connected it.
+            found, failed = await self._ask_all(scope)
+        for tier, role in found.items():
             check_length(role, tier, self.options.limit)
             roles[tier] = role
         if failed and (on_unavailable or self.options.on_unavailable) == "fail":
             raise next(iter(failed.values()))
         return roles, {tier: error.code for tier, error in failed.items()}
+
+    async def _ask_all(self, scope: Scope) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
+        """Ask the store for the tiers that it offers, in one question, and the sources for the others."""
+        offered = self.store.tiers
+        wanted = {tier: scope_id for tier in offered if (scope_id := scope.id_of(tier)) is not None}
+        asked: dict[tuple[Tier, ...], Awaitable[Any]] = {}
+        kept = self.store.peek(wanted)
+        if kept is None:
+            asked[tuple(wanted)] = self.store.list(wanted)
+        for tier, source in self._sources.items():
+            if tier not in offered and scope.id_of(tier) is not None:
+                asked[(tier,)] = _ask(source, scope, tier)
+        found, failed = await self._settle(asked) if asked else ({}, {})
+        return {**(kept or {}), **found}, failed
 
     async def _settle(
         self, asked: Mapping[tuple[Tier, ...], Awaitable[Any]]
@@ -209,6 +221,8 @@ class RoleResolver:
         if task.cancelled():
             return _unavailable(tiers, "its source was cancelled")
         error = task.exception()
+        if isinstance(error, HostError):
+            return _of_host(tiers, error)
         if error is not None:
             return _unavailable(tiers, f"its source failed with {type(error).__name__}")
         answer = task.result()
@@ -238,6 +252,12 @@ def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:
         f"the {_names(tiers)} role could not be read: {why}",
         remedy="bring the source back, or set Roles(on_unavailable='skip') to go on without this tier",
     )
+
+
+def _of_host(tiers: tuple[Tier, ...], error: HostError) -> HostError:
+    """What a store of ours says is wrong, with the tiers; fresh, because the original's frames may hold a role."""
+    kind = RoleSourceInvalid if isinstance(error, RoleSourceInvalid) else RoleSourceUnavailable
+    return kind(f"the {_names(tiers)} role could not be read: {error.problem}", remedy=error.remedy)
 
 
 def _names(tiers: tuple[Tier, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from ..core import Scope, Tier
@@ -48,4 +48,21 @@ class RoleStore(Protocol):
 
     async def delete(self, tier: Tier, scope_id: str) -> bool:
         """Clear it; True if there was one."""
+        ...
+
+
+@runtime_checkable
+class RemoteStore(RoleStore, Protocol):
+    """A `RoleStore` behind a wire, whose `tiers` are known for sure once it is connected."""
+
+    async def connect(self) -> None:
+        """Connect, if it is not connected.
+
+        Raises:
+            HostError: It cannot be reached or used.
+        """
+        ...
+
+    def on_change(self, told: Callable[[Tier, str], None], /) -> None:
+        """Have `told` called with tier and scope where a role was changed elsewhere; never, where that is not known."""
         ...

@@ -1,4 +1,4 @@
-"""The commands and their help. What they do is in `_ask` and `_task`, which load when a command runs."""
+"""The commands and their help. What they do is in modules of their own, which load when a command runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import AskOptions, TaskOptions, options_of
+from ._options import AskOptions, RoleHostOptions, RolesOptions, RolesPutOptions, TaskOptions, options_of
 
 _ASK = """\
 Say something to the agent and print its answer.
@@ -30,6 +30,70 @@ The shape that ships is [bold]subagent[/bold]: it runs a worker by its name, wit
 [bold]Example[/bold]
 
   worldagent task subagent --worker 'critic=You judge in one sentence.' -p worker=critic -p request='Judge this: ...'
+"""
+
+_ROLES = """\
+The stored roles: one for each workspace, account and channel.
+
+They are in the embedded store, or, with --host or --host-stdio, where a role host keeps them.
+
+[bold]Example[/bold]
+
+  worldagent roles put 'Answer in French.' --account ana
+"""
+
+_LIST = """\
+List the roles that are set: of the workspace, and of the account and channel that are named.
+
+The texts are in what [bold]get[/bold] prints, and in --json.
+
+[bold]Example[/bold]
+
+  worldagent roles list --workspace novel --account ana
+"""
+
+_GET = """\
+Print the text of one role.
+
+Where none is set, the exit code is 1.
+
+[bold]Example[/bold]
+
+  worldagent roles get --account ana
+"""
+
+_PUT = """\
+Set or replace one role.
+
+Other users of the machine may see TEXT among its processes; @FILE and - are not seen.
+
+[bold]Examples[/bold]
+
+  worldagent roles put 'Answer in French.' --account ana
+
+  worldagent roles put @house.md --workspace novel --name 'house style'
+"""
+
+_DELETE = """\
+Clear one role.
+
+Where none is set, the exit code is 1.
+
+[bold]Example[/bold]
+
+  worldagent roles delete --account ana
+"""
+
+_ROLE_HOST = """\
+Keep roles for others: a role host that speaks MCP, over its standard streams or HTTP.
+
+Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
+
+[bold]Examples[/bold]
+
+  worldagent role-host --stdio --store roles.db
+
+  worldagent role-host --http 127.0.0.1:8100 --token-file token.txt
 """
 
 _APP = """\
@@ -66,6 +130,36 @@ def _task(options: TaskOptions) -> int:
     return task(options)
 
 
+def _list_roles(options: RolesOptions) -> int:
+    from ._roles import list_roles
+
+    return list_roles(options)
+
+
+def _get_role(options: RolesOptions) -> int:
+    from ._roles import get_role
+
+    return get_role(options)
+
+
+def _put_role(options: RolesPutOptions) -> int:
+    from ._roles import put_role
+
+    return put_role(options)
+
+
+def _delete_role(options: RolesOptions) -> int:
+    from ._roles import delete_role
+
+    return delete_role(options)
+
+
+def _role_host(options: RoleHostOptions) -> int:
+    from ._role_host import role_host
+
+    return role_host(options)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -84,5 +178,13 @@ def _root(
 
 app.command("ask", help=_ASK)(options_of(AskOptions, _ask))
 app.command("task", help=_TASK)(options_of(TaskOptions, _task))
+app.command("role-host", help=_ROLE_HOST)(options_of(RoleHostOptions, _role_host))
+
+roles = typer.Typer(no_args_is_help=True, help=_ROLES, rich_markup_mode="rich")
+roles.command("list", help=_LIST)(options_of(RolesOptions, _list_roles))
+roles.command("get", help=_GET)(options_of(RolesOptions, _get_role))
+roles.command("put", help=_PUT)(options_of(RolesPutOptions, _put_role))
+roles.command("delete", help=_DELETE)(options_of(RolesOptions, _delete_role))
+app.add_typer(roles, name="roles")
 
 __all__ = ["app"]

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 _WHERE, _MODEL, _OUTPUT = "Where", "Model and role", "Output"
+_WHICH, _REACH = "Which", "How it is reached"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +105,130 @@ class TaskOptions(TurnOptions):
     params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RolesOptions:
+    """What `roles list`, `roles get` and `roles delete` take."""
+
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="workspace|account|channel",
+            help="Which tier. Left out, it is that of --account or --channel, else workspace; for list, all of them.",
+            rich_help_panel=_WHICH,
+        ),
+    ] = None
+    workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=_WHICH)] = "default"
+    account: Annotated[str | None, typer.Option(metavar="ID", help="The account.", rich_help_panel=_WHICH)] = None
+    channel: Annotated[str | None, typer.Option(metavar="ID", help="The channel.", rich_help_panel=_WHICH)] = None
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the embedded store. Default: the setting home, else the user's data folder.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A role host instead of the embedded store. Its token comes from WORLDAGENT_ROLE_HOST_TOKEN or "
+            "--token-file.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
+    host_stdio: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="A role host that is a program, such as 'my-host --stdio'.", rich_help_panel=_WHERE
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the token for --host.", rich_help_panel=_WHERE)
+    ] = None
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolesPutOptions(RolesOptions):
+    """What `roles put` takes."""
+
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT|@FILE|-",
+            help="The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @.",
+        ),
+    ]
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="What people call it. Default: its tier.", rich_help_panel=_WHICH),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleHostOptions:
+    """What `role-host` takes."""
+
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Serve the process that started this one.", rich_help_panel=_REACH)
+    ] = False
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp; port 0 is a free one.", rich_help_panel=_REACH
+        ),
+    ] = None
+    allow_remote: Annotated[
+        bool,
+        typer.Option("--allow-remote", help="Let other machines reach it; needs a token.", rich_help_panel=_REACH),
+    ] = False
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The token that callers over HTTP must have, or, as .toml, several with their scopes. Left out, the "
+            "token is in WORLDAGENT_ROLE_HOST_TOKEN.",
+            rich_help_panel=_REACH,
+        ),
+    ] = None
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="A workspace that callers may use; * is any. Repeatable. Where any scope is named, "
+            "all others are refused.",
+            rich_help_panel=_WHICH,
+        ),
+    ] = None
+    account: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="An account that callers may use; * is any. Repeatable.", rich_help_panel=_WHICH
+        ),
+    ] = None
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="A channel that callers may use; * is any. Repeatable.", rich_help_panel=_WHICH
+        ),
+    ] = None
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keeps the roles in the embedded store there. Default: the setting home, else the user's data folder.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keeps the roles in this file instead.", rich_help_panel=_WHERE),
+    ] = None
+
+
 O = TypeVar("O")  # noqa: E741  # an options class
 
 
@@ -125,4 +250,12 @@ def options_of(kind: type[O], run: Callable[[O], int]) -> Callable[..., None]:
     return command
 
 
-__all__ = ["AskOptions", "TaskOptions", "TurnOptions", "options_of"]
+__all__ = [
+    "AskOptions",
+    "RoleHostOptions",
+    "RolesOptions",
+    "RolesPutOptions",
+    "TaskOptions",
+    "TurnOptions",
+    "options_of",
+]

@@ -56,13 +56,25 @@ class Output:
         if self._verbose:
             self._tell_tiers(turn)
 
+    def result(self, value: dict[str, Any], text: str | None = None) -> None:
+        """Show what a command found: `value` as JSON, `text` to people; None where a note says it all."""
+        if self.form == "json":
+            self._json(value)
+        elif text is not None:
+            self._line(text)
+
+    def failed(self, code: str, problem: str, remedy: str) -> None:
+        """Show that there is nothing to show, where no error of the package says so."""
+        self._failure(code, problem, remedy, retryable=False, turn_id=None)
+
     def error(self, error: WorldAgentError) -> None:
         """Show why there is no answer."""
         self._failure(error.code, error.problem, error.remedy, retryable=error.retryable, turn_id=error.turn_id)
 
     def interrupted(self) -> None:
-        """Show that the person stopped the turn."""
-        self._failure("interrupted", "the turn was cancelled", "ask again", retryable=True, turn_id=None)
+        """Show that the person stopped the command."""
+        problem = "interrupted; what was under way is cancelled"
+        self._failure("interrupted", problem, "run the command again", retryable=True, turn_id=None)
 
     def note(self, text: str) -> None:
         """Tell something beside the answer."""

@@ -1,4 +1,4 @@
-"""From options to an open agent, and from how a command ends to an exit code. `_ask` and `_task` fill in the turn."""
+"""From options to an open agent, and from how a command ends to an exit code. The commands fill in the rest."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ LOCAL_NOTE = (
 )
 
 
-def run(output: Output, begin: Callable[[], Coroutine[Any, Any, None]]) -> int:
+def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
     """Run one command and return its exit code.
 
     Args:
         output: Where its errors go.
-        begin: Reads what the options name, and returns the rest of the command as a coroutine.
+        begin: Reads what the options name, and returns the rest of the command as a coroutine. What that returns is the
+            exit code where the command failed without an error; None is 0.
     """
     try:
         work = begin()
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is loaded: from here on asyncio cancels the turn
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        asyncio.run(work)
+        code = asyncio.run(work)
         gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves
     except KeyboardInterrupt:
-        output.interrupted()  # asyncio has cancelled the turn and waited for its end
+        output.interrupted()  # asyncio has cancelled what ran, such as a turn, and waited for its end
         return INTERRUPTED
     except WorldAgentError as error:
         output.error(error)
         return _exit_code(error)
-    return DONE
+    return DONE if code is None else code
 
 
 def open_agent(options: TurnOptions, output: Output) -> WorldAgent:
@@ -114,4 +115,4 @@ def _exit_code(error: WorldAgentError) -> int:
     return USAGE if refused else FAILED
 
 
-__all__ = ["open_agent", "run", "thread_of"]
+__all__ = ["FAILED", "INTERRUPTED", "open_agent", "run", "thread_of"]

@@ -26,7 +26,7 @@ from support.pages import (
 from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
-from worldagent.hosts.cli._options import AskOptions, TaskOptions
+from worldagent.hosts.cli._options import AskOptions, RolesPutOptions, TaskOptions
 from worldagent.signatures._escape import escape_markers, unescape_markers
 
 DECISIONS = DOCS / "decisions"
@@ -107,11 +107,14 @@ def test_every_event_shown_as_json_is_one() -> None:
         assert event.model_dump_json() == line
 
 
+_OPTIONS = (AskOptions, TaskOptions, RolesPutOptions)
+
+
 def test_the_page_of_the_command_line_names_every_option() -> None:
     text = text_of(DOCS / "cli.md")
     arguments = {"text", "shape"}
-    named = {field.name for options in (AskOptions, TaskOptions) for field in dataclasses.fields(options)} - arguments
-    assert not [name for name in sorted(named) if f"`--{name}" not in text]
+    named = {field.name for options in _OPTIONS for field in dataclasses.fields(options)} - arguments
+    assert not [name for name in sorted(named) if f"`--{name.replace('_', '-')}" not in text]
 
 
 @pytest.mark.requirement("R15")

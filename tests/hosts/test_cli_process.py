@@ -61,7 +61,9 @@ async def until(seen: Callable[[], bool], master: int, shown: bytearray) -> None
         loop.remove_reader(master)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["ask", "--help"], ["task", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["ask", "--help"], ["task", "--help"], ["roles", "get", "--help"], ["role-host", "--help"]]
+)
 def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words: list[str]) -> None:
     done = python(
         f"import atexit, json, sys; sys.argv = ['worldagent', *{words!r}]\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 from worldagent import Storage, WorldAgent
 from worldagent.testing import ScriptedLM
 
-# The provider's SDKs that dspy can load (D6), and what the extras bring (D16).
-UNWANTED = {"litellm", "openai", "typer", "rich", "xllamacpp"}
+# The provider's SDKs that dspy can load (D6), what a role host alone needs (D9), and what the extras bring (D16).
+UNWANTED = {"litellm", "openai", "mcp", "typer", "rich", "xllamacpp"}
 
 
 async def main(home: Path) -> None:

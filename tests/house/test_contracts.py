@@ -78,6 +78,8 @@ def test_a_harness_that_reaches_role_code_is_noticed(tmp_path: Path, modules: di
         ("signatures/_planted.py", "from .. import memory", "Signatures see roles, and no store, memory or harness"),
         ("graphs/_planted.py", "import dspy", "dspy stays in signatures"),
         ("agent/_planted.py", "from langgraph.graph import StateGraph", "langgraph stays in graphs"),
+        ("agent/_planted.py", "import mcp", "mcp stays in mcp_client"),
+        ("mcp_client/_planted.py", "from .. import graphs", LAYERS),
         ("signatures/_planted.py", "import litellm", "No litellm and no provider's SDK anywhere (D6)"),
     ],
 )

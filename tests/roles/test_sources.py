@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.mcp_hosts import host
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import (
@@ -51,6 +53,26 @@ class MemoryStore:
         return self.kept.pop((tier, scope_id), None) is not None
 
 
+StoreKind = Literal["embedded", "own", "stdio", "http"]
+# The embedded store, and the same over MCP (R9): every test of stored roles runs on all of them.
+on_every_store = pytest.mark.parametrize("kind", ["embedded", "stdio", "http"])
+
+
+@contextlib.contextmanager
+def stored(kind: StoreKind, home: Path, **more: Any) -> Generator[dict[str, Any]]:
+    """What to make an agent with whose roles are stored there; `more` goes to `Roles`."""
+    if kind == "embedded":
+        yield {"roles": Roles(**more)}
+    elif kind == "own":
+        yield {"roles": Roles(host=MemoryStore(), **more)}
+    else:
+        tiers = [
+            tier.value for tier in (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL) if tier not in more.get("sources", ())
+        ]
+        with host(kind, home, tiers=tiers, timeout=30) as given:
+            yield {"roles": Roles(host=given, **more), "settings": {"role_timeout": 60}}
+
+
 async def thread_source(scope: Scope) -> Role | None:
     return Role("thread", f"thread of {scope.thread}")
 
@@ -60,13 +82,15 @@ async def channel_source(scope: Scope) -> Role | None:
 
 
 @pytest.mark.requirement("R2", "R3", "R8")
-async def test_all_five_tiers_meet_in_one_turn_lowest_first(tmp_path: Path) -> None:
+@on_every_store
+async def test_all_five_tiers_meet_in_one_turn_lowest_first(tmp_path: Path, kind: StoreKind) -> None:
     lm = answering()
-    roles = Roles(sources={Tier.THREAD: thread_source, Tier.CHANNEL: channel_source})
-    async with scripted_agent(tmp_path, lm, roles=roles) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "the house"))
-        await agent.roles.put("account", Role("ana", "ana's own"), scope_id="ana")
-        turn = await agent.thread("t1", account="ana", channel="c7").converse("Hi", role=Role("c", "the call"))
+    sources = {Tier.THREAD: thread_source, Tier.CHANNEL: channel_source}
+    with stored(kind, tmp_path, sources=sources) as given:
+        async with scripted_agent(tmp_path, lm, **given) as agent:
+            await agent.roles.put(Tier.WORKSPACE, Role("house", "the house"))
+            await agent.roles.put("account", Role("ana", "ana's own"), scope_id="ana")
+            turn = await agent.thread("t1", account="ana", channel="c7").converse("Hi", role=Role("c", "the call"))
     assert turn.role_tiers == (Tier.ACCOUNT, Tier.WORKSPACE, Tier.CHANNEL, Tier.THREAD, Tier.CALL)
     [call] = lm.calls
     assert call.role is not None
@@ -173,23 +197,23 @@ async def test_a_role_store_that_is_down_names_its_tiers(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("embedded", [True, False])
-async def test_stored_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, embedded: bool) -> None:
-    roles = Roles() if embedded else Roles(host=MemoryStore())
-    async with scripted_agent(tmp_path, answering(), roles=roles) as agent:
-        assert await agent.roles.get(Tier.WORKSPACE) is None
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "second"))
-        await agent.roles.put(Tier.ACCOUNT, Role("ana", "hers"), scope_id="ana")
-        assert await agent.roles.get("workspace") == Role("house", "second")
-        assert await agent.roles.list({Tier.WORKSPACE: "novel", Tier.ACCOUNT: "ana"}) == {
-            Tier.WORKSPACE: Role("house", "second"),
-            Tier.ACCOUNT: Role("ana", "hers"),
-        }
-        assert await agent.roles.list() == {Tier.WORKSPACE: Role("house", "second")}
-        assert await agent.roles.delete(Tier.WORKSPACE) is True
-        assert await agent.roles.delete(Tier.WORKSPACE) is False
-        assert await agent.roles.list() == {}
+@pytest.mark.parametrize("kind", ["embedded", "own", "stdio", "http"])
+async def test_stored_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, kind: StoreKind) -> None:
+    with stored(kind, tmp_path) as given:
+        async with scripted_agent(tmp_path, answering(), **given) as agent:
+            assert await agent.roles.get(Tier.WORKSPACE) is None
+            await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
+            await agent.roles.put(Tier.WORKSPACE, Role("house", "second"))
+            await agent.roles.put(Tier.ACCOUNT, Role("ana", "hers"), scope_id="ana")
+            assert await agent.roles.get("workspace") == Role("house", "second")
+            assert await agent.roles.list({Tier.WORKSPACE: "novel", Tier.ACCOUNT: "ana"}) == {
+                Tier.WORKSPACE: Role("house", "second"),
+                Tier.ACCOUNT: Role("ana", "hers"),
+            }
+            assert await agent.roles.list() == {Tier.WORKSPACE: Role("house", "second")}
+            assert await agent.roles.delete(Tier.WORKSPACE) is True
+            assert await agent.roles.delete(Tier.WORKSPACE) is False
+            assert await agent.roles.list() == {}
 
 
 @pytest.mark.requirement("R9")
@@ -204,46 +228,54 @@ async def test_stored_roles_outlive_the_process_in_a_file_of_their_own(tmp_path:
 
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("role", [Role("x", "y", applies_to="critic"), Role("x", "y", exclusive=True)])
-async def test_a_role_with_applicability_of_its_own_cannot_be_stored(tmp_path: Path, role: Role) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
-        with pytest.raises(RoleNotStorable, match="'x'"):
-            await agent.roles.put(Tier.WORKSPACE, role)
-        assert await agent.roles.get(Tier.WORKSPACE) == Role("house", "first")
+@pytest.mark.parametrize("kind", ["embedded", "own", "stdio", "http"])
+async def test_a_role_with_applicability_of_its_own_cannot_be_stored(
+    tmp_path: Path, role: Role, kind: StoreKind
+) -> None:
+    with stored(kind, tmp_path) as given:
+        async with scripted_agent(tmp_path, answering(), **given) as agent:
+            await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
+            with pytest.raises(RoleNotStorable, match="'x'"):
+                await agent.roles.put(Tier.WORKSPACE, role)
+            assert await agent.roles.get(Tier.WORKSPACE) == Role("house", "first")
 
 
 @pytest.mark.requirement("R9", "R15")
-async def test_bad_tiers_and_scopes_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises(UnknownTier, match=r"'planet'.*use one of call, thread, channel, workspace, account"):
-            await agent.roles.put("planet", Role("x", "y"))
-        for tier in (Tier.CALL, Tier.THREAD):
-            with pytest.raises(UnknownTier, match=tier.value):
-                await agent.roles.put(tier, Role("x", "y"), scope_id="s")
-        with pytest.raises(InvalidArgument, match="account role needs a scope"):
-            await agent.roles.get(Tier.ACCOUNT)
-        with pytest.raises(InvalidArgument, match="account scope"):
-            await agent.roles.get(Tier.ACCOUNT, scope_id="")
-        with pytest.raises(RoleInvalid, match="str"):
-            await agent.roles.put(Tier.WORKSPACE, "Be harsh.")  # type: ignore[arg-type]  # the mistake that is tested
+@on_every_store
+async def test_bad_tiers_and_scopes_are_refused_with_the_remedy(tmp_path: Path, kind: StoreKind) -> None:
+    with stored(kind, tmp_path) as given:
+        async with scripted_agent(tmp_path, answering(), **given) as agent:
+            with pytest.raises(UnknownTier, match=r"'planet'.*use one of call, thread, channel, workspace, account"):
+                await agent.roles.put("planet", Role("x", "y"))
+            for tier in (Tier.CALL, Tier.THREAD):
+                with pytest.raises(UnknownTier, match=tier.value):
+                    await agent.roles.put(tier, Role("x", "y"), scope_id="s")
+            with pytest.raises(InvalidArgument, match="account role needs a scope"):
+                await agent.roles.get(Tier.ACCOUNT)
+            with pytest.raises(InvalidArgument, match="account scope"):
+                await agent.roles.get(Tier.ACCOUNT, scope_id="")
+            with pytest.raises(RoleInvalid, match="str"):
+                await agent.roles.put(Tier.WORKSPACE, "Be harsh.")  # type: ignore[arg-type]  # the mistake that is tested
 
 
 @pytest.mark.requirement("R15")
-async def test_33_kib_of_role_are_refused_wherever_they_come_from(tmp_path: Path) -> None:
+@on_every_store
+async def test_33_kib_of_role_are_refused_wherever_they_come_from(tmp_path: Path, kind: StoreKind) -> None:
     long = Role("long", "é" * (33 * 512))
 
     async def source(scope: Scope) -> Role | None:
         return long
 
     lm = answering()
-    async with scripted_agent(tmp_path, lm, roles=Roles(sources={Tier.CHANNEL: source})) as agent:
-        with pytest.raises(RoleTooLong, match="call role has 33792 bytes, and the limit is 32768"):
-            await agent.thread("t").converse("Hi", role=long)
-        with pytest.raises(RoleTooLong, match="workspace role"):
-            await agent.roles.put(Tier.WORKSPACE, long)
-        with pytest.raises(RoleTooLong, match="channel role"):
-            await agent.thread("t", channel="c").converse("Hi")
-        assert await agent.thread("t").history() == ()
+    with stored(kind, tmp_path, sources={Tier.CHANNEL: source}) as given:
+        async with scripted_agent(tmp_path, lm, **given) as agent:
+            with pytest.raises(RoleTooLong, match="call role has 33792 bytes, and the limit is 32768"):
+                await agent.thread("t").converse("Hi", role=long)
+            with pytest.raises(RoleTooLong, match="workspace role"):
+                await agent.roles.put(Tier.WORKSPACE, long)
+            with pytest.raises(RoleTooLong, match="channel role"):
+                await agent.thread("t", channel="c").converse("Hi")
+            assert await agent.thread("t").history() == ()
     assert lm.calls == []
     async with scripted_agent(tmp_path, lm, settings={"role_limit": 40_000}) as agent:
         assert (await agent.thread("t").converse("Hi", role=long)).role_tiers == (Tier.CALL,)
@@ -267,15 +299,17 @@ async def test_a_stored_role_is_kept_for_its_time_and_no_longer(tmp_path: Path) 
 
 
 @pytest.mark.requirement("R9")
-async def test_a_put_through_the_agent_is_seen_at_once(tmp_path: Path) -> None:
+@on_every_store
+async def test_a_put_through_the_agent_is_seen_at_once(tmp_path: Path, kind: StoreKind) -> None:
     lm = answering()
-    async with scripted_agent(tmp_path, lm, clock=VirtualClock()) as agent:
-        thread = agent.thread("t")
-        await thread.converse("1")
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "now"))
-        await thread.converse("2")
-        await agent.roles.delete(Tier.WORKSPACE)
-        await thread.converse("3")
+    with stored(kind, tmp_path) as given:
+        async with scripted_agent(tmp_path, lm, clock=VirtualClock(), **given) as agent:
+            thread = agent.thread("t")
+            await thread.converse("1")
+            await agent.roles.put(Tier.WORKSPACE, Role("house", "now"))
+            await thread.converse("2")
+            await agent.roles.delete(Tier.WORKSPACE)
+            await thread.converse("3")
     assert [call.role for call in lm.calls] == [None, "now", None]
 
 

@@ -1,0 +1,107 @@
+"""The command `role-host`: the reference role host on the embedded store, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ...core import Tier
+from ...core.errors import InvalidArgument
+from ._options import RoleHostOptions
+from ._output import Output
+from ._session import INTERRUPTED, run
+from ._token import VARIABLE
+
+if TYPE_CHECKING:
+    from ..role_host import Address, Grant, RoleHost, Tokens
+
+_SCOPES = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
+
+
+def role_host(options: RoleHostOptions) -> int:
+    """Run the command and return its exit code."""
+    output = Output("text", verbose=False)
+
+    def begin() -> Coroutine[Any, Any, int | None]:
+        _check(options)
+        from ..role_host import Address
+
+        grant = _grant(options)
+        address = None if options.http is None else Address.parse(options.http)
+        return _serve(options, output, address, None if address is None else _tokens(options, grant), grant)
+
+    return run(output, begin)
+
+
+async def _serve(
+    options: RoleHostOptions, output: Output, address: Address | None, tokens: Tokens | None, grant: Grant
+) -> int | None:
+    from ...agent import Settings
+    from ...role_resolution import SqliteRoleStore
+    from ...storage import Storage
+    from ..role_host import RoleHost
+
+    settings = Settings()
+    file = options.store or Storage(home=options.home or settings.home).roles
+    store = await SqliteRoleStore.open(file.expanduser().absolute(), limit=settings.role_limit)
+    try:
+        stopped = await _until_stopped(RoleHost(store, tokens=tokens, grant=grant), options, output, address)
+    finally:
+        await store.aclose()
+    return INTERRUPTED if stopped == signal.SIGINT else None
+
+
+async def _until_stopped(
+    host: RoleHost, options: RoleHostOptions, output: Output, address: Address | None
+) -> int | None:
+    from ..role_host import quiet_logs, serve_http, serve_stdio
+
+    def ready(found: Address) -> None:
+        output.result({}, found.url)
+        if host.tokens is None:
+            output.note("note: no token is asked for, so every program of this machine may read and change the roles")
+
+    with quiet_logs():
+        if address is None:
+            return await serve_stdio(host)
+        return await serve_http(host, address, allow_remote=options.allow_remote, ready=ready)
+
+
+def _check(options: RoleHostOptions) -> None:
+    """Refuse options that do not go together, before anything is loaded."""
+    if options.stdio == (options.http is not None):
+        raise InvalidArgument("role-host takes one of --stdio and --http", remedy="give one of them")
+    if options.stdio and (options.token_file is not None or options.allow_remote):
+        raise InvalidArgument("--token-file and --allow-remote are for --http", remedy="leave them out with --stdio")
+    if options.home is not None and options.store is not None:
+        raise InvalidArgument("--home and --store exclude each other", remedy="give one of them")
+    if options.token_file is not None and options.token_file.suffix == ".toml" and _named(options):
+        raise InvalidArgument(
+            "scopes are named both by options and by the token file", remedy="leave --workspace and the like out"
+        )
+
+
+def _grant(options: RoleHostOptions) -> Grant:
+    from ..role_host import EVERYTHING, Grant
+
+    named = _named(options)
+    return Grant({tier: frozenset(ids) for tier, ids in named.items()}) if named else EVERYTHING
+
+
+def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens | None:
+    from ..role_host import Tokens, read_token_file
+
+    if options.token_file is not None:
+        return read_token_file(options.token_file, grant)
+    token = os.environ.get(VARIABLE)
+    return Tokens([(token, grant)]) if token else None
+
+
+def _named(options: RoleHostOptions) -> dict[Tier, list[str]]:
+    given: dict[Tier, list[str] | None] = {tier: getattr(options, tier.value) for tier in _SCOPES}
+    return {tier: ids for tier, ids in given.items() if ids}
+
+
+__all__ = ["role_host"]

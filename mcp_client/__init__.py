@@ -1,0 +1,9 @@
+"""Role hosts over MCP: how to reach one, and the role store that it is. Tools of MCP servers are not read here.
+
+Importing this folder does not import `mcp`; making a connection does. `role_resolution` says what a role store is.
+"""
+
+from ._hosts import HttpHost, StdioHost
+from ._store import HostRoleStore
+
+__all__ = ["HostRoleStore", "HttpHost", "StdioHost"]

@@ -1,0 +1,112 @@
+"""A connection that outlives its host's restarts: one link at a time, the next one made by the call that needs it.
+
+`_link` is one life of it and the only one that speaks MCP; which roles are asked for is `_store`'s matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..core import Clock, Tier
+from . import _failures as failures
+from ._contract import Operation
+from ._failures import Failure
+from ._hosts import Host
+
+if TYPE_CHECKING:
+    from ._link import Link
+
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+
+
+class HostConnection:
+    """The connection to one role host. It belongs to the event loop of its first call.
+
+    The first call connects. A call after a loss connects anew, at once; where that fails too, each further attempt
+    comes after a pause, from 0.1 s, doubled each time, 2 s at most. There is one attempt for each call, however
+    many wait for it, and none without a call. A call that was under way when the connection broke is not
+    repeated: nobody knows what the host made of it.
+
+    Args:
+        host: The host.
+        clock: What waits between attempts.
+        on_change: Told of the tier and scope of a role that changed in the host.
+    """
+
+    def __init__(self, host: Host, *, clock: Clock, on_change: Callable[[Tier, str], None]) -> None:
+        self._host = host
+        self._clock = clock
+        self._on_change = on_change
+        self._link: Link | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._failed = 0
+        self._closed = False
+
+    async def connect(self) -> frozenset[Tier]:
+        """Connect, if it is not connected; give the tiers that the host keeps.
+
+        Raises:
+            HostError: The host cannot be reached or used.
+        """
+        link = await self._linked()
+        return link.tiers
+
+    async def call(self, operation: Operation[T]) -> T:
+        """Make one call; cancelling it cancels it in the host.
+
+        Raises:
+            HostError: The host cannot be reached or used, or did not answer in time.
+            UsageError: The host refused what was sent, or the connection is closed.
+        """
+        outcome: T | Failure = failures.gone(self._host.label)
+        for _ in range(2):
+            link = await self._linked()
+            outcome = await link.call(operation)
+            # A link that was lost unnoticed, or a session that the host forgot, costs the caller no error.
+            if not (isinstance(outcome, Failure) and outcome.untouched):
+                break
+        if isinstance(outcome, Failure):
+            raise outcome.error()
+        return outcome
+
+    def watch(self, scope_ids: dict[Tier, str]) -> None:
+        """Ask to be told of changes in these scopes, where the host can tell."""
+        if self._link is not None:
+            self._link.watch(scope_ids)
+
+    async def aclose(self) -> None:
+        """End it, from any task: calls under way fail, a child process is gone. A second time does nothing."""
+        self._closed = True
+        if self._link is not None:
+            self._link.stop()
+        if self._ending:
+            # Not gathered: who stops waiting for the end does not stop the end.
+            await asyncio.wait(set(self._ending))
+
+    async def _linked(self) -> Link:
+        if self._closed:
+            raise failures.closed(self._host.label).error()
+        link = self._link
+        if link is None or link.over:
+            link = self._link = self._next(link)
+        failure = await link.ready()
+        if failure is not None:
+            raise failure.error()
+        return link
+
+    def _next(self, last: Link | None) -> Link:
+        # Here, because the MCP library is loaded only where a host is used.
+        from ._link import Link
+
+        if last is not None:
+            self._failed = 0 if last.answered else self._failed + 1
+        pause = min(_FIRST_PAUSE * 2 ** (self._failed - 1), _LONGEST_PAUSE) if self._failed else 0.0
+        link = Link(self._host, delay=pause, clock=self._clock, on_change=self._on_change)
+        self._ending.add(link.task)
+        link.task.add_done_callback(self._ending.discard)
+        return link

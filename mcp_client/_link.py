@@ -1,0 +1,303 @@
+"""One life of a connection, from connecting to its loss, owned by one task (D9).
+
+A client of the MCP library can be closed only by the task that opened it, and is dead for good once its host is lost.
+So a task of the link's own opens it, serves calls and closes it; callers await futures. It never reconnects: when a
+link is over, `_connection` makes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from mcp import Client, MCPError
+from mcp.client.session import ClientSession
+from mcp.types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    ListToolsRequest,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+from pydantic import ValidationError
+
+from ..core import Clock, Tier
+from . import _failures as failures
+from ._contract import CONTRACT, Answer, Operation, offered_tiers
+from ._failures import Failure
+from ._hosts import TOOLS, Host, HttpHost
+from ._notices import Notices
+from ._quiet import quiet_context
+from ._transports import Observed, open_transport
+
+T = TypeVar("T")
+
+IN_FLIGHT: Final = 32
+"""Calls that a host gets at once; the others wait."""
+WAITING: Final = 256
+"""Calls that may be under way or wait; one more is refused."""
+
+_PAGES: Final = 20  # of the list of tools
+_MISUSED = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
+
+
+class Link:
+    """A connection that lives once. Made inside the event loop that it belongs to.
+
+    Args:
+        host: The host.
+        delay: Seconds to wait before connecting.
+        clock: What waits.
+        on_change: Told of the tier and scope whose role changed.
+    """
+
+    def __init__(self, host: Host, *, delay: float, clock: Clock, on_change: Callable[[Tier, str], None]) -> None:
+        self.tiers: frozenset[Tier] = frozenset()
+        self.answered = False
+        self._host = host
+        self._delay = delay
+        self._clock = clock
+        self._observed = Observed(ended=self._lose)
+        self._notices = Notices(on_change)
+        self._session: ClientSession | None = None
+        self._tools: frozenset[str] = frozenset()
+        self._calls: asyncio.TaskGroup | None = None
+        self._waiting: dict[asyncio.Future[Any], asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._stop = asyncio.Event()
+        self._why: Failure | None = None
+        self._settled = asyncio.Event()
+        self._garbled = False
+        self._failure: Failure | None = None
+        self._context = quiet_context()
+        self.task = asyncio.get_running_loop().create_task(
+            self._own(), name=f"role host {host.label}", context=self._context
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes no call any more."""
+        return self._stop.is_set() or (self._settled.is_set() and self._calls is None)
+
+    async def ready(self) -> Failure | None:
+        """Wait until calls can be made; what is in the way, if they cannot."""
+        await self._settled.wait()
+        return self._failure if self._calls is None else None
+
+    async def call(self, operation: Operation[T]) -> T | Failure:
+        """Make one call. Cancelling it cancels it in the host."""
+        label = self._host.label
+        if self._calls is None or self._stop.is_set():
+            return failures.gone(label)
+        if len(self._waiting) >= WAITING:
+            return failures.crowded(label, len(self._waiting))
+        outcome: asyncio.Future[T | Failure] = asyncio.get_running_loop().create_future()
+        task = self._calls.create_task(self._run(operation, outcome), context=self._context.copy())
+        self._waiting[outcome] = task
+        try:
+            return await outcome
+        finally:
+            del self._waiting[outcome]
+            if outcome.cancelled():
+                task.cancel()
+
+    def watch(self, scope_ids: dict[Tier, str]) -> None:
+        """Ask the host, in the background, to tell of changes in these scopes; it need not be able to."""
+        self._notices.watch(scope_ids)
+
+    def stop(self) -> None:
+        """Begin to end it; `task` is done when all is released."""
+        connecting = not self._settled.is_set() and not self._stop.is_set()
+        self._end(failures.closed(self._host.label))
+        if connecting:
+            self.task.cancel()  # once: a second one would cut off the end of a child
+
+    def _lose(self) -> None:
+        label = self._host.label
+        self._end(failures.broken(label) if self._session else failures.unreachable(label, "it ended at once"))
+
+    def _give_up(self) -> None:
+        self._failure = failures.late(self._host.label, self._host.connect_timeout)
+        self._settled.set()
+
+    def _end(self, why: Failure) -> None:
+        self._why = self._why or why
+        self._stop.set()
+
+    # --- the owner task ---------------------------------------------------------------------------------------------
+
+    async def _own(self) -> None:
+        failure: Failure | None = None
+        try:
+            if self._delay > 0:
+                await self._clock.sleep(self._delay)
+            failure = await self._live()
+        except Exception as error:
+            failure = self._failure_of(error)
+        finally:
+            self._failure = failure = self._why or failure or failures.closed(self._host.label)
+            self._settled.set()
+            for outcome in self._waiting:
+                if not outcome.done():
+                    outcome.set_result(failure)
+
+    async def _live(self) -> Failure | None:
+        async with contextlib.AsyncExitStack() as opened:
+            limit = self._host.connect_timeout
+            # Ending a child that is no host takes seconds more; nobody needs to wait for that.
+            giving_up = asyncio.get_running_loop().call_later(limit, self._give_up)
+            opened.callback(giving_up.cancel)
+            async with asyncio.timeout(limit):
+                client = await opened.enter_async_context(self._client())
+                schema = await self._meet(client.session)
+            giving_up.cancel()
+            if self._failure is not None:  # it got ready in the moment when it was given up
+                return self._failure
+            if isinstance(schema, Failure):
+                return schema
+            self.tiers = offered_tiers(schema)
+            if not self.tiers:
+                return failures.invalid(self._host.label, "keeps none of the tiers that a host can keep")
+            await self._serve(client)
+        return None
+
+    def _client(self) -> Client:
+        return Client(
+            open_transport(self._host, self._observed),
+            mode=self._host.mode,
+            client_info=Implementation(name="worldagent", version=str(CONTRACT)),
+            cache=None,
+            message_handler=self._noticed,
+        )
+
+    async def _noticed(self, message: object) -> None:
+        self._garbled = self._garbled or isinstance(message, Exception)
+
+    async def _meet(self, session: ClientSession) -> object:
+        """Learn which tools there are; give the input schema of `role_get`.
+
+        The session's own `list_tools` would keep the host's schemas and let them copy arguments into HTTP headers,
+        which proxies log.
+        """
+        schemas: dict[str, object] = {}
+        cursor: str | None = None
+        for _ in range(_PAGES):
+            request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+            page = await session.send_request(request, ListToolsResult)
+            schemas |= {tool.name: tool.input_schema for tool in page.tools}
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        self._tools = frozenset(tool for tool in TOOLS if self._name(tool) in schemas)
+        if "role_list" not in self._tools:
+            return self._lacking("role_list")
+        return schemas.get(self._name("role_get"))
+
+    async def _serve(self, client: Client) -> None:
+        self._session = client.session
+        async with asyncio.TaskGroup() as calls:
+            notices = calls.create_task(self._notices.follow(client))
+            self._calls = calls
+            self._settled.set()
+            try:
+                await self._stop.wait()
+            finally:
+                self._calls = None
+                notices.cancel()
+                for task in self._waiting.values():
+                    task.cancel()
+
+    # --- one call ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, operation: Operation[T], outcome: asyncio.Future[T | Failure]) -> None:
+        result = await self._ask(operation)
+        if not outcome.done():
+            outcome.set_result(result)
+
+    async def _ask(self, operation: Operation[T]) -> T | Failure:
+        session = self._session
+        assert session is not None, "calls are made by a link that serves"
+        if operation.tool not in self._tools:
+            return self._lacking(operation.tool)
+        params = CallToolRequestParams(name=self._name(operation.tool), arguments=operation.arguments())
+        try:
+            async with asyncio.timeout(self._host.timeout), self._slots:
+                result = await session.send_request(CallToolRequest(params=params), CallToolResult)
+        except Exception as error:
+            return self._failure_of(error)
+        self.answered = True
+        answer = Answer(cast("object", result.structured_content), bool(result.is_error))
+        return operation.read(answer, self._host.label)
+
+    def _failure_of(self, error: BaseException) -> Failure:
+        """What an error of the library means. Nothing of its text is kept."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        label = self._host.label
+        match error:
+            case TimeoutError() if self._garbled:
+                return failures.invalid(
+                    label,
+                    "wrote something that is no MCP message, and no answer",
+                    "let it write nothing but MCP messages to its standard output",
+                )
+            case TimeoutError():
+                served = self._calls is not None
+                return failures.late(label, self._host.timeout if served else self._host.connect_timeout)
+            case MCPError():
+                return self._failure_of_code(error.code)
+            case ValidationError():
+                return failures.invalid(label, "answered something that is no MCP message of its kind")
+            case RuntimeError() if self._session is None:
+                return failures.foreign(label)
+            case _ if self._session is not None:
+                self._lose()
+                return failures.broken(label)
+            case _:
+                return failures.unreachable(label, type(error).__name__)
+
+    def _failure_of_code(self, code: int) -> Failure:
+        label = self._host.label
+        if self._observed.refused:
+            return failures.forbidden(label)
+        if self._observed.forgotten:
+            self._lose()
+            return failures.gone(label)
+        if code == CONNECTION_CLOSED:
+            if self._session is None:
+                return failures.unreachable(label, "it ended at once")
+            self._lose()
+            return failures.broken(label)
+        if code == PARSE_ERROR:
+            return failures.invalid(label, "answered something that is no MCP message")
+        if code == UNSUPPORTED_PROTOCOL_VERSION:
+            return failures.foreign(label)
+        if code in _MISUSED:
+            what = (
+                "the address is perhaps not its MCP endpoint"
+                if isinstance(self._host, HttpHost)
+                else "it is perhaps none"
+            )
+            return failures.invalid(label, f"did not take a request of the contract (MCP error {code}); {what}")
+        return failures.failed(label, code)
+
+    def _name(self, tool: str) -> str:
+        return self._host.tools.get(tool, tool)
+
+    def _lacking(self, tool: str) -> Failure:
+        return failures.invalid(
+            self._host.label,
+            f"has no tool {self._name(tool)!r}",
+            f"let it offer one, or say what it calls it: tools={{{tool!r}: ...}}",
+        )

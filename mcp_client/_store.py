@@ -1,0 +1,122 @@
+"""The roles of a host as a role store (R9). What it keeps in memory, if anything, is `role_resolution`'s matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..core import Clock, SystemClock, Tier
+from ..core.errors import RoleNotStorable, UnknownTier
+from ..role_resolution import Role
+from ._connection import HostConnection
+from ._contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, PutRole
+from ._hosts import Host
+
+
+class HostRoleStore:
+    """`RoleStore` over MCP. Making one connects to nothing; the first call does.
+
+    A call's and a thread's roles have no way to the host: no method takes them.
+
+    Args:
+        host: Where it is.
+        clock: What waits between attempts to connect.
+    """
+
+    def __init__(self, host: Host, *, clock: Clock | None = None) -> None:
+        self._tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
+        self._told: list[Callable[[Tier, str], None]] = []
+        self._connection = HostConnection(host, clock=clock or SystemClock(), on_change=self._changed)
+
+    @property
+    def tiers(self) -> frozenset[Tier]:
+        """What the host offers, as it said when it was last connected; before that, what every host offers."""
+        return self._tiers
+
+    def on_change(self, told: Callable[[Tier, str], None]) -> None:
+        """Have `told` called with the tier and scope of each role that the host says has changed."""
+        self._told.append(told)
+
+    async def connect(self) -> None:
+        """Connect, if it is not connected; then `tiers` is what the host offers.
+
+        Raises:
+            HostUnavailable, HostForbidden, RoleSourceInvalid: The host cannot be reached or used.
+            AgentClosed: The store is closed.
+        """
+        self._tiers = await self._connection.connect()
+
+    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
+        """All roles that are set for these scopes, in one round trip; a tier that the host does not offer has none.
+
+        Raises:
+            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer.
+            UnknownTier: A tier is one that is never stored.
+        """
+        for tier in scope_ids:
+            _check_stored(tier)
+        await self.connect()
+        wanted = {tier: scope_id for tier, scope_id in scope_ids.items() if tier in self._tiers}
+        if not wanted:
+            return {}
+        found = await self._connection.call(ListRoles(wanted))
+        self._connection.watch(wanted)
+        return found
+
+    async def get(self, tier: Tier, scope_id: str) -> Role | None:
+        """The role of one tier and scope, or None.
+
+        Raises:
+            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer.
+            UnknownTier: The host does not offer the tier.
+        """
+        await self._connected(tier)
+        return await self._connection.call(GetRole(tier, scope_id))
+
+    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        """Set or replace it.
+
+        Raises:
+            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer; the role may be set or not.
+            RoleNotStorable: The role has `applies_to` or `exclusive`; nothing was sent.
+            RoleTooLong, RoleInvalid: The host refused it.
+            UnknownTier: The host does not offer the tier.
+        """
+        _check_stored(tier)
+        if role.applies_to or role.exclusive:
+            raise RoleNotStorable(
+                f"the {tier} role {role.name!r} has applies_to or exclusive, and a stored role keeps neither",
+                remedy="store it without them, or pass it with the call",
+            )
+        await self._connected(tier)
+        await self._connection.call(PutRole(tier, scope_id, role))
+
+    async def delete(self, tier: Tier, scope_id: str) -> bool:
+        """Clear it; True if there was one.
+
+        Raises:
+            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer; the role may be gone or not.
+            UnknownTier: The host does not offer the tier.
+        """
+        await self._connected(tier)
+        return await self._connection.call(DeleteRole(tier, scope_id))
+
+    async def aclose(self) -> None:
+        """End the connection, from any task. Calling it again does nothing."""
+        await self._connection.aclose()
+
+    async def _connected(self, tier: Tier) -> None:
+        _check_stored(tier)
+        await self.connect()
+        if tier not in self._tiers:
+            known = ", ".join(sorted(self._tiers))
+            raise UnknownTier(f"the {tier} role is not kept by this host", remedy=f"use one of {known}")
+
+    def _changed(self, tier: Tier, scope_id: str) -> None:
+        for told in self._told:
+            told(tier, scope_id)
+
+
+def _check_stored(tier: Tier) -> None:
+    if tier not in STORED_TIERS:
+        known = ", ".join(sorted(STORED_TIERS))
+        raise UnknownTier(f"the {tier} role cannot be stored", remedy=f"use one of {known}, or pass it to the call")

@@ -1,0 +1,618 @@
+"""The reference role host over both transports and both protocol revisions, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # mcp brings it, without types
+from mcp import Client, MCPError
+from mcp.client.subscriptions import ResourceUpdated
+
+from support.processes import eventually
+from support.role_hosts import BOUND, COMMAND, Mode, environment, http_client_of, http_host, stdio_client_of
+from worldagent.core import Tier
+from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.hosts.role_host import Address, Grant, RoleHost, Tokens, schemas, serve_http
+from worldagent.role_resolution import Role, SqliteRoleStore
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+TOKEN, OTHER = "t0ken-of-the-novel", "t0ken-of-nobody-else"
+LIMIT = 32 * 1024
+REVISION: Mapping[Mode, str] = {"auto": "2026-07-28", "legacy": "2025-11-25"}
+
+SCOPED = f"""
+[[token]]
+token = "{TOKEN}"
+workspace = ["novel"]
+account = ["*"]
+
+[[token]]
+token = "{OTHER}"
+account = ["ben"]
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
+    """The address of a host without tokens; each test has scopes of its own."""
+    folder = tmp_path_factory.mktemp("shared")
+    with http_host(folder / "roles.db") as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
+    """The address of a host with two tokens."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "tokens.toml").write_text(SCOPED, encoding="utf-8")
+    with http_host(folder / "roles.db", "--token-file", str(folder / "tokens.toml")) as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["stdio-auto", "stdio-legacy", "http-auto", "http-legacy"])
+def connected(request: pytest.FixtureRequest, tmp_path: Path) -> AbstractAsyncContextManager[Client]:
+    transport, _, mode = request.param.partition("-")
+    if transport == "stdio":
+        return stdio_client_of(tmp_path / "roles.db", mode)
+    return http_client_of(request.getfixturevalue("shared"), mode)
+
+
+@asynccontextmanager
+async def in_memory(host: RoleHost) -> AsyncGenerator[Client, None]:
+    async with Client(host.server, read_timeout_seconds=BOUND) as client:
+        yield client
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool and give its structured content, which is as its schema says and stands nowhere else."""
+    result = await client.call_tool(tool, arguments)
+    content = result.structured_content
+    Draft202012Validator(schemas()["error" if result.is_error else f"{tool}.output"]).validate(content)
+    assert SECRET not in "".join(block.model_dump_json() for block in result.content)
+    assert isinstance(content, dict)
+    return content
+
+
+def record(tier: str, content: str = SECRET, name: str = "house") -> dict[str, str]:
+    return {"name": name, "content": content, "tier": tier}
+
+
+@pytest.mark.requirement("R9")
+async def test_a_role_is_set_read_listed_replaced_and_cleared(connected: AbstractAsyncContextManager[Client]) -> None:
+    async with connected as client:
+        assert client.protocol_version in REVISION.values()
+        for tier, scope_id in (("workspace", "cycle/1 ä"), ("account", "cycle ana"), ("channel", "#cycle?x=%20")):
+            place = {"tier": tier, "scope_id": scope_id}
+            missing = {"contract": 1, "code": "not_found"}
+            assert await call(client, "role_get", **place) == missing
+            assert await call(client, "role_delete", **place) == missing
+            assert await call(client, "role_list", scope_ids={tier: scope_id}) == {"contract": 1, "roles": []}
+            one = {"contract": 1, "role": record(tier, "First.", "a")}
+            assert await call(client, "role_put", **place, name="a", content="First.") == one
+            two = {"contract": 1, "role": record(tier)}
+            assert await call(client, "role_put", **place, name="house", content=SECRET) == two
+            assert await call(client, "role_get", **place) == two
+            assert await call(client, "role_list", scope_ids={tier: scope_id}) == {
+                "contract": 1,
+                "roles": [record(tier)],
+            }
+            assert await call(client, "role_delete", **place) == two
+            assert await call(client, "role_get", **place) == missing
+
+
+@pytest.mark.requirement("R9")
+async def test_one_list_gives_the_roles_of_all_scopes_and_of_no_other(shared: str) -> None:
+    async with http_client_of(shared, "auto") as client:
+        for tier, scope_id in (("workspace", "l-w"), ("account", "l-a"), ("account", "l-b"), ("channel", "l-c")):
+            await call(client, "role_put", tier=tier, scope_id=scope_id, name=scope_id, content=f"Of {scope_id}.")
+        listed = await call(client, "role_list", scope_ids={"workspace": "l-w", "account": "l-a", "channel": "l-d"})
+    assert listed == {
+        "contract": 1,
+        "roles": [record("account", "Of l-a.", "l-a"), record("workspace", "Of l-w.", "l-w")],
+    }
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_published_tools_are_those_of_the_contract(shared: str, mode: Mode) -> None:
+    async with http_client_of(shared, mode) as client:
+        assert client.protocol_version == REVISION[mode]
+        tools = (await client.list_tools()).tools
+    assert [tool.name for tool in tools] == ["role_list", "role_get", "role_put", "role_delete"]
+    for tool in tools:
+        assert tool.input_schema == schemas()[f"{tool.name}.input"]
+        assert tool.output_schema == schemas()[f"{tool.name}.output"]
+    assert [tool.annotations.read_only_hint for tool in tools if tool.annotations] == [True, True, False, False]
+
+
+PLACE = {"tier": "account", "scope_id": "bad"}
+ROLE = {**PLACE, "name": "n", "content": SECRET}
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("role_list", {}),
+    ("role_list", {"scope_ids": None}),
+    ("role_list", {"scope_ids": []}),
+    ("role_list", {"scope_ids": json.dumps({"account": "bad"})}),
+    ("role_list", {"scope_ids": {"call": "bad"}}),
+    ("role_list", {"scope_ids": {"thread": "bad"}}),
+    ("role_list", {"scope_ids": {SECRET: "bad"}}),
+    ("role_list", {"scope_ids": {"account": ["bad"]}}),
+    ("role_list", {"scope_ids": {"account": ""}}),
+    ("role_list", {"scope_ids": {"account": "bad"}, SECRET: 1}),
+    *[
+        (tool, arguments)
+        for tool in ("role_get", "role_delete")
+        for arguments in (
+            {},
+            {"tier": "account"},
+            {"scope_id": "bad"},
+            {"tier": "account", "scope_id": 7},
+            {"tier": "account", "scope_id": True},
+            {"tier": "account", "scope_id": None},
+            {"tier": "account", "scope_id": ""},
+            {"tier": "account", "scope_id": " "},
+            {"tier": "account", "scope_id": "a\nb"},
+            {"tier": "account", "scope_id": "x" * 201},
+            {"tier": "account", "scope_id": "x" * (33 * 1024)},
+            {"tier": "call", "scope_id": "bad"},
+            {"tier": "thread", "scope_id": "bad"},
+            {"tier": "Account", "scope_id": "bad"},
+            {"tier": SECRET, "scope_id": "bad"},
+            {"tier": ["account"], "scope_id": "bad"},
+            {**PLACE, "content": SECRET},
+        )
+    ],
+    ("role_put", {}),
+    ("role_put", PLACE),
+    ("role_put", {**PLACE, "name": "n"}),
+    ("role_put", {**PLACE, "content": SECRET}),
+    ("role_put", {**ROLE, "content": ""}),
+    ("role_put", {**ROLE, "content": " \n\t"}),
+    ("role_put", {**ROLE, "content": [SECRET]}),
+    ("role_put", {**ROLE, "content": {"text": SECRET}}),
+    ("role_put", {**ROLE, "content": 7}),
+    ("role_put", {**ROLE, "content": None}),
+    ("role_put", {**ROLE, "name": ""}),
+    ("role_put", {**ROLE, "name": " "}),
+    ("role_put", {**ROLE, "name": 7}),
+    ("role_put", {**ROLE, "tier": "call"}),
+    ("role_put", {**ROLE, "tier": "thread"}),
+    ("role_put", {**ROLE, "tier": SECRET}),
+    ("role_put", {**ROLE, "scope_id": ""}),
+    ("role_put", {**ROLE, "applies_to": ["*"]}),
+    ("role_put", {**ROLE, "exclusive": True}),
+    ("role_put", {**ROLE, SECRET: SECRET}),
+]
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_arguments_that_do_not_fit_are_invalid_and_change_nothing(shared: str, mode: Mode) -> None:
+    async with http_client_of(shared, mode) as client:
+        await call(client, "role_put", **PLACE, name="kept", content="Kept.")
+        for tool, arguments in BAD:
+            assert await call(client, tool, **arguments) == {"contract": 1, "code": "invalid"}, (tool, arguments)
+        kept = await call(client, "role_get", **PLACE)
+        assert kept["role"] == record("account", "Kept.", "kept")
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("letter", ["x", "ä", "𝄞"])
+async def test_a_role_is_too_long_above_32_kib_of_utf_8(
+    connected: AbstractAsyncContextManager[Client], letter: str
+) -> None:
+    fits = letter * (LIMIT // len(letter.encode()))
+    async with connected as client:
+        place = {"tier": "workspace", "scope_id": f"long {letter}", "name": "n"}
+        assert (await call(client, "role_put", **place, content=fits))["role"]["content"] == fits
+        for content in (fits + "x", letter * 33 * 1024):
+            assert await call(client, "role_put", **place, content=content) == {"contract": 1, "code": "too_long"}
+        got = await call(client, "role_get", tier="workspace", scope_id=f"long {letter}")
+        assert got["role"]["content"] == fits
+
+
+async def test_a_tool_that_the_contract_does_not_have_is_an_error_of_the_protocol(shared: str) -> None:
+    async with http_client_of(shared, "auto") as client:
+        with pytest.raises(MCPError, match="role_list") as caught:
+            await client.call_tool("role_steal", {"content": SECRET})
+        assert SECRET not in str(caught.value)
+        assert await call(client, "role_list", scope_ids={}) == {"contract": 1, "roles": []}
+
+
+@pytest.mark.requirement("T9")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_many_clients_at_once_each_see_their_own(shared: str, mode: Mode) -> None:
+    async def one(number: int) -> None:
+        place = {"tier": "account", "scope_id": f"many {mode} {number}"}
+        async with http_client_of(shared, mode) as client:
+            for turn in range(10):
+                text = f"Of {number} in {turn}."
+                await call(client, "role_put", **place, name="n", content=text)
+                assert (await call(client, "role_get", **place))["role"]["content"] == text
+
+    await asyncio.gather(*(one(number) for number in range(8)))
+
+
+async def test_of_many_deletions_at_once_one_finds_the_role(shared: str) -> None:
+    place = {"tier": "account", "scope_id": "deleted once"}
+    async with http_client_of(shared, "auto") as client:
+        await call(client, "role_put", **place, name="n", content="Here.")
+        answers = await asyncio.gather(*(call(client, "role_delete", **place) for _ in range(10)))
+    assert sorted("role" in answer for answer in answers) == [False] * 9 + [True]
+
+
+async def test_an_answer_over_http_does_not_wait_for_an_acknowledgement(shared: str) -> None:
+    async def seconds(client: Client) -> float:
+        start = time.perf_counter()
+        await client.call_tool("role_list", {"scope_ids": {"workspace": "quick"}})
+        return time.perf_counter() - start
+
+    async with http_client_of(shared, "auto") as client:
+        assert min([await seconds(client) for _ in range(30)]) < 0.035  # an ACK that is waited for takes 40 ms
+
+
+# --- tokens and scopes ----------------------------------------------------------------------------------------------
+
+
+def handshake(token: str | None) -> dict[str, str]:
+    accepted = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    return accepted if token is None else accepted | {"Authorization": f"Bearer {token}"}
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN, "Bearer ä"],
+)
+async def test_a_request_without_a_token_that_is_known_is_refused_with_401(guarded: str, header: str | None) -> None:
+    headers = handshake(None) | ({} if header is None else {"Authorization": header})
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    async with httpx2.AsyncClient(timeout=BOUND) as http:
+        refused = await http.post(guarded, json=INITIALIZE, headers=raw)
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"].startswith("Bearer ")
+        assert TOKEN not in refused.text
+        taken = await http.post(guarded, json=INITIALIZE, headers=handshake(TOKEN))
+        assert taken.status_code == 200
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_scope_is_checked_against_the_token(guarded: str, mode: Mode) -> None:
+    forbidden = {"contract": 1, "code": "forbidden"}
+    async with http_client_of(guarded, mode, TOKEN) as one, http_client_of(guarded, mode, OTHER) as other:
+        for tier, scope_id in (("workspace", "novel"), ("account", "ana"), ("account", "ben")):
+            place = {"tier": tier, "scope_id": scope_id}
+            assert "role" in await call(one, "role_put", **place, name="n", content=SECRET)
+            if scope_id != "ben":
+                assert await call(other, "role_get", **place) == forbidden
+                assert await call(other, "role_put", **place, name="n", content="Mine.") == forbidden
+                assert await call(other, "role_delete", **place) == forbidden
+        for tier, scope_id in (("workspace", "diary"), ("channel", "c1"), ("channel", "*"), ("workspace", "*")):
+            assert await call(one, "role_get", tier=tier, scope_id=scope_id) == forbidden
+        assert len((await call(one, "role_list", scope_ids={"workspace": "novel", "account": "ben"}))["roles"]) == 2
+        assert await call(other, "role_list", scope_ids={"account": "ben", "workspace": "novel"}) == forbidden
+        assert len((await call(other, "role_list", scope_ids={"account": "ben"}))["roles"]) == 1
+
+
+async def test_a_session_belongs_to_the_token_that_began_it(guarded: str) -> None:
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+    async with httpx2.AsyncClient(timeout=BOUND) as http:
+        began = await http.post(guarded, json=INITIALIZE, headers=handshake(TOKEN))
+        session = {"Mcp-Session-Id": began.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+        stolen = await http.post(guarded, json=listing, headers=handshake(OTHER) | session)
+        assert stolen.status_code in (401, 403, 404)
+        own = await http.post(guarded, json=listing, headers=handshake(TOKEN) | session)
+        assert own.status_code == 200
+
+
+async def test_one_token_in_the_environment_reaches_the_scopes_that_the_options_name(tmp_path: Path) -> None:
+    options = ("--workspace", "novel", "--account", "*")
+    with http_host(tmp_path / "roles.db", *options, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
+        async with http_client_of(url, "auto", TOKEN) as client:
+            assert await call(client, "role_get", tier="account", scope_id="any") == {
+                "contract": 1,
+                "code": "not_found",
+            }
+            for tier, scope_id in (("workspace", "diary"), ("channel", "c1")):
+                assert await call(client, "role_get", tier=tier, scope_id=scope_id) == {
+                    "contract": 1,
+                    "code": "forbidden",
+                }
+        async with httpx2.AsyncClient(timeout=BOUND) as http:
+            assert (await http.post(url, json=INITIALIZE, headers=handshake(None))).status_code == 401
+
+
+async def test_scopes_hold_over_stdio_too(tmp_path: Path) -> None:
+    async with stdio_client_of(tmp_path / "roles.db", "auto", "--workspace", "novel") as client:
+        assert (await call(client, "role_get", tier="workspace", scope_id="novel"))["code"] == "not_found"
+        assert (await call(client, "role_get", tier="account", scope_id="ana"))["code"] == "forbidden"
+
+
+async def test_a_page_in_a_browser_cannot_reach_a_host_on_loopback_by_another_name(shared: str) -> None:
+    async with httpx2.AsyncClient(timeout=BOUND) as http:
+        for foreign, status in (({"Host": "evil.example"}, 421), ({"Origin": "https://evil.example"}, 403)):
+            told = await http.post(shared, json=INITIALIZE, headers=handshake(None) | foreign)
+            assert told.status_code == status
+
+
+async def test_a_host_that_others_can_reach_needs_leave_and_a_token(tmp_path: Path) -> None:
+    store = await SqliteRoleStore.open(tmp_path / "roles.db")
+    try:
+        for name in ("0.0.0.0", "::", "host.example", "192.0.2.1"):
+            with pytest.raises(InvalidArgument, match="other machines"):
+                await serve_http(RoleHost(store, tokens=Tokens([(TOKEN, Grant({}))])), Address(name, 0))
+            with pytest.raises(InvalidArgument, match="no token"):
+                await serve_http(RoleHost(store), Address(name, 0), allow_remote=True)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("tokens", [[], [""], ["a b"], ["ä"], ["a\n"], [TOKEN, TOKEN]])
+def test_what_cannot_be_a_token_is_refused(tokens: list[str]) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Tokens((token, Grant({})) for token in tokens)
+    assert TOKEN not in str(caught.value)
+    assert TOKEN not in repr(Tokens([(TOKEN, Grant({}))]))
+
+
+# --- change notices -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_change_is_told_to_those_who_listen(shared: str, tmp_path: Path, transport: str) -> None:
+    file = tmp_path / "roles.db"
+    opened = stdio_client_of(file, "auto") if transport == "stdio" else http_client_of(shared, "auto")
+    place = {"tier": "account", "scope_id": "told/ä"}
+    uri = "role://account/told%2F%C3%A4"
+    async with opened as client, asyncio.timeout(BOUND):
+        assert client.server_capabilities.resources is not None
+        assert client.server_capabilities.resources.subscribe
+        async with client.listen(resource_subscriptions=[uri]) as stream:
+            told = aiter(stream)
+            await call(client, "role_put", tier="account", scope_id="not told", name="n", content="Else.")
+            await call(client, "role_put", **place, name="n", content=SECRET)
+            assert await anext(told) == ResourceUpdated(uri=uri)
+            await call(client, "role_delete", **place)
+            assert await anext(told) == ResourceUpdated(uri=uri)
+
+
+async def test_a_role_can_be_read_as_a_resource(shared: str) -> None:
+    async with http_client_of(shared, "auto") as client:
+        [template] = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "role://{tier}/{scope_id}"
+        assert (await client.list_resources()).resources == []
+        await call(client, "role_put", tier="account", scope_id="read me", name="house", content=SECRET)
+        [content] = (await client.read_resource("role://account/read%20me")).contents
+        read = json.loads(content.model_dump()["text"])
+        assert read == {"contract": 1, "role": record("account")}
+
+
+async def test_addresses_that_name_no_role_or_a_foreign_one_are_refused(guarded: str) -> None:
+    bad = (
+        *("role://account/a b", "role://account/%61", "role://account/", "role://account", "role://call/x"),
+        *("http://account/x", "role://account/a/b", "role://Account/a", "role://account/%FF"),
+    )
+    async with http_client_of(guarded, "auto", OTHER) as client:
+        for uri, code in (*((uri, "invalid") for uri in bad), ("role://workspace/novel", "forbidden")):
+            for attempt in (client.read_resource, lambda uri: client.listen(resource_subscriptions=[uri]).__aenter__()):
+                with pytest.raises(MCPError) as caught:
+                    await attempt(uri)
+                assert caught.value.error.data == {"contract": 1, "code": code}, uri
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource("role://account/ben%20the%20other")
+        assert caught.value.error.data == {"contract": 1, "code": "forbidden"}
+
+
+# --- a store that fails, or keeps less ------------------------------------------------------------------------------
+
+
+class FailingStore(SqliteRoleStore):
+    """A store whose file has gone, or whose code is wrong; its errors quote what they were given."""
+
+    problem: type[Exception] = StorageUnavailable
+
+    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
+        raise self._failure()
+
+    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        raise self._failure()
+
+    def _failure(self) -> Exception:
+        return StorageUnavailable(SECRET, remedy=SECRET) if self.problem is StorageUnavailable else self.problem(SECRET)
+
+
+@pytest.mark.requirement("R7", "R14")
+@pytest.mark.parametrize("problem", [StorageUnavailable, RuntimeError, KeyError])
+async def test_a_store_that_fails_is_unavailable_and_its_error_stays_inside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, problem: type[Exception]
+) -> None:
+    store = await FailingStore.open(tmp_path / "roles.db")
+    store.problem = problem
+    place = {"tier": "workspace", "scope_id": "novel"}
+    try:
+        async with in_memory(RoleHost(store)) as client:
+            for tool, arguments in (
+                ("role_list", {"scope_ids": {"workspace": "novel"}}),
+                ("role_get", place),
+                ("role_put", {**place, "name": "n", "content": SECRET}),
+                ("role_delete", place),
+            ):
+                assert await call(client, tool, **arguments) == {"contract": 1, "code": "unavailable"}
+    finally:
+        await store.aclose()
+    assert problem.__name__ in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_a_host_names_the_tiers_that_its_store_keeps_and_takes_no_other(tmp_path: Path) -> None:
+    tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
+    store = await SqliteRoleStore.open(tmp_path / "roles.db", tiers=tiers)
+    try:
+        async with in_memory(RoleHost(store)) as client:
+            for tool in (await client.list_tools()).tools:
+                assert '"channel"' not in json.dumps([tool.input_schema, tool.output_schema])
+                assert '"workspace"' in json.dumps(tool.input_schema)
+            assert (await call(client, "role_get", tier="channel", scope_id="c"))["code"] == "invalid"
+            assert (await call(client, "role_list", scope_ids={"channel": "c"}))["code"] == "invalid"
+    finally:
+        await store.aclose()
+
+
+# --- the process ----------------------------------------------------------------------------------------------------
+
+
+def piped(*words: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def stdio_process(store: Path) -> subprocess.Popen[bytes]:
+    return piped(*COMMAND, "--stdio", "--store", str(store))
+
+
+def line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_a_signal_ends_a_host_over_http_in_order(tmp_path: Path, number: int, code: int) -> None:
+    errors = tmp_path / "errors"
+    with http_host(tmp_path / "roles.db", errors=errors) as (url, process):
+        async with http_client_of(url, "auto") as client, asyncio.timeout(BOUND):
+            async with client.listen(resource_subscriptions=["role://account/ana"]) as stream:
+                process.send_signal(number)
+                assert [event async for event in stream] == []
+            assert await asyncio.to_thread(process.wait, BOUND) == code
+    told = errors.read_text(encoding="utf-8")
+    assert "Traceback" not in told
+    assert [row for row in told.splitlines() if not row.startswith("note: no token")] == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_a_signal_ends_a_host_over_stdio_in_order(tmp_path: Path, number: int, code: int) -> None:
+    process = stdio_process(tmp_path / "roles.db")
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(line(INITIALIZE))
+        process.stdin.flush()
+        assert b"serverInfo" in await asyncio.to_thread(process.stdout.readline)
+        process.send_signal(number)
+        assert await asyncio.to_thread(process.wait, BOUND) == code  # while its input is still open
+    finally:
+        process.kill()
+        _, told = process.communicate(timeout=BOUND)
+    assert told == b""
+
+
+@pytest.mark.parametrize("after", ["nothing", "a handshake", "garbage"])
+def test_a_host_over_stdio_ends_with_its_input(tmp_path: Path, after: str) -> None:
+    garbage = SECRET.encode() + b"\n\xff\xfe\n" + line({"jsonrpc": "2.0", "id": 9, "method": 7, "params": SECRET})
+    given = {"nothing": b"", "a handshake": line(INITIALIZE), "garbage": garbage + line(INITIALIZE)}[after]
+    process = stdio_process(tmp_path / "roles.db")
+    out, told = process.communicate(given, timeout=BOUND)
+    assert process.returncode == 0
+    assert SECRET.encode() not in told
+    assert b"Traceback" not in told
+    assert all(json.loads(row)["jsonrpc"] == "2.0" for row in out.splitlines())
+
+
+def test_what_was_asked_before_the_input_ended_is_answered(tmp_path: Path) -> None:
+    place = {"tier": "account", "scope_id": "ana"}
+    asked = [
+        {
+            "jsonrpc": "2.0",
+            "id": number,
+            "method": "tools/call",
+            "params": {"name": "role_put", "arguments": {**place, "name": "n", "content": f"Number {number}."}},
+        }
+        for number in range(2, 102)
+    ]
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 101}}
+    process = stdio_process(tmp_path / "roles.db")
+    messages: list[Mapping[str, Any]] = [INITIALIZE, ready, *asked, cancelled]
+    out, _ = process.communicate(b"".join(map(line, messages)), timeout=BOUND)
+    answers = {row["id"]: row for row in map(json.loads, out.splitlines())}
+    assert answers.keys() >= set(range(1, 101))
+    assert all(answers[number]["result"]["isError"] is False for number in range(2, 101))
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+    process = stdio_process(tmp_path / "roles.db")
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        for _ in range(80):
+            process.stdin.write(b"x" * (1 << 16))
+        process.stdin.flush()
+    assert process.wait(BOUND) == 0
+    with contextlib.suppress(BrokenPipeError):
+        process.communicate()
+
+
+async def test_a_host_over_stdio_ends_with_its_parent(tmp_path: Path) -> None:
+    script = (
+        "import json, subprocess, sys\n"
+        f"host = subprocess.Popen({[*COMMAND, '--stdio', '--store', str(tmp_path / 'roles.db')]!r},\n"
+        "    stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        f"host.stdin.write({line(INITIALIZE)!r}); host.stdin.flush(); host.stdout.readline()\n"
+        "print(host.pid, flush=True); sys.stdin.read()\n"
+    )
+    parent = piped(COMMAND[0], "-c", script)
+    assert parent.stdout is not None
+    pid = int(await asyncio.to_thread(parent.stdout.readline))
+    parent.kill()
+    parent.communicate(timeout=BOUND)
+
+    def gone() -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    ended = await eventually(gone, BOUND)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    assert ended
+
+
+@pytest.mark.requirement("R7")
+async def test_neither_role_nor_token_reaches_the_log(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    with http_host(tmp_path / "roles.db", errors=errors, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, process):
+        async with httpx2.AsyncClient(timeout=BOUND) as http:
+            for body in (SECRET, json.dumps(SECRET), json.dumps({"jsonrpc": "2.0", "id": SECRET, "method": SECRET})):
+                for token in (TOKEN, SECRET):
+                    told = await http.post(url, content=body.encode(), headers=handshake(token))
+                    assert told.status_code >= 400
+            wrong = INITIALIZE | {"params": {"protocolVersion": SECRET, "capabilities": SECRET}}
+            await http.post(url, json=wrong, headers=handshake(TOKEN))
+        for mode in ("auto", "legacy"):
+            async with http_client_of(url, mode, TOKEN) as client:
+                await call(client, "role_put", tier="account", scope_id="ana", name="n", content=SECRET)
+                await call(client, "role_put", tier=SECRET, scope_id="ana", name="n", content=SECRET)
+                with pytest.raises(MCPError):
+                    await client.call_tool(SECRET, {})
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, BOUND) == 0
+    log = errors.read_text(encoding="utf-8")
+    assert SECRET not in log
+    assert TOKEN not in log
+    assert "Traceback" not in log

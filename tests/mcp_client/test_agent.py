@@ -1,0 +1,209 @@
+"""An agent whose roles live in a host: what a turn costs, what an outage does to it, when a change is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.mcp_hosts import HostProcess, Kind, Mode, host
+from support.processes import eventually, held, others
+from support.role_host_stub import StubHost, over_http
+from support.role_hosts import COMMAND, environment, http_host
+from worldagent import Role, Roles, Tier
+from worldagent.core import Scope
+from worldagent.core.errors import RoleSourceInvalid, RoleSourceUnavailable
+from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.testing import VirtualClock
+
+
+async def channel_source(scope: Scope) -> Role | None:
+    return Role("channel", f"channel of {scope.channel}")
+
+
+def tool_calls(stub: StubHost) -> int:
+    return sum(method == "tools/call" for _, method in stub.requests)
+
+
+@pytest.mark.requirement("R3", "R9")
+async def test_a_turn_costs_one_round_trip_and_none_while_the_roles_are_kept_in_memory(tmp_path: Path) -> None:
+    stub = StubHost()
+    with over_http(stub) as url:
+        roles = Roles(host=HttpHost(url))
+        async with scripted_agent(tmp_path, answering(), roles=roles, clock=VirtualClock()) as agent:
+            thread = agent.thread("t", account="ana", channel="c")
+            for _ in range(3):
+                await thread.converse("Hi")
+            assert [name for name, _ in stub.calls] == ["role_list"]
+        async with scripted_agent(tmp_path, answering(), roles=roles, settings={"role_cache_ttl": 0}) as agent:
+            for _ in range(3):
+                await agent.thread("t", account="ana").converse("Hi")
+    assert [name for name, _ in stub.calls] == ["role_list"] * 4
+    assert tool_calls(stub) == 4
+
+
+@pytest.mark.requirement("R9")
+async def test_a_change_that_the_host_tells_of_is_seen_by_the_next_turn(tmp_path: Path) -> None:
+    stub, lm = StubHost(), answering()
+    with over_http(stub) as url:
+        roles = Roles(host=HttpHost(url))
+        async with scripted_agent(tmp_path, lm, roles=roles, clock=VirtualClock()) as agent:
+            thread = agent.thread("t")
+            await thread.converse("1")
+            assert await eventually(lambda: bool(stub.bus._listeners))
+            await asyncio.to_thread(stub.change, "workspace", "novel", "new words")
+            async with asyncio.timeout(10):
+                while lm.calls[-1].role is None:  # the notice is on its way
+                    await thread.converse("2")
+    assert lm.calls[-1].role == "new words"
+
+
+@pytest.mark.requirement("R14")
+async def test_a_host_that_is_down_fails_turns_with_the_remedy_until_it_is_there(tmp_path: Path) -> None:
+    lm = answering()
+    process = HostProcess(tmp_path)
+    roles = Roles(host=HttpHost(process.url))
+    async with scripted_agent(tmp_path, lm, roles=roles) as agent:
+        thread = agent.thread("t", account="ana")
+        for _ in range(2):
+            with pytest.raises(RoleSourceUnavailable, match="workspace and account role could not be read") as caught:
+                await thread.converse("Hi")
+            assert "could not be reached" in str(caught.value)
+            assert caught.value.remedy == "start it, or correct how it is reached"
+            assert caught.value.__context__ is None
+        assert lm.calls == []
+        async with process:
+            assert (await thread.converse("Hi")).text == "Fine."
+
+
+@pytest.mark.requirement("R9", "R14")
+async def test_what_a_late_host_offers_counts_from_the_first_turn_that_reaches_it(tmp_path: Path) -> None:
+    lm = answering()
+    process = HostProcess(tmp_path)
+    roles = Roles(host=HttpHost(process.url), sources={Tier.CHANNEL: channel_source}, on_unavailable="skip")
+    async with scripted_agent(tmp_path, lm, roles=roles) as agent:
+        thread = agent.thread("t", channel="c")
+        turn = await thread.converse("1")
+        assert (turn.skipped_tiers, turn.role_tiers) == ((Tier.WORKSPACE,), (Tier.CHANNEL,))
+        async with process:
+            turn = await thread.converse("2")
+            assert (turn.skipped_tiers, turn.role_tiers) == ((), ())
+            await agent.roles.put(Tier.CHANNEL, Role("c", "of the host"), scope_id="c")
+            await thread.converse("3")
+    assert [call.role for call in lm.calls] == ["channel of c", None, "of the host"]
+
+
+@pytest.mark.requirement("R9")
+async def test_channel_roles_can_be_put_before_any_turn_connected_the_host(tmp_path: Path) -> None:
+    process = HostProcess(tmp_path)
+    async with scripted_agent(tmp_path, answering(), roles=Roles(host=HttpHost(process.url))) as agent, process:
+        await agent.roles.put(Tier.CHANNEL, Role("c", "y"), scope_id="c")
+        assert await agent.roles.get(Tier.CHANNEL, scope_id="c") == Role("c", "y")
+
+
+@pytest.mark.requirement("R14")
+async def test_a_host_killed_in_the_middle_of_a_turn_fails_it_and_the_next_one_works(tmp_path: Path) -> None:
+    lm = answering()
+    process = HostProcess(tmp_path, broken="hangs")
+    async with process:
+        roles = Roles(host=HttpHost(process.url, timeout=30))
+        async with scripted_agent(tmp_path, lm, roles=roles, settings={"role_timeout": 30}) as agent:
+            turn = asyncio.create_task(agent.thread("t", account="ana").converse("Hi"))
+            log = tmp_path / "host.log"
+            assert await eventually(lambda: log.exists() and "hanging" in log.read_text())
+            await process.kill()
+            with pytest.raises(RoleSourceUnavailable, match=r"workspace and account.*ended in the middle of a call"):
+                await turn
+            assert lm.calls == []
+            process.mend()
+            await process.start()
+            assert (await agent.thread("t", account="ana").converse("Hi")).text == "Fine."
+    assert others() == 0
+
+
+@pytest.mark.requirement("R14")
+async def test_a_host_that_breaks_the_contract_fails_the_turn_as_such(tmp_path: Path) -> None:
+    with host("http", tmp_path, broken="two roles") as given:
+        async with scripted_agent(tmp_path, answering(), roles=Roles(host=given)) as agent:
+            with pytest.raises(RoleSourceInvalid, match=r"workspace role could not be read: .*two roles"):
+                await agent.thread("t").converse("Hi")
+
+
+async def test_closing_the_agent_ends_the_host_that_it_started(tmp_path: Path) -> None:
+    with host("stdio", tmp_path, timeout=30) as given:
+        async with scripted_agent(tmp_path, answering(), roles=Roles(host=given)) as agent:
+            await agent.roles.list()
+            assert len(psutil.Process().children()) == 1
+        assert psutil.Process().children() == []
+        assert others() == 0
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_a_thousand_turns_with_the_host_killed_every_twenty_leave_nothing(tmp_path: Path, kind: Kind) -> None:
+    process = HostProcess(tmp_path)
+    me = psutil.Process()
+    with host("stdio", tmp_path, timeout=30) as child:
+        given = HttpHost(process.url, timeout=30) if kind == "http" else child
+        settings = {"role_cache_ttl": 0, "role_timeout": 60}
+        roles = Roles(host=given)
+        served = process if kind == "http" else nullcontext()
+        async with served, scripted_agent(tmp_path / "home", answering(), roles=roles, settings=settings) as agent:
+            failed, sizes = 0, []
+            for number in range(1_000):
+                if number % 20 == 19:
+                    for victim in me.children():
+                        victim.kill()
+                    if kind == "http":
+                        await process.kill()
+                        await process.start()
+                    gc.collect()
+                    sizes.append((others(), *held(), me.memory_info().rss))
+                try:
+                    await agent.thread(f"t{number % 50}", account="ana").converse("Hi")
+                except RoleSourceUnavailable:
+                    failed += 1
+    assert failed <= 50  # one for each time that a host was killed
+    tasks, handles, threads, children, memory = zip(*sizes[len(sizes) // 4 :], strict=True)
+    for counts in (tasks, handles, threads, children):
+        assert max(counts) - min(counts) <= 4, (tasks, handles, threads, children)
+    assert memory[-1] - memory[0] < 20 << 20
+    assert others() == 0
+
+
+@asynccontextmanager
+async def reference(kind: Kind, home: Path, **more: Any) -> AsyncGenerator[HttpHost | StdioHost]:
+    """The role host that is shipped, as people start it."""
+    if kind == "stdio":
+        argv = [sys.executable, *COMMAND[1:], "--stdio", "--store", str(home / "host.db")]
+        yield StdioHost(argv, environment(), **more)
+    else:
+        with http_host(home / "host.db", WORLDAGENT_ROLE_HOST_TOKEN="of-the-host") as (url, _):
+            yield HttpHost(url, "of-the-host", **more)
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_reference_host_keeps_the_roles_of_an_agent(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+    lm = answering()
+    async with reference(kind, tmp_path, mode=mode, timeout=30, connect_timeout=60) as given:
+        settings = {"role_timeout": 90}
+        async with scripted_agent(tmp_path / "home", lm, roles=Roles(host=given), settings=settings) as agent:
+            for tier, scope_id in ((Tier.WORKSPACE, None), (Tier.ACCOUNT, "ana"), (Tier.CHANNEL, "c 7/ü")):
+                await agent.roles.put(tier, Role(tier.value, f"the {tier} says"), scope_id=scope_id)
+            turn = await agent.thread("t", account="ana", channel="c 7/ü").converse("Hi")
+            assert turn.role_tiers == (Tier.ACCOUNT, Tier.WORKSPACE, Tier.CHANNEL)
+            assert await agent.roles.delete(Tier.WORKSPACE)
+            assert not await agent.roles.delete(Tier.WORKSPACE)
+            assert await agent.roles.get(Tier.WORKSPACE) is None
+            assert await agent.roles.list() == {}

@@ -1,0 +1,225 @@
+"""A host that goes away and comes back, calls that are cancelled, and connections that end: nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.mcp_hosts import HostProcess, Kind, Mode, host, opened
+from support.processes import eventually, held, others
+from support.role_host_stub import StubHost, over_http
+from worldagent import Role, Tier
+from worldagent.core import SystemClock
+from worldagent.core.errors import AgentClosed, HostUnavailable
+from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
+from worldagent.testing import VirtualClock
+
+
+class ImpatientClock(SystemClock):
+    """Writes down for how long it was to sleep, and does not."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+LISTED = {Tier.WORKSPACE: "w"}
+
+
+def logged(home: Path) -> list[str]:
+    path = home / "host.log"
+    return path.read_text().split() if path.exists() else []
+
+
+async def until_hanging(home: Path) -> None:
+    assert await eventually(lambda: "hanging" in logged(home))
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_host_that_was_killed_and_started_again_is_used_again_at_once(tmp_path: Path, mode: Mode) -> None:
+    async with HostProcess(tmp_path) as process, opened(HttpHost(process.url, mode=mode)) as store:
+        await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
+        await process.kill()
+        with pytest.raises(HostUnavailable):
+            await store.list(LISTED)
+        await process.start()
+        assert await store.list(LISTED) == {Tier.WORKSPACE: Role("x", "kept")}
+
+
+@pytest.mark.requirement("R14")
+async def test_a_restart_that_no_call_saw_costs_no_error_though_the_host_forgot_the_session(tmp_path: Path) -> None:
+    async with HostProcess(tmp_path) as process, opened(HttpHost(process.url, mode="legacy")) as store:
+        await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
+        await process.kill()
+        await process.start()
+        assert await store.delete(Tier.WORKSPACE, "w") is True
+
+
+@pytest.mark.requirement("R14")
+async def test_a_child_that_was_killed_is_started_again_by_the_next_call(tmp_path: Path) -> None:
+    with host("stdio", tmp_path, timeout=20) as given:
+        async with opened(given) as store:
+            await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
+            [child] = psutil.Process().children()
+            child.kill()
+            with contextlib.suppress(HostUnavailable):  # as long as nobody has noticed
+                await store.list(LISTED)
+            assert await store.list(LISTED) == {Tier.WORKSPACE: Role("x", "kept")}
+        assert psutil.Process().children() == []
+
+
+@pytest.mark.requirement("R14")
+async def test_a_call_under_way_when_the_host_dies_fails_and_is_not_repeated(tmp_path: Path) -> None:
+    async with HostProcess(tmp_path, broken="hangs") as process, opened(HttpHost(process.url, timeout=30)) as store:
+        calls = [asyncio.create_task(store.list(LISTED)) for _ in range(3)]
+        await until_hanging(tmp_path)
+        assert await eventually(lambda: logged(tmp_path).count("role_list") == 3)
+        await process.kill()
+        for call in calls:
+            with pytest.raises(HostUnavailable, match="ended in the middle of a call"):
+                await call
+        assert logged(tmp_path).count("role_list") == 3
+
+
+@pytest.mark.requirement("R14")
+async def test_attempts_to_reach_a_host_that_stays_away_have_pauses_that_grow_and_are_bounded() -> None:
+    clock = ImpatientClock()
+    async with opened(StdioHost(["no-such-program-anywhere"]), clock=clock) as store:
+        for _ in range(8):
+            with pytest.raises(HostUnavailable, match="could not be reached"):
+                await store.list(LISTED)
+    assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]  # the first attempt is made at once
+
+
+@pytest.mark.requirement("R14")
+async def test_many_calls_share_one_attempt_to_connect(tmp_path: Path) -> None:
+    with host("stdio", tmp_path, timeout=20) as given:
+        async with opened(given) as store:
+            await asyncio.gather(*(store.list(LISTED) for _ in range(20)))
+            assert len(psutil.Process().children()) == 1
+
+
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_cancelling_a_call_cancels_it_in_the_host_and_spares_the_others(
+    tmp_path: Path, kind: Kind, mode: Mode
+) -> None:
+    with host(kind, tmp_path, broken="hangs", mode=mode, timeout=30) as given:
+        async with opened(given) as store:
+            call = asyncio.create_task(store.list(LISTED))
+            other = asyncio.create_task(store.list(LISTED))
+            await until_hanging(tmp_path)
+            assert await eventually(lambda: logged(tmp_path).count("hanging") == 2)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert await eventually(lambda: logged(tmp_path).count("released") == 1)
+            assert not other.done()
+            other.cancel()
+            await asyncio.wait([other])
+
+
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_closing_from_another_task_ends_calls_under_way_and_the_host_refuses_more(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with host(kind, tmp_path, broken="hangs", timeout=30) as given:
+        store = HostRoleStore(given)
+        call = asyncio.create_task(store.list(LISTED))
+        await until_hanging(tmp_path)
+        await asyncio.gather(*(asyncio.create_task(store.aclose()) for _ in range(3)))
+        with pytest.raises(AgentClosed, match="is closed"):
+            await call
+        with pytest.raises(AgentClosed, match="is closed"):
+            await store.list(LISTED)
+        await store.aclose()
+        assert others() == 0
+        assert psutil.Process().children() == []
+
+
+async def test_closing_while_it_connects_leaves_nothing(tmp_path: Path) -> None:
+    with host("stdio", tmp_path) as given:
+        store = HostRoleStore(given)
+        call = asyncio.create_task(store.list(LISTED))
+        assert await eventually(lambda: bool(psutil.Process().children()))
+        await store.aclose()
+        with pytest.raises(AgentClosed):
+            await call
+        assert others() == 0
+        assert psutil.Process().children() == []
+
+
+async def test_closing_does_not_wait_for_a_host_that_says_nothing_nor_for_a_pause() -> None:
+    clock = VirtualClock()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        for given in (HttpHost(url, connect_timeout=600), StdioHost(["no-such-program-anywhere"])):
+            store = HostRoleStore(given, clock=clock)
+            if isinstance(given, StdioHost):
+                with pytest.raises(HostUnavailable):
+                    await store.list(LISTED)
+            call = asyncio.create_task(store.list(LISTED))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not call.done()
+            async with asyncio.timeout(10):
+                await store.aclose()
+            with pytest.raises(AgentClosed):
+                await call
+            assert others() == 0
+
+
+async def test_a_close_that_is_cancelled_goes_on_without_its_caller(tmp_path: Path) -> None:
+    with host("stdio", tmp_path, timeout=20) as given:
+        store = HostRoleStore(given)
+        await store.list(LISTED)
+        closing = asyncio.create_task(store.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        assert await eventually(lambda: others() == 0 and not psutil.Process().children())
+
+
+def test_a_loop_that_ends_without_closing_leaves_no_child(tmp_path: Path) -> None:
+    async def use() -> None:
+        with host("stdio", tmp_path, mode="legacy", timeout=20) as given:
+            await HostRoleStore(given).list(LISTED)
+
+    asyncio.run(use())
+    assert psutil.Process().children() == []
+
+
+async def test_more_calls_than_may_wait_are_refused() -> None:
+    stub = StubHost(broken="hangs")
+    with over_http(stub) as url:
+        async with opened(HttpHost(url, timeout=60)) as store:
+            calls = [asyncio.create_task(store.list(LISTED)) for _ in range(300)]
+            assert await eventually(lambda: sum(call.done() for call in calls) == 300 - 256)
+            refused = [call.exception() for call in calls if call.done()]
+            assert all(isinstance(error, HostUnavailable) and "256 calls waiting" in str(error) for error in refused)
+            assert await eventually(lambda: len(stub.calls) == 32)
+            for call in calls:
+                call.cancel()
+            await asyncio.wait(calls)
+
+
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path, kind: Kind) -> None:
+    async def life() -> None:
+        with host(kind, tmp_path, timeout=20) as given:
+            async with opened(given) as store:
+                await asyncio.gather(*(store.list(LISTED) for _ in range(5)))
+
+    await life()
+    before = held()
+    for _ in range(6):
+        await life()
+    assert others() == 0
+    assert await eventually(lambda: held() <= before)

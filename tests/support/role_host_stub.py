@@ -1,0 +1,289 @@
+"""A small role host for tests, as a program over stdio or HTTP or in a thread, which can be broken in named ways.
+
+As a program: `python role_host_stub.py stdio|PORT [--file FILE] [--log FILE] [--broken NAME] [--tiers a,b]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.types import CallToolResult, ListResourcesResult, ListToolsResult, TextContent, Tool
+from starlette.responses import Response
+
+ALL = ("workspace", "account", "channel")
+LIMIT = 32 * 1024
+_TOOLS = {
+    "role_list": ("scope_ids",),
+    "role_get": ("tier", "scope_id"),
+    "role_put": ("tier", "scope_id", "name", "content"),
+    "role_delete": ("tier", "scope_id"),
+}
+_ROLE = {"name": "x", "content": "y", "tier": "workspace"}
+_WRONG: dict[str, dict[str, Any]] = {
+    "contract 2": {"contract": 2, "roles": [], "role": None},
+    "two roles": {"contract": 1, "roles": [_ROLE, _ROLE]},
+    "foreign tier": {"contract": 1, "roles": [_ROLE | {"tier": "channel"}]},
+    "blank role": {"contract": 1, "roles": [_ROLE | {"content": " "}]},
+    "no list": {"contract": 1, "roles": _ROLE},
+}
+
+
+class StubHost:
+    """The host: what it keeps, what it was asked, and how it is broken.
+
+    Attributes:
+        kept: Names and contents by tier and scope.
+        calls: Every call of a tool, with its arguments.
+        requests: Every HTTP request: its method, and the method of MCP where a header names it.
+        headers: The names of all HTTP headers that came.
+        broken: How it misbehaves; empty for a sound one.
+        hanging: Set while a call hangs (`broken="hangs"`); `released` when one was cancelled.
+    """
+
+    def __init__(
+        self,
+        *,
+        broken: str = "",
+        tiers: Sequence[str] = ALL,
+        file: Path | None = None,
+        log: Path | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.broken, self.tiers, self.file, self.log, self.prefix = broken, tiers, file, log, prefix
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, str]] = []
+        self.headers: set[str] = set()
+        self.kept: dict[tuple[str, str], tuple[str, str]] = {}
+        self.hanging, self.released = threading.Event(), threading.Event()
+        self.bus = InMemorySubscriptionBus()
+        self.listener = ListenHandler(self.bus)
+        self.output = 1
+        self.loop: asyncio.AbstractEventLoop | None = None
+        if file is not None and file.exists():
+            self.kept = {(tier, scope): (name, text) for tier, scope, name, text in json.loads(file.read_text())}
+
+    def server(self) -> Server[Any]:
+        return Server(
+            "stub",
+            version="1",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_subscriptions_listen=self.listener,
+        )
+
+    def end_streams(self) -> None:
+        """End every stream of notices, as a host may. Called from another thread than the host's."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.listener.close)
+
+    def change(self, tier: str, scope_id: str, content: str) -> None:
+        """Change a role as somebody else would, and tell who listens. Called from another thread than the host's."""
+        self.kept[tier, scope_id] = ("x", content)
+        assert self.loop is not None
+        event = ResourceUpdated(uri=f"role://{tier}/{scope_id}")
+        asyncio.run_coroutine_threadsafe(self.bus.publish(event), self.loop).result(10)
+
+    async def _list_resources(self, ctx: Any, params: Any) -> ListResourcesResult:
+        return ListResourcesResult(resources=[])
+
+    async def _list_tools(self, ctx: Any, params: Any) -> ListToolsResult:
+        tools = []
+        for name, fields in _TOOLS.items():
+            if self.broken == f"no {name}":
+                continue
+            properties: dict[str, Any] = {field: {"type": "string"} for field in fields}
+            if "tier" in properties:
+                properties["tier"] = {"$ref": "#/$defs/Tier"}
+            if "scope_ids" in properties:
+                properties["scope_ids"] = {"type": "object"}
+            if "content" in properties and self.broken == "copies content into headers":
+                properties["content"]["x-mcp-header"] = "Content"
+            schema = {
+                "type": "object",
+                "properties": properties,
+                "required": list(fields),
+                "$defs": {"Tier": {"type": "string", "enum": list(self.tiers)}},
+            }
+            tools.append(Tool(name=self.prefix + name, input_schema=schema))
+        return ListToolsResult(tools=tools)
+
+    async def _call_tool(self, ctx: Any, params: Any) -> CallToolResult:
+        name, arguments = params.name.removeprefix(self.prefix), params.arguments or {}
+        self.calls.append((name, arguments))
+        self._note(name)
+        match self.broken:
+            case "hangs":
+                await self._hang()
+            case "dies":
+                os._exit(3)
+            case "crashes":
+                raise ZeroDivisionError(json.dumps(arguments))
+            case "garbage":  # with what it keeps in it, which no log may show
+                os.write(self.output, (json.dumps(sorted(self.kept.values())) + "\n").encode())
+                await self._hang()
+            case _:
+                pass
+        return self._answer(name, arguments)
+
+    async def _hang(self) -> None:
+        self.hanging.set()
+        self._note("hanging")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._note("released")
+            self.released.set()
+
+    def _answer(self, name: str, given: dict[str, Any]) -> CallToolResult:
+        match self.broken:
+            case "no structure" | "no code" as how:
+                text = TextContent(type="text", text="secret role")
+                return CallToolResult(content=[text], is_error=how == "no code")
+            case code if code.startswith("code "):
+                return _error(code.removeprefix("code "))
+            case known if known in _WRONG:
+                return _result(_WRONG[known])
+            case _:
+                return self._obey(name, given)
+
+    def _obey(self, name: str, given: dict[str, Any]) -> CallToolResult:
+        if name == "role_list":
+            keys = [key for key in given["scope_ids"].items() if key in self.kept]
+            return _result({"contract": 1, "roles": [self._record(key) for key in keys]})
+        key = (given["tier"], given["scope_id"])
+        if key[0] not in self.tiers:
+            return _error("invalid")
+        if name == "role_put":
+            if len(given["content"].encode()) > LIMIT:
+                return _error("too_long")
+            self.kept[key] = (given["name"], given["content"])
+        elif key not in self.kept:
+            return _error("not_found")
+        result = _result({"contract": 1, "role": self._record(key)})
+        if name == "role_delete":
+            del self.kept[key]
+        if self.file is not None and name != "role_get":
+            self.file.write_text(json.dumps([(*key, *value) for key, value in self.kept.items()]))
+        return result
+
+    def _record(self, key: tuple[str, str]) -> dict[str, str]:
+        name, content = self.kept[key]
+        return {"name": name, "content": content, "tier": key[0]}
+
+    def _note(self, what: str) -> None:
+        if self.log is not None:
+            with self.log.open("a") as out:
+                out.write(what + "\n")
+
+    def app(self, token: str | None = None) -> Any:
+        """The host as an ASGI application that looks at the token and writes down what was asked."""
+        inner = self.server().streamable_http_app()
+
+        async def guarded(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http":
+                await inner(scope, receive, send)
+                return
+            headers = dict(scope["headers"])
+            self.headers |= {name.decode() for name in headers}
+            self.requests.append((scope["method"], headers.get(b"mcp-method", b"").decode()))
+            if token is not None and headers.get(b"authorization") != f"Bearer {token}".encode():
+                await Response("secret words of the host", 401)(scope, receive, send)
+            elif self.broken == "web page":
+                await Response("<p>secret words", media_type="text/html")(scope, receive, send)
+            elif self.broken == "bad json":
+                await Response('{"secret words', media_type="application/json")(scope, receive, send)
+            elif self.broken == "500":
+                await Response("secret words", 500)(scope, receive, send)
+            else:
+                await inner(scope, receive, send)
+
+        return guarded
+
+
+def _result(content: dict[str, Any]) -> CallToolResult:
+    return CallToolResult(content=[], structured_content=content)
+
+
+def _error(code: str) -> CallToolResult:
+    said = TextContent(type="text", text="secret words of the host")
+    return CallToolResult(content=[said], structured_content={"contract": 1, "code": code}, is_error=True)
+
+
+class _Threaded(uvicorn.Server):
+    """A server that says when it listens, in a thread of its own, where signals are not its business."""
+
+    def __init__(self, stub: StubHost, token: str | None, port: int) -> None:
+        app = stub.app(token)
+        super().__init__(uvicorn.Config(app, port=port, log_config=None, ws="none", timeout_graceful_shutdown=1))
+        self.stub = stub
+        self.listening = threading.Event()
+        self.thread = threading.Thread(target=self.run, name="role host stub")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.stub.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        self.listening.set()
+
+    @property
+    def port(self) -> int:
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def over_http(stub: StubHost, *, token: str | None = None, port: int = 0) -> Generator[str]:
+    """Serve `stub` in a thread; give its address."""
+    server = _Threaded(stub, token, port)
+    server.thread.start()
+    try:
+        assert server.listening.wait(20)
+        yield f"http://127.0.0.1:{server.port}/mcp"
+    finally:
+        server.should_exit = True
+        server.thread.join(20)
+
+
+def command(*more: str | Path) -> list[str]:
+    """The argv of the stub as a program; `stdio` or a port first."""
+    return [sys.executable, str(Path(__file__)), *map(str, more)]
+
+
+async def _stdio(stub: StubHost) -> None:
+    server = stub.server()
+    stub.output = os.dup(1)  # the library keeps the real one to itself
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+def main(arguments: Iterable[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("where")
+    parser.add_argument("--file", type=Path)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--broken", default="")
+    parser.add_argument("--tiers", default=",".join(ALL))
+    given = parser.parse_args(list(arguments))
+    stub = StubHost(broken=given.broken, tiers=given.tiers.split(","), file=given.file, log=given.log)
+    if given.where == "stdio":
+        asyncio.run(_stdio(stub))
+    else:
+        uvicorn.run(stub.app(), port=int(given.where), log_config=None, ws="none")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
