@@ -260,7 +260,7 @@ class WorldAgent:
         )
 
     async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
-        host = self._role_settings.host
+        host = self._role_settings.host or self.settings.host()
         if isinstance(host, HttpHost | StdioHost):
             reached = HostRoleStore(host, clock=self._clock)
             opened.push_async_callback(reached.aclose)

@@ -20,7 +20,7 @@ class Roles:
 
     Attributes:
         host: Keeps workspace and account roles, and channel roles where it offers them: a host that is reached over
-            MCP, or a store of the embedder's own. None is the embedded store.
+            MCP, or a store of the embedder's own. None is what the setting `role_host` says, else the embedded store.
         sources: What gives the thread and channel tiers that the host does not offer.
         policy: `stack` puts all tiers that apply into one text, `block` takes the highest alone (R4).
         on_unavailable: `fail` ends a turn before any model call when a source is down, `skip` leaves it out (R14).

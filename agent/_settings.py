@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import platformdirs
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from ..core.errors import SettingsInvalid
+from ..core.errors import InvalidArgument, SettingsInvalid
+from ..mcp_client import HttpHost
 from ..role_resolution import ROLE_LIMIT
 
 _PREFIX = "WORLDAGENT_"
 _FILE = f"{_PREFIX}SETTINGS"
+_EMBEDDED = "embedded"
 
 
 class Settings(BaseSettings):
@@ -34,6 +36,11 @@ class Settings(BaseSettings):
     lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
     api_base: str | None = Field(default=None, description="address of the model's service, if not the usual one")
     home: Path | None = Field(default=None, description="folder of the databases, if not the user's data directory")
+    role_host: str | None = Field(
+        default=None,
+        description="address of the role host, where Roles(host=...) is left out; none is the embedded store",
+    )
+    role_host_token: SecretStr | None = Field(default=None, description="the token for it")
     role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
     role_timeout: float = Field(default=5.0, gt=0, description="seconds that each source of a role may take")
     role_cache_ttl: float = Field(
@@ -67,6 +74,22 @@ class Settings(BaseSettings):
                 f"the settings do not fit: {problem}",
                 remedy=f"mend the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
             )
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        problem = ""
+        try:
+            self.host()
+        except InvalidArgument as error:
+            problem = f"{error.problem}; {error.remedy}"
+        if problem:
+            raise ValueError(f"role_host: {problem}")
+        return self
+
+    def host(self) -> HttpHost | None:
+        """The role host that `role_host` names, with its token; None is the embedded store."""
+        token = None if self.role_host_token is None else self.role_host_token.get_secret_value()
+        return None if self.role_host is None or self.role_host == _EMBEDDED else HttpHost(self.role_host, token)
 
     @classmethod
     def settings_customise_sources(

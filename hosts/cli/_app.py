@@ -35,7 +35,7 @@ The shape that ships is [bold]subagent[/bold]: it runs a worker by its name, wit
 _ROLES = """\
 The stored roles: one for each workspace, account and channel.
 
-They are in the embedded store, or, with --host or --host-stdio, where a role host keeps them.
+They are in the embedded store, or where a role host keeps them: see --role-host.
 
 [bold]Example[/bold]
 

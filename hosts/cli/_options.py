@@ -15,10 +15,40 @@ import typer
 
 _WHERE, _MODEL, _OUTPUT = "Where", "Model and role", "Output"
 _WHICH, _REACH = "Which", "How it is reached"
+_STORED = "Stored roles"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnOptions:
+class HostOptions:
+    """What every command that needs the stored roles takes."""
+
+    role_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|embedded",
+            help="The role host that keeps them, or the embedded store. Default: the setting role_host, else embedded. "
+            "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --token-file.",
+            rich_help_panel=_STORED,
+        ),
+    ] = None
+    role_host_stdio: Annotated[
+        str | None,
+        typer.Option(
+            "--role-host-stdio",
+            "--stdio",
+            metavar="COMMAND",
+            help="A role host that is a program, such as 'my-host --stdio'.",
+            rich_help_panel=_STORED,
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A file with the token for --role-host.", rich_help_panel=_STORED),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnOptions(HostOptions):
     """What every command that runs a turn takes."""
 
     workspace: Annotated[str, typer.Option(metavar="ID", help="The agent's workspace.", rich_help_panel=_WHERE)] = (
@@ -106,7 +136,7 @@ class TaskOptions(TurnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolesOptions:
+class RolesOptions(HostOptions):
     """What `roles list`, `roles get` and `roles delete` take."""
 
     tier: Annotated[
@@ -125,26 +155,8 @@ class RolesOptions:
         typer.Option(
             metavar="FOLDER",
             help="Folder of the embedded store. Default: the setting home, else the user's data folder.",
-            rich_help_panel=_WHERE,
+            rich_help_panel=_STORED,
         ),
-    ] = None
-    host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A role host instead of the embedded store. Its token comes from WORLDAGENT_ROLE_HOST_TOKEN or "
-            "--token-file.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None
-    host_stdio: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="A role host that is a program, such as 'my-host --stdio'.", rich_help_panel=_WHERE
-        ),
-    ] = None
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the token for --host.", rich_help_panel=_WHERE)
     ] = None
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
@@ -252,6 +264,7 @@ def options_of(kind: type[O], run: Callable[[O], int]) -> Callable[..., None]:
 
 __all__ = [
     "AskOptions",
+    "HostOptions",
     "RoleHostOptions",
     "RolesOptions",
     "RolesPutOptions",

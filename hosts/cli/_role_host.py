@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import Tier
 from ...core.errors import InvalidArgument
+from ._hosts import TOKEN_VARIABLE
 from ._options import RoleHostOptions
 from ._output import Output
 from ._session import INTERRUPTED, run
-from ._token import VARIABLE
 
 if TYPE_CHECKING:
     from ..role_host import Address, Grant, RoleHost, Tokens
@@ -95,7 +95,7 @@ def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens | None:
 
     if options.token_file is not None:
         return read_token_file(options.token_file, grant)
-    token = os.environ.get(VARIABLE)
+    token = os.environ.get(TOKEN_VARIABLE)
     return Tokens([(token, grant)]) if token else None
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core import Tier, check_id
 from ...core.errors import InvalidArgument, UnknownTier
 from ...role_resolution import Role, RoleStore
+from ._hosts import EMBEDDED, check_hosts, host_of, named_host
 from ._options import RolesOptions, RolesPutOptions
 from ._output import Output
 from ._session import FAILED, run
 from ._sources import text
-from ._token import host_token
-
-if TYPE_CHECKING:
-    from ...mcp_client import HttpHost, StdioHost
 
 _TIERS = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
 _WIDTHS = (9, 24, 32)  # of tier, scope and name; with the length the table fits 80 columns
@@ -100,7 +96,12 @@ async def _delete(store: RoleStore, output: Output, tier: Tier, scope_id: str) -
 
 def _run(options: RolesOptions, begin: Callable[[Output], Coroutine[Any, Any, int | None]]) -> int:
     output = Output("json" if options.json else "text", verbose=False)
-    return run(output, lambda: begin(output))
+
+    def checked() -> Coroutine[Any, Any, int | None]:
+        _check_place(options)
+        return begin(output)
+
+    return run(output, checked)
 
 
 async def _with_store(options: RolesOptions, output: Output, work: Work) -> int | None:
@@ -110,7 +111,11 @@ async def _with_store(options: RolesOptions, output: Output, work: Work) -> int 
 
 @asynccontextmanager
 async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
-    host = _host(options)
+    from ...agent import Settings
+
+    settings = Settings()
+    # A folder that is named means the embedded store in it, whatever the settings say.
+    host = named_host(options) if options.home is not None else host_of(options, settings)
     if host is not None:
         from ...mcp_client import HostRoleStore
 
@@ -121,11 +126,9 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
         finally:
             await reached.aclose()
         return
-    from ...agent import Settings
     from ...role_resolution import SqliteRoleStore
     from ...storage import Storage
 
-    settings = Settings()
     file = Storage(home=options.home or settings.home).roles
     store = await SqliteRoleStore.open(file, limit=settings.role_limit)
     try:
@@ -134,35 +137,12 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
         await store.aclose()
 
 
-def _host(options: RolesOptions) -> HttpHost | StdioHost | None:
-    """The role host that the options name, if one.
-
-    Raises:
-        InvalidArgument: They name two places, or the host's address, program or token does not fit.
-    """
-    given = [name for name in ("home", "host", "host_stdio") if getattr(options, name) is not None]
-    if len(given) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InvalidArgument(f"{names} exclude each other", remedy="name one place where the roles are")
-    if options.token_file is not None and options.host is None:
-        raise InvalidArgument("--token-file is for --host", remedy="name the host, or leave the file out")
-    if options.host is not None:
-        from ...mcp_client import HttpHost
-
-        return HttpHost(options.host, host_token(options.token_file))
-    if options.host_stdio is not None:
-        from ...mcp_client import StdioHost
-
-        return StdioHost(_words(options.host_stdio), stderr="inherit")
-    return None
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:
-        pass
-    raise InvalidArgument("--host-stdio has a quote that is not closed", remedy="write it as in a shell")
+def _check_place(options: RolesOptions) -> None:
+    """Refuse options that name two places, before anything is loaded."""
+    check_hosts(options)
+    for name, given in (("--role-host", options.role_host), ("--role-host-stdio", options.role_host_stdio)):
+        if options.home is not None and given not in (None, EMBEDDED):
+            raise InvalidArgument(f"--home and {name} exclude each other", remedy="name one place where the roles are")
 
 
 def _scopes(options: RolesOptions) -> dict[Tier, str]:

@@ -9,9 +9,10 @@ import signal
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.errors import ModelFacing, UsageError, WorldAgentError
+from ._hosts import EMBEDDED, check_hosts, named_host
 from ._options import TurnOptions
 from ._output import Output
 from ._sources import workers
@@ -50,16 +51,24 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) ->
     return DONE if code is None else code
 
 
-def open_agent(options: TurnOptions, output: Output) -> WorldAgent:
+def open_agent(
+    options: TurnOptions, output: Output, *, stderr: Literal["inherit", "discard"] = "inherit"
+) -> WorldAgent:
     """Make the agent that the options ask for; it opens when it is entered.
+
+    Args:
+        options: The command's options.
+        output: Where notes go.
+        stderr: What becomes of what a role host that is a program writes to standard error.
 
     Raises:
         UsageError: An option or a setting does not fit.
     """
     staff = workers(options.worker)
+    check_hosts(options)
     with _no_collecting():
         _begin_loading(options.lm, options.identity)
-        from ...agent import Settings, WorldAgent
+        from ...agent import Roles, Settings, WorldAgent
         from ...storage import Storage
 
     settings = Settings()
@@ -72,7 +81,8 @@ def open_agent(options: TurnOptions, output: Output) -> WorldAgent:
         lm=lm or "local",
         workers=staff,
         storage=Storage(home=options.home or settings.home),
-        settings=settings,
+        roles=Roles(host=named_host(options, stderr=stderr)),
+        settings=settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     )
 
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 from typer.testing import CliRunner, Result
 
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub, openai_stub
+from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event
 from worldagent.hosts.cli._app import app
 
@@ -74,6 +75,21 @@ async def test_a_thread_remembers_what_was_said_in_it_and_another_one_does_not(r
     assert "My name is Ana." in prompt(stub)
     await run("ask", "What is my name?", "--thread", "t2")
     assert "My name is Ana." not in prompt(stub)
+
+
+@pytest.mark.requirement("R9")
+async def test_the_stored_roles_of_a_role_host_shape_the_answer(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
+    host = StubHost()
+    host.kept["account", "ana"] = ("ana", SECRET)
+    (tmp_path / "token").write_text("t0ken\n")
+    with over_http(host, token="t0ken") as url:
+        words = ("ask", "Hi", "--account", "ana", "-v", "--role-host", url)
+        result = await run(*words, "--token-file", str(tmp_path / "token"))
+        refused = await run(*words)
+    assert (result.exit_code, result.stderr) == (0, "role tiers: account\n")
+    assert SECRET in prompt(stub)
+    assert refused.exit_code == 1
+    assert "remedy: give a token that it accepts" in refused.stderr
 
 
 @pytest.mark.requirement("R8")

@@ -55,10 +55,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     if request.param == "http":
         file = tmp_path / "token"
         file.write_text(f"{TOKEN}\n", encoding="utf-8")
-        return ("--host", request.getfixturevalue("address"), "--token-file", str(file))
+        return ("--role-host", request.getfixturevalue("address"), "--token-file", str(file))
     if request.param == "stdio":
         words = ("env", f"PYTHONPATH={ROOT / '.dev'}", *COMMAND, "--stdio", "--store", str(tmp_path / "roles.db"))
-        return ("--host-stdio", shlex.join(words))
+        return ("--role-host-stdio", shlex.join(words))
     return ()
 
 
@@ -85,6 +85,15 @@ def test_a_role_is_put_listed_read_and_deleted_wherever_it_is_kept(run: Run, pla
     gone = run("roles", "get", "--account", "ana", *place)
     assert (gone.exit_code, gone.stdout) == (1, "")
     assert "no role is set for account 'ana'" in gone.stderr
+
+
+def test_the_setting_names_the_role_host_and_an_option_goes_over_it(run: Run, address: str, home: Path) -> None:
+    at_host = {"WORLDAGENT_ROLE_HOST": address, "WORLDAGENT_ROLE_HOST_TOKEN": TOKEN}
+    assert run("roles", "put", SECRET, "--workspace", "set", **at_host).exit_code == 0
+    assert run("roles", "get", "--workspace", "set", **at_host).stdout == f"{SECRET}\n"
+    for words in (("--role-host", "embedded"), ("--home", str(home))):
+        assert run("roles", "get", "--workspace", "set", *words, **at_host).exit_code == 1
+    assert run("roles", "delete", "--workspace", "set", **at_host).exit_code == 0
 
 
 def test_json_gives_each_result_as_one_object(run: Run) -> None:
@@ -163,13 +172,16 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
         (("put", "x" * 33 * 1024), "the workspace role has 33792 bytes"),
         (("put", "@no/such/file"), "'no/such/file'"),
         (("put", "-"), "not UTF-8 at byte 2"),
-        (("list", "--host", "nowhere"), "url is not the address"),
-        (("list", "--host", "http://h/mcp", "--home", "x"), "--home and --host exclude each other"),
-        (("list", "--host", "http://h/mcp", "--host-stdio", "x"), "--host and --host-stdio exclude each other"),
-        (("list", "--host", "http://h/mcp", "--token-file", "no-file"), "'no-file'"),
-        (("list", "--token-file", "no-file"), "--token-file is for --host"),
-        (("list", "--host-stdio", "'x"), "--host-stdio has a quote that is not closed"),
-        (("list", "--host-stdio", ""), "argv"),
+        (("list", "--role-host", "nowhere"), "url is not the address"),
+        (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
+        (
+            ("list", "--role-host", "http://h/mcp", "--role-host-stdio", "x"),
+            "--role-host and --role-host-stdio exclude each other",
+        ),
+        (("list", "--role-host", "http://h/mcp", "--token-file", "no-file"), "'no-file'"),
+        (("list", "--token-file", "no-file"), "--token-file is for --role-host"),
+        (("list", "--role-host-stdio", "'x"), "--role-host-stdio has a quote that is not closed"),
+        (("list", "--role-host-stdio", ""), "argv"),
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
@@ -187,10 +199,10 @@ def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
 @pytest.mark.requirement("R14")
 def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> None:
     for words, token in (
-        (("--host", "http://127.0.0.1:9/mcp"), ""),
-        (("--host-stdio", f"{sys.executable} -c pass"), ""),
-        (("--host", address), ""),
-        (("--host", address), "wrong"),
+        (("--role-host", "http://127.0.0.1:9/mcp"), ""),
+        (("--role-host-stdio", f"{sys.executable} -c pass"), ""),
+        (("--role-host", address), ""),
+        (("--role-host", address), "wrong"),
     ):
         result = run("roles", "put", SECRET, *words, WORLDAGENT_ROLE_HOST_TOKEN=token)
         assert (result.exit_code, result.stdout) == (1, ""), result.output

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from support.agents import answering
-from worldagent import Settings, Storage, WorldAgent
+from support.role_host_stub import StubHost, over_http
+from worldagent import Roles, Settings, Storage, WorldAgent
 from worldagent.core.errors import InvalidArgument, ModelNotConfigured, SettingsInvalid
+from worldagent.mcp_client import HttpHost
 
 
 @pytest.fixture
@@ -179,3 +181,40 @@ def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, 
 def test_without_any_model_the_agent_says_how_to_give_one() -> None:
     with pytest.raises(ModelNotConfigured, match="no model is given; pass lm='local'"):
         WorldAgent("novel")
+
+
+@pytest.mark.requirement("R9")
+async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub, other = StubHost(), StubHost()
+    stub.kept["workspace", "novel"] = ("house", "of the settings")
+    other.kept["workspace", "novel"] = ("house", "of the argument")
+    with over_http(stub, token="t0ken") as url, over_http(other) as other_url:
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST", url)
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken")
+        for roles, expected in ((None, "of the settings"), (Roles(host=HttpHost(other_url)), "of the argument")):
+            lm = answering()
+            async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), roles=roles) as agent:
+                await agent.thread("t").converse("Hi")
+            assert expected in (lm.calls[0].role or "")
+        async with WorldAgent(
+            "novel", lm=answering(), storage=Storage(home=tmp_path), settings=Settings(role_host="embedded")
+        ) as agent:
+            assert (await agent.thread("t").converse("Hi")).role_tiers == ()
+
+
+def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLDAGENT_ROLE_HOST", "http://127.0.0.1:9/mcp")
+    monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken-of-ana")
+    settings = Settings()
+    assert "t0ken" not in repr(settings) + str(settings) + repr(settings.host())
+    monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken of ana")  # no header can hold it
+    with pytest.raises(SettingsInvalid, match="role_host: the token") as failure:
+        Settings()
+    assert "t0ken of" not in str(failure.value)
+
+
+def test_a_role_host_that_is_no_address_is_named_with_the_remedy() -> None:
+    with pytest.raises(SettingsInvalid, match="role_host: url is not the address of a role host"):
+        Settings(role_host="nowhere")
