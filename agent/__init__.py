@@ -1,12 +1,34 @@
-"""The World Agent and its four surfaces: conversation, task, skill, schedule."""
+"""The World Agent and its four surfaces: conversation, task, skill, schedule.
 
-from ..graphs import Composed
-from ._agent import WorldAgent
-from ._roles import Roles, StoredRoles
-from ._settings import Settings
-from ._stream import TurnStream
-from ._thread import Thread
-from ._turns import Trigger, Turn, TurnUsage
+Names load on first use (PEP 562), so that what needs the settings alone does not wait for dspy and langgraph.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..graphs import Composed
+    from ._agent import WorldAgent
+    from ._roles import Roles, StoredRoles
+    from ._settings import Settings
+    from ._stream import TurnStream
+    from ._thread import Thread
+    from ._turns import Trigger, Turn, TurnUsage
+
+_HOMES = {
+    "Composed": "..graphs",
+    "Roles": "._roles",
+    "Settings": "._settings",
+    "StoredRoles": "._roles",
+    "Thread": "._thread",
+    "Trigger": "._turns",
+    "Turn": "._turns",
+    "TurnStream": "._stream",
+    "TurnUsage": "._turns",
+    "WorldAgent": "._agent",
+}
 
 __all__ = [
     "Composed",
@@ -20,3 +42,9 @@ __all__ = [
     "TurnUsage",
     "WorldAgent",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -96,7 +96,7 @@ def processes(commands: Mapping[str, Sequence[str]], *, rounds: int) -> Costs:
     for number in range(rounds + 1):
         for name, command in commands.items():
             before, watch = _children(), Stopwatch()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             wall = watch.read().wall
             if number:  # the first round warms the disk's cache
                 taken[name].append(Cost(_children() - before, wall))

@@ -1,4 +1,7 @@
-"""Two turns and a task whose approach is shaped by roles, and a search for what is left of the roles: `make demo`."""
+"""Turns and a task whose approach is shaped by roles, from an embedded store and from a role host: `make demo`.
+
+At the end it searches for what is left of the roles.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,18 @@ from time import perf_counter
 # Otherwise dspy asks the network for a price list at its first call.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
-from worldagent import Role, Settings, Storage, Tier, WorldAgent
+from worldagent import Role, Roles, Settings, Storage, Tier, WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core.errors import WorldAgentError
 from worldagent.harness import Worker
+from worldagent.mcp_client import StdioHost
 from worldagent.testing import scan_for_roles
 
 HOUSE = Role("house style", "Answer in plain words and short sentences, and name the country you speak of.")
 ANA = Role("about Ana", "Ana is a teacher of geography, so she needs no long explanations of places.")
 BRIEF = Role("brief", "Answer in a single short sentence that begins with the name of the city.")
 STRICT = Role("strict", "Be a strict examiner who first says whether an answer is right or wrong.")
+SPAIN = "What is the capital of Spain?"
 CRITIC = Worker("critic", "You judge an answer in one sentence.", description="judges answers")
 
 TINY = """\
@@ -47,15 +52,19 @@ async def ask(title: str, thread: Thread, text: str, role: Role | None = None) -
     return turn
 
 
+async def store_roles(agent: WorldAgent) -> None:
+    await agent.roles.put(Tier.WORKSPACE, HOUSE)
+    await agent.roles.put(Tier.ACCOUNT, ANA, scope_id="ana")
+
+
 async def run(home: Path, lm: str) -> list[Turn]:
     async with WorldAgent("atlas", lm=lm, workers=[CRITIC], storage=Storage(home=home)) as agent:
-        await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        await agent.roles.put(Tier.ACCOUNT, ANA, scope_id="ana")
+        await store_roles(agent)
         print("Stored: the workspace role 'house style' and the account role 'about Ana'.\n")
 
         thread = agent.thread("lesson", account="ana")
         first = await ask("1. A question", thread, "What is the capital of France?")
-        second = await ask("2. The same thread, with a call role", thread, "What is the capital of Spain?", BRIEF)
+        second = await ask("2. The same thread, with a call role", thread, SPAIN, BRIEF)
 
         began = perf_counter()
         request = f"Is this answer right? {second.text}"
@@ -64,18 +73,37 @@ async def run(home: Path, lm: str) -> list[Turn]:
         return [first, second, third]
 
 
+async def run_hosted(home: Path, lm: str) -> Turn:
+    """The second turn once more, with the stored roles at a role host, which is a program in any language."""
+    command = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "role-host", "--stdio"]
+    env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # a child gets few others
+    roles = Roles(host=StdioHost([*command, "--store", str(host_store(home))], env, stderr="inherit"))
+    async with WorldAgent("atlas", lm=lm, storage=Storage(home=home), roles=roles) as agent:
+        began = perf_counter()
+        await store_roles(agent)
+        seconds = perf_counter() - began
+        print(f"Started the role host `worldagent role-host --stdio` and stored both roles there: {seconds:.1f} s.\n")
+        thread = agent.thread("lesson with a host", account="ana")
+        return await ask("4. The second turn once more, its stored roles at the role host", thread, SPAIN, BRIEF)
+
+
+def host_store(home: Path) -> Path:
+    return home / "role-host" / "roles.db"
+
+
 def search(home: Path, turns: list[Turn]) -> bool:
     """Look for every role where none may be, and for the call roles in the role store too; True if there is none."""
-    store = sorted(home.glob("roles.db*"))  # with -wal and -shm, where they are
-    rest = [path for path in sorted(home.iterdir()) if path not in store]
+    # With -wal and -shm, where they are.
+    store = [path for folder in (home, host_store(home).parent) for path in sorted(folder.glob("roles.db*"))]
+    rest = [path for path in sorted(home.rglob("*")) if path.is_file() and path not in store]
     everything = scan_for_roles([*rest, *turns], [role.content for role in (HOUSE, ANA, BRIEF, STRICT)])
     stored = scan_for_roles(store, [role.content for role in (BRIEF, STRICT)])
 
     looked = everything.bytes_scanned + stored.bytes_scanned
-    names = ", ".join(path.name for path in store)
-    print(f"Looked through {looked:,} bytes: everything under the agent's home, and the three turns.")
-    print(f"Apart from that stands the role store ({names}), where the two stored roles belong;")
-    print("it was searched for the two call roles.")
+    names = ", ".join(str(path.relative_to(home)) for path in store)
+    print(f"Looked through {looked:,} bytes: everything under the agent's home, and the four turns.")
+    print(f"Apart from that stand the role stores ({names}), where the two stored roles belong;")
+    print("they were searched for the two call roles.")
     for finding in (*everything.findings, *stored.findings):
         print(f"  FOUND: {finding}")
     if everything.findings or stored.findings:
@@ -95,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             lm = given.lm or Settings().lm or "local"
             if lm.partition(":")[0] == "local":
                 print(TINY)
-            turns = asyncio.run(run(home, lm))
+            turns = [*asyncio.run(run(home, lm)), asyncio.run(run_hosted(home, lm))]
         except WorldAgentError as error:
             print(f"error: {error.problem}\nremedy: {error.remedy}", file=sys.stderr)
             return 1

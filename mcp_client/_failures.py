@@ -6,6 +6,10 @@ their types and numbers and then dropped.
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +20,10 @@ from ..core.errors import (
     RoleSourceInvalid,
     WorldAgentError,
 )
+from ._hosts import LONGEST_ANSWER
+
+SESSION_GONE: Final = 404
+"""The code of the error that says that a host no longer knows the session, and did nothing about the call."""
 
 _CONTRACT: Final = "let it answer as the contract of role hosts says"
 
@@ -40,10 +48,40 @@ class Failure:
         return self.kind(self.problem, remedy=self.remedy)
 
 
-def unreachable(label: str, why: str) -> Failure:
-    return Failure(
-        HostUnavailable, f"role host {label!r} could not be reached ({why})", "start it, or correct how it is reached"
-    )
+def unreachable(label: str, why: str, remedy: str = "start it, or correct how it is reached") -> Failure:
+    return Failure(HostUnavailable, f"role host {label!r} could not be reached ({why})", remedy)
+
+
+def unopened(label: str, error: BaseException) -> Failure:
+    """What stands in the way of a connection, by the errors of the system that led to `error`."""
+    causes = list(_chain(error))
+    for cause in causes:
+        match cause:
+            case ssl.SSLError():
+                remedy = "give it a certificate that this machine trusts, or correct its address"
+                return unreachable(label, "no TLS connection that can be trusted", remedy)
+            case socket.gaierror():
+                return unreachable(label, "its name is not known")
+            case ConnectionRefusedError():
+                return unreachable(label, "nothing listens there")
+            case FileNotFoundError() | NotADirectoryError():
+                return unreachable(label, "there is no such program or folder")
+            case PermissionError():
+                return unreachable(label, "it is not a program that may be run")
+            case OSError() if cause.errno == errno.ENOEXEC:
+                return unreachable(label, "it is not a program that this machine can run")
+            case _:
+                pass
+    return unreachable(label, type(error).__name__)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(16):  # of errors that led to each other
+        if error is None:
+            return
+        yield error
+        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+        error = inner or error.__context__
 
 
 def late(label: str, seconds: float) -> Failure:
@@ -60,11 +98,42 @@ def broken(label: str) -> Failure:
     )
 
 
-def failed(label: str, code: int) -> Failure:
-    return Failure(
-        HostUnavailable,
-        f"role host {label!r} failed (MCP error {code})",
-        "see what the host itself reports, then try again",
+def failed(label: str, code: int, data: object = None) -> Failure:
+    """An error of MCP; one whose code is a status of HTTP was made in `_transports`."""
+    remedy = "see what the host itself reports, then try again"
+    match code:
+        case 401 | 403:
+            return forbidden(label)
+        case 302:
+            return invalid(
+                label,
+                "sends its callers to another address, and no token goes there",
+                "give the address it is really at",
+            )
+        case 429 | 503:
+            when = f"in {data} s" if isinstance(data, int) else "later"
+            return Failure(
+                HostUnavailable, f"role host {label!r} takes no calls at present (HTTP {code})", f"try again {when}"
+            )
+        case _ if code in range(100, 600):
+            return Failure(HostUnavailable, f"role host {label!r} failed (HTTP {code})", remedy)
+        case _:
+            return Failure(HostUnavailable, f"role host {label!r} failed (MCP error {code})", remedy)
+
+
+def oversized(label: str) -> Failure:
+    return invalid(label, f"answered with more than {LONGEST_ANSWER >> 20} MiB", "let it answer with roles and no more")
+
+
+def garbled(label: str) -> Failure:
+    return invalid(label, "answered something that is no MCP message")
+
+
+def stray(label: str) -> Failure:
+    return invalid(
+        label,
+        "wrote something that is no MCP message, and no answer",
+        "let it write nothing but MCP messages to its standard output",
     )
 
 

@@ -14,6 +14,9 @@ from ..core.errors import InvalidArgument
 TOOLS = ("role_list", "role_get", "role_put", "role_delete")
 """The tools of the contract; a host may call them something else and map the names."""
 
+LONGEST_ANSWER = 8 << 20
+"""Bytes of one message of a host; a longer one is not read."""
+
 Mode = Literal["auto", "legacy"]
 
 

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+import httpx2
 from mcp import Client, MCPError
 from mcp.client.session import ClientSession
 from mcp.types import (
@@ -35,11 +36,11 @@ from pydantic import ValidationError
 from ..core import Clock, Tier
 from . import _failures as failures
 from ._contract import CONTRACT, Answer, Operation, offered_tiers
-from ._failures import Failure
+from ._failures import SESSION_GONE, Failure
 from ._hosts import TOOLS, Host, HttpHost
 from ._notices import Notices
 from ._quiet import quiet_context
-from ._transports import Observed, open_transport
+from ._transports import open_transport
 
 T = TypeVar("T")
 
@@ -68,7 +69,6 @@ class Link:
         self._host = host
         self._delay = delay
         self._clock = clock
-        self._observed = Observed(ended=self._lose)
         self._notices = Notices(on_change)
         self._session: ClientSession | None = None
         self._tools: frozenset[str] = frozenset()
@@ -123,17 +123,25 @@ class Link:
         if connecting:
             self.task.cancel()  # once: a second one would cut off the end of a child
 
-    def _lose(self) -> None:
+    def _lose(self, why: Failure | None = None) -> None:
         label = self._host.label
-        self._end(failures.broken(label) if self._session else failures.unreachable(label, "it ended at once"))
+        lost = failures.broken(label) if self._session else failures.unreachable(label, "it ended at once")
+        self._end(why or lost)
 
     def _give_up(self) -> None:
         self._failure = failures.late(self._host.label, self._host.connect_timeout)
         self._settled.set()
 
     def _end(self, why: Failure) -> None:
+        """Begin to end it. Callers are told now: the end of a child may take seconds."""
         self._why = self._why or why
         self._stop.set()
+        if not self._settled.is_set():
+            self._failure = self._why
+            self._settled.set()
+        for outcome in self._waiting:
+            if not outcome.done():
+                outcome.set_result(self._why)
 
     # --- the owner task ---------------------------------------------------------------------------------------------
 
@@ -174,7 +182,7 @@ class Link:
 
     def _client(self) -> Client:
         return Client(
-            open_transport(self._host, self._observed),
+            open_transport(self._host, self._lose),
             mode=self._host.mode,
             client_info=Implementation(name="worldagent", version=str(CONTRACT)),
             cache=None,
@@ -247,16 +255,14 @@ class Link:
         label = self._host.label
         match error:
             case TimeoutError() if self._garbled:
-                return failures.invalid(
-                    label,
-                    "wrote something that is no MCP message, and no answer",
-                    "let it write nothing but MCP messages to its standard output",
-                )
+                return failures.stray(label)
+            case httpx2.TimeoutException() if self._session is None:
+                return failures.late(label, self._host.timeout)
             case TimeoutError():
                 served = self._calls is not None
                 return failures.late(label, self._host.timeout if served else self._host.connect_timeout)
             case MCPError():
-                return self._failure_of_code(error.code)
+                return self._failure_of_code(error.code, error.data)
             case ValidationError():
                 return failures.invalid(label, "answered something that is no MCP message of its kind")
             case RuntimeError() if self._session is None:
@@ -265,32 +271,27 @@ class Link:
                 self._lose()
                 return failures.broken(label)
             case _:
-                return failures.unreachable(label, type(error).__name__)
+                return failures.unopened(label, error)
 
-    def _failure_of_code(self, code: int) -> Failure:
+    def _failure_of_code(self, code: int, data: object) -> Failure:
         label = self._host.label
-        if self._observed.refused:
-            return failures.forbidden(label)
-        if self._observed.forgotten:
-            self._lose()
+        if code == SESSION_GONE:
+            # No later call can use it either; soon, because the end tells the others something else than this one.
+            asyncio.get_running_loop().call_soon(self._lose)
             return failures.gone(label)
         if code == CONNECTION_CLOSED:
-            if self._session is None:
-                return failures.unreachable(label, "it ended at once")
             self._lose()
-            return failures.broken(label)
+        if self._why is not None:
+            return self._why
         if code == PARSE_ERROR:
-            return failures.invalid(label, "answered something that is no MCP message")
+            return failures.garbled(label)
         if code == UNSUPPORTED_PROTOCOL_VERSION:
             return failures.foreign(label)
         if code in _MISUSED:
-            what = (
-                "the address is perhaps not its MCP endpoint"
-                if isinstance(self._host, HttpHost)
-                else "it is perhaps none"
-            )
+            over_http = isinstance(self._host, HttpHost)
+            what = "the address is perhaps not its MCP endpoint" if over_http else "it is perhaps none"
             return failures.invalid(label, f"did not take a request of the contract (MCP error {code}); {what}")
-        return failures.failed(label, code)
+        return failures.failed(label, code, data)
 
     def _name(self, tool: str) -> str:
         return self._host.tools.get(tool, tool)

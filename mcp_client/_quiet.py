@@ -1,8 +1,9 @@
-"""Keeps role text out of the log of the MCP library (R7).
+"""Keeps role text out of what the MCP library logs and traces (R7).
 
-At DEBUG the library logs whole messages over HTTP, and at ERROR it logs what it could not parse, on both transports;
-either may be a role. Inside the tasks of a connection of ours its records keep logger, level and place and lose
-their text. Connections that the embedding program has of its own are not touched.
+At DEBUG the library logs whole messages over HTTP, and at ERROR it logs what it could not parse; either may be a role.
+Inside the tasks of a connection of ours its records keep logger, level and place and lose their text. The text of an
+error that a host answers becomes the status of a span of OpenTelemetry, so it is dropped before the library sees it.
+Connections that the embedding program has of its own are not touched.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import contextvars
 import logging
 from typing import Final
+
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCError
 
 _WITHHELD: Final = "the text of this record is withheld: it may hold a role"
 
@@ -42,3 +46,12 @@ def quiet_context() -> contextvars.Context:
     context = contextvars.Context()
     context.run(_inside.set, True)
     return context
+
+
+def without_text(item: SessionMessage | Exception) -> SessionMessage | Exception:
+    """What came from a host, without the text of an error; its code and data stay."""
+    if isinstance(item, Exception):
+        return ValueError("no message of MCP")
+    if isinstance(item.message, JSONRPCError):
+        item.message.error.message = ""
+    return item

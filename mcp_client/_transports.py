@@ -1,22 +1,31 @@
-"""How bytes get to a host and back: streamable HTTP with a bearer token, or a child's standard streams."""
+"""How messages get to a host and back: streamable HTTP with a bearer token here, a child's streams in `_stdio`.
+
+What the host says about HTTP itself (who it refuses, that it is busy or elsewhere) the MCP library tells apart only in
+texts; here it becomes an MCP error whose code is the HTTP status, which `_link` reads.
+"""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
-import os
-import sys
-from collections.abc import AsyncGenerator, Callable, Generator
-from dataclasses import dataclass
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Any, Final, NoReturn, Self
 
 import httpx2
 from mcp.client._transport import ReadStream, TransportStreams
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from mcp.types import PARSE_ERROR
 
-from ._hosts import Host, HttpHost, StdioHost
+from . import _failures as failures
+from ._failures import Failure
+from ._hosts import LONGEST_ANSWER, Host, HttpHost
+from ._quiet import without_text
+from ._stdio import over_stdio
+
+Lost = Callable[[Failure | None], None]
 
 # Servers close an idle connection after five seconds as a rule; a request that is under way just then is lost.
 _IDLE: Final = 4.0
@@ -24,96 +33,166 @@ _IDLE: Final = 4.0
 _SILENCE: Final = 300.0
 # What the end of a session may take: nobody waits for a host that is gone.
 _FAREWELL: Final = 2.0
+_PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(slots=True)
-class Observed:
-    """What the transport noticed and the MCP library does not hand on.
+def open_transport(host: Host, lost: Lost) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
+    """The streams of `host`, open inside the block.
 
-    Attributes:
-        refused: Whether the host answered 401 or 403.
-        forgotten: Whether the host no longer knows the session, and did nothing about the call.
-        ended: Called once no message can come any more.
+    Args:
+        host: The host.
+        lost: Called once no message can come any more, with the reason where it is known.
     """
-
-    ended: Callable[[], None]
-    refused: bool = False
-    forgotten: bool = False
-
-
-def open_transport(host: Host, observed: Observed) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
-    """The streams of `host`, open inside the block."""
-    return _over_http(host, observed) if isinstance(host, HttpHost) else _over_stdio(host, observed)
+    return _over_http(host, lost) if isinstance(host, HttpHost) else over_stdio(host, lost)
 
 
 @contextlib.asynccontextmanager
-async def _over_http(host: HttpHost, observed: Observed) -> AsyncGenerator[TransportStreams]:
+async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStreams]:
     async def asking(request: httpx2.Request) -> None:
         if request.method == "DELETE":
             request.extensions["timeout"] = httpx2.Timeout(_FAREWELL).as_dict()
 
     async def answered(response: httpx2.Response) -> None:
-        if response.request.method == "POST":
-            observed.refused = response.status_code in (401, 403)
-        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-            observed.forgotten = True
+        said = _said(response) if response.request.method == "POST" else None
+        if said is not None:
+            _replace(response, said)
+        else:
+            response.stream = _Checked(response, host.label, lost)
 
+    headers = {} if host.token is None else {"Authorization": f"Bearer {host.token}"}
     async with (
         httpx2.AsyncClient(
-            headers={} if host.token is None else {"Authorization": f"Bearer {host.token}"},
+            # What is packed may be a thousand times as long once it is unpacked.
+            headers=headers | {"Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(host.timeout, read=_SILENCE),
             limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_IDLE),
             event_hooks={"request": [asking], "response": [answered]},
         ) as client,
-        streamable_http_client(host.url, http_client=client) as streams,
+        streamable_http_client(host.url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as (read, write),
     ):
-        yield streams
+        yield _Incoming(read), write
 
 
-@contextlib.asynccontextmanager
-async def _over_stdio(host: StdioHost, observed: Observed) -> AsyncGenerator[TransportStreams]:
-    command, *args = host.argv
-    env = None if host.env is None else dict(host.env)
-    program = StdioServerParameters(command=command, args=args, env=env, cwd=host.cwd)
-    with _errors_of(host) as errors:
-        async with stdio_client(program, errlog=errors) as (read, write):
-            yield _Ending(read, observed.ended), write
+def _said(response: httpx2.Response) -> dict[str, Any] | None:
+    """What HTTP itself says in an answer, as an error of MCP; None where the body is the answer."""
+    status, headers = response.status_code, response.headers
+    after = headers.get("retry-after", "")
+    if status in (401, 403):
+        return {"code": status}
+    if status == 404 and "mcp-session-id" in response.request.headers:
+        return {"code": failures.SESSION_GONE}
+    if status in (429, 503):
+        return {"code": status, "data": int(after) if after.isascii() and after.isdigit() and len(after) < 6 else None}
+    if response.has_redirect_location and not _stays(response):
+        return {"code": 302}
+    if headers.get("content-encoding", "identity") != "identity":
+        return {"code": PARSE_ERROR}
+    if status >= 500 and not headers.get("content-type", "").lower().startswith("application/json"):
+        return {"code": status}
+    return None
 
 
-@contextlib.contextmanager
-def _errors_of(host: StdioHost) -> Generator[TextIO]:
-    """Where the child writes its errors to. Ours may be replaced by something that is no file."""
-    if host.stderr == "inherit":
-        with contextlib.suppress(AttributeError, OSError):
-            sys.stderr.fileno()
-            yield sys.stderr
-            return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        yield nowhere
+def _stays(response: httpx2.Response) -> bool:
+    """Whether a redirect is one that the MCP library follows: at the same origin, and the message is sent again."""
+    try:
+        here = response.request.url
+        there = here.join(response.headers["location"])
+    except httpx2.InvalidURL:
+        return False
+    same = (here.scheme, here.host, _port(here)) == (there.scheme, there.host, _port(there))
+    upgrade = (here.scheme, there.scheme, here.host) == (
+        "http",
+        "https",
+        there.host,
+    ) and here.port is there.port is None
+    return response.status_code in (307, 308) and (same or upgrade) and not there.userinfo
 
 
-class _Ending:
-    """A stream that says when it ends: the library notices it at the next call only."""
+def _port(url: httpx2.URL) -> int | None:
+    return url.port or _PORTS.get(url.scheme)
 
-    def __init__(self, stream: ReadStream[SessionMessage | Exception], ended: Callable[[], None]) -> None:
+
+def _replace(response: httpx2.Response, error: dict[str, Any]) -> None:
+    """Have the library read `error` in place of what the host said."""
+    body = {"jsonrpc": "2.0", "id": None, "error": {"message": "", **error}}
+    response.stream = _Instead(response.stream, json.dumps(body).encode())
+    response.status_code = 400
+    response.headers = httpx2.Headers({"content-type": "application/json"})
+
+
+class _Instead(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, body: bytes) -> None:
         self._stream = stream
-        self._ended = ended
+        self._body = body
 
-    async def receive(self) -> SessionMessage | Exception:
-        return await self._stream.receive()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+
+class _Checked(httpx2.AsyncByteStream):
+    """A body that ends where it gets too long.
+
+    In a stream of events each may be as long, and what is no UTF-8, which the library would mend, ends the stream.
+    """
+
+    def __init__(self, response: httpx2.Response, label: str, lost: Lost) -> None:
+        self._stream: Any = response.stream
+        self._events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        self._label = label
+        self._lost = lost
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        length, decoder = 0, codecs.getincrementaldecoder("utf-8")()
+        async for chunk in self._stream:
+            length = len(chunk) if self._events and b"\n" in chunk else length + len(chunk)
+            if length > LONGEST_ANSWER:
+                self._end(failures.oversized(self._label))
+            if self._events and not _goes_on(decoder, chunk):
+                self._end(failures.garbled(self._label))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _end(self, why: Failure) -> NoReturn:
+        self._lost(why)
+        # Of the kind that the library takes as the failure of this one request.
+        raise httpx2.StreamError("not read any further")
+
+
+def _goes_on(decoder: codecs.IncrementalDecoder, chunk: bytes) -> bool:
+    try:
+        decoder.decode(chunk)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _Incoming:
+    """The messages of a host without the texts that it gives its errors."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
+        self._stream = stream
+
+    @property
+    def last_context(self) -> object:
+        """The library runs what a message starts in its sender's context, if the stream knows it."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return without_text(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._ended()
-            raise
+        return without_text(await self._stream.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()

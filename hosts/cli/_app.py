@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ._options import AskOptions, RoleHostOptions, RolesOptions, RolesPutOptions, TaskOptions, options_of
+from ._doctor_options import DoctorOptions
+from ._options import AskOptions, ChatOptions, RoleHostOptions, RolesOptions, RolesPutOptions, TaskOptions, options_of
 
 _ASK = """\
 Say something to the agent and print its answer.
@@ -20,6 +21,21 @@ On a terminal the answer appears while it is written. A thread remembers what wa
   worldagent ask 'And of Spain?' --role 'Answer in one word.'
 
   git diff | worldagent ask - --role @reviewer.md --lm openai/gpt-4o
+"""
+
+_CHAT = """\
+Talk with the agent, message by message.
+
+Answers appear while they are written; /help lists what else can be done. Where stdin or stdout is no terminal, each
+line is a message and each answer is printed.
+
+[bold]Examples[/bold]
+
+  worldagent chat --thread novel --account ana
+
+  worldagent chat --role @reviewer.md --lm openai/gpt-4o
+
+  cat questions.txt | worldagent chat --json
 """
 
 _TASK = """\
@@ -96,6 +112,21 @@ Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
   worldagent role-host --http 127.0.0.1:8100 --token-file token.txt
 """
 
+_DOCTOR = """\
+Check this installation, or a role host in any language, and say what is wrong and what to do.
+
+Nothing is changed. A role host is checked against the contract of role hosts, point by point; with --write by putting
+and deleting roles too. Where a point fails, the exit code is 1.
+
+[bold]Examples[/bold]
+
+  worldagent doctor
+
+  worldagent doctor --role-host https://host.example/mcp --token-file token.txt
+
+  worldagent doctor --stdio 'node host.ts' --write --json
+"""
+
 _APP = """\
 A World Agent: turns and tasks whose approach is shaped by roles that nothing stores.
 
@@ -122,6 +153,12 @@ def _ask(options: AskOptions) -> int:
     from ._ask import ask
 
     return ask(options)
+
+
+def _chat(options: ChatOptions) -> int:
+    from ._chat import chat
+
+    return chat(options)
 
 
 def _task(options: TaskOptions) -> int:
@@ -160,6 +197,12 @@ def _role_host(options: RoleHostOptions) -> int:
     return role_host(options)
 
 
+def _doctor(options: DoctorOptions) -> int:
+    from ._doctor import doctor
+
+    return doctor(options)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -177,8 +220,10 @@ def _root(
 
 
 app.command("ask", help=_ASK)(options_of(AskOptions, _ask))
+app.command("chat", help=_CHAT)(options_of(ChatOptions, _chat))
 app.command("task", help=_TASK)(options_of(TaskOptions, _task))
 app.command("role-host", help=_ROLE_HOST)(options_of(RoleHostOptions, _role_host))
+app.command("doctor", help=_DOCTOR)(options_of(DoctorOptions, _doctor))
 
 roles = typer.Typer(no_args_is_help=True, help=_ROLES, rich_markup_mode="rich")
 roles.command("list", help=_LIST)(options_of(RolesOptions, _list_roles))

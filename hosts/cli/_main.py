@@ -18,8 +18,8 @@ def main() -> None:
     Raises:
         SystemExit: Always: 0 done, 1 failed, 2 bad usage, 3 kept for paused turns, 130 interrupted.
     """
-    if any(find_spec(name) is None for name in ("typer", "rich")):
-        print("error: the command line needs the packages 'typer' and 'rich'", file=sys.stderr)
+    if any(find_spec(name) is None for name in ("typer", "rich", "prompt_toolkit")):
+        print("error: the command line needs the packages 'typer', 'rich' and 'prompt_toolkit'", file=sys.stderr)
         print("remedy: run `pip install 'worldagent[cli]'`", file=sys.stderr)
         sys.exit(USAGE)
     # Unless told so, dspy asks the network for a price list at its first call. The library leaves the environment of

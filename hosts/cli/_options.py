@@ -136,6 +136,38 @@ class TaskOptions(TurnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChatOptions(TurnOptions):
+    """What `chat` takes."""
+
+    role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT|@FILE",
+            help="How to go about every message, until /role says otherwise. @FILE reads a file, @@ begins a text with "
+            "a single @. Nothing stores it, but other users of the machine may see TEXT among its processes.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Read messages line by line and print one JSON object a line: the turn, or the error.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Say on stderr which role tiers were active. At a terminal chat always says it.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolesOptions(HostOptions):
     """What `roles list`, `roles get` and `roles delete` take."""
 
@@ -264,6 +296,7 @@ def options_of(kind: type[O], run: Callable[[O], int]) -> Callable[..., None]:
 
 __all__ = [
     "AskOptions",
+    "ChatOptions",
     "HostOptions",
     "RoleHostOptions",
     "RolesOptions",

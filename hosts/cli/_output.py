@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
 from ...core.events import Event, TextDelta, TextReplaced
@@ -117,8 +120,35 @@ class Output:
         self._write(f"{text}\n")
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(text.translate(_CONTROLS) if self._terminal else text)
+        sys.stdout.write(printable(text) if self._terminal else text)
         sys.stdout.flush()
+
+
+def printable(text: str) -> str:
+    """Return `text` without what could steer a terminal."""
+    return text.translate(_CONTROLS)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
+    """Lay out a table; what is wider than its column is cut.
+
+    Args:
+        head: The names of the columns.
+        rows: The cells; the last one of each is a number or short, and stands to the right.
+        widths: The columns' widths in terminal cells, without the last column.
+    """
+    last = max(len(row[-1]) for row in (head, *rows))
+    return "\n".join(
+        "  ".join([*(_cut(cell, width) for cell, width in zip(row, widths, strict=False)), row[-1].rjust(last)])
+        for row in (head, *rows)
+    )
+
+
+def _cut(cell: str, width: int) -> str:
+    line = " ".join(cell.split())
+    if cell_len(line) > width:
+        line = chop_cells(line, width - 1)[0] + "…"
+    return line + " " * (width - cell_len(line))
 
 
 def _turn_object(turn: Turn) -> dict[str, Any]:
@@ -142,4 +172,4 @@ def _result_text(turn: Turn) -> str:
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
 
 
-__all__ = ["Form", "Output"]
+__all__ = ["Form", "Output", "printable", "table"]

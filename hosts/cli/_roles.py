@@ -11,11 +11,11 @@ from ...core.errors import InvalidArgument, UnknownTier
 from ...role_resolution import Role, RoleStore
 from ._hosts import EMBEDDED, check_hosts, host_of, named_host
 from ._options import RolesOptions, RolesPutOptions
-from ._output import Output
+from ._output import Output, table
 from ._session import FAILED, run
 from ._sources import text
 
-_TIERS = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
+ROLE_TIERS = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
 _WIDTHS = (9, 24, 32)  # of tier, scope and name; with the length the table fits 80 columns
 
 Work = Callable[[RoleStore, Output], Awaitable[int | None]]
@@ -64,11 +64,11 @@ def delete_role(options: RolesOptions) -> int:
 
 async def _list(store: RoleStore, output: Output, scope_ids: dict[Tier, str]) -> None:
     found = await store.list({tier: scope_id for tier, scope_id in scope_ids.items() if tier in store.tiers})
-    rows = [(tier, scope_ids[tier], found[tier]) for tier in _TIERS if tier in found]
+    rows = [(tier, scope_ids[tier], found[tier]) for tier in ROLE_TIERS if tier in found]
     if not rows:
         scopes = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in scope_ids.items())
         output.note(f"no role is set for {scopes}")
-    output.result({"roles": [_record(*row) for row in rows]}, _table(rows) if rows else None)
+    output.result({"roles": [_record(*row) for row in rows]}, roles_table(rows) if rows else None)
 
 
 async def _get(store: RoleStore, output: Output, tier: Tier, scope_id: str) -> int | None:
@@ -149,7 +149,7 @@ def _scopes(options: RolesOptions) -> dict[Tier, str]:
     """What `list` looks at: one tier if it is named, else every one whose scope is known."""
     if options.tier is not None:
         return dict([_scope(options)])
-    named = {tier: getattr(options, tier.value) for tier in _TIERS}
+    named = {tier: getattr(options, tier.value) for tier in ROLE_TIERS}
     return {tier: check_id(f"--{tier}", scope_id) for tier, scope_id in named.items() if scope_id is not None}
 
 
@@ -161,8 +161,8 @@ def _scope(options: RolesOptions) -> tuple[Tier, str]:
         InvalidArgument: Its scope is not given, or it is not clear which is meant.
     """
     tier = Tier.parse(options.tier) if options.tier is not None else _meant(options)
-    if tier not in _TIERS:
-        raise UnknownTier(f"the {tier} role is never stored", remedy=f"use one of {', '.join(_TIERS)}")
+    if tier not in ROLE_TIERS:
+        raise UnknownTier(f"the {tier} role is never stored", remedy=f"use one of {', '.join(ROLE_TIERS)}")
     scope_id: str | None = getattr(options, tier.value)
     if scope_id is None:
         raise InvalidArgument(f"--tier {tier} needs the id of its {tier}", remedy=f"add --{tier} ID")
@@ -186,24 +186,14 @@ def _record(tier: Tier, scope_id: str, role: Role) -> dict[str, str]:
     return {"tier": tier.value, "scope_id": scope_id, "name": role.name, "content": role.content}
 
 
-def _table(rows: list[tuple[Tier, str, Role]]) -> str:
-    cells = [
-        ("TIER", "SCOPE", "NAME", "BYTES"),
-        *((tier, id_, role.name, str(_size(role))) for tier, id_, role in rows),
-    ]
-    return "\n".join(
-        "  ".join([*(_cut(cell, width) for cell, width in zip(row, _WIDTHS, strict=False)), row[-1].rjust(7)])
-        for row in cells
-    )
-
-
-def _cut(cell: str, width: int) -> str:
-    line = " ".join(cell.split())
-    return (line if len(line) <= width else f"{line[: width - 1]}…").ljust(width)
+def roles_table(rows: list[tuple[Tier, str, Role]]) -> str:
+    """Lay out stored roles, without their texts, for 80 columns."""
+    cells = [(tier.value, scope_id, role.name, str(_size(role))) for tier, scope_id, role in rows]
+    return table(("TIER", "SCOPE", "NAME", "BYTES"), cells, widths=_WIDTHS)
 
 
 def _size(role: Role) -> int:
     return len(role.content.encode("utf-8"))
 
 
-__all__ = ["delete_role", "get_role", "list_roles", "put_role"]
+__all__ = ["ROLE_TIERS", "delete_role", "get_role", "list_roles", "put_role", "roles_table"]

@@ -7,6 +7,7 @@ takes arguments that no tool has, and gives an error no structured content; the 
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from typing import Any
 
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -57,6 +58,7 @@ class RoleHost:
         self._tools = RoleTools(store, self._granted, self._changes.tell)
         self.server: Server[Any] = Server(
             "worldagent-role-host",
+            version=version("worldagent"),
             title="Role host",
             instructions="Keeps workspace, account and channel roles: version 1 of the role host contract.",
             on_list_tools=self._list_tools,

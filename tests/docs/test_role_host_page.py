@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
+from support.house import pyproject
 from support.pages import DOCS, Block, blocks, rows
 from support.role_hosts import BOUND, COMMAND, environment
 from worldagent.hosts.cli._options import RoleHostOptions
@@ -23,6 +24,16 @@ def of_page(language: str) -> list[Block]:
     found = [block for block in blocks(language) if block.page == PAGE]
     assert found
     return found
+
+
+def of_this_version(said: dict[str, Any]) -> dict[str, Any]:
+    """Give what the page lets the host say with the package's version where the page shows an older one."""
+    result = said["result"]
+    for server in (result.get("serverInfo"), result.get("_meta", {}).get("io.modelcontextprotocol/serverInfo")):
+        if server is not None:
+            assert server["version"]
+            server["version"] = pyproject()["project"]["version"]
+    return said
 
 
 @pytest.mark.requirement("R9")
@@ -66,7 +77,7 @@ async def test_the_conversation_of_the_page_is_what_the_host_says(exchange: Bloc
                 host.stdin.write(json.dumps(said).encode() + b"\n")
                 continue
             assert row.startswith("< ")
-            assert json.loads(await asyncio.wait_for(host.stdout.readline(), BOUND)) == said
+            assert json.loads(await asyncio.wait_for(host.stdout.readline(), BOUND)) == of_this_version(said)
         host.stdin.close()
         assert await asyncio.wait_for(host.stdout.read(), BOUND) == b""
         assert await asyncio.wait_for(host.wait(), BOUND) == 0

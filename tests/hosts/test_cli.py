@@ -236,7 +236,7 @@ async def test_what_typer_refuses_exits_with_2(run: Run) -> None:
         assert (await run(*words)).exit_code == 2
 
 
-@pytest.mark.parametrize("words", [(), ("ask",), ("task",)])
+@pytest.mark.parametrize("words", [(), ("ask",), ("chat",), ("task",)])
 async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
     result = await run(*words, "--help")
     assert result.exit_code == 0

@@ -62,7 +62,15 @@ async def until(seen: Callable[[], bool], master: int, shown: bytearray) -> None
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["ask", "--help"], ["task", "--help"], ["roles", "get", "--help"], ["role-host", "--help"]]
+    "words",
+    [
+        ["--help"],
+        ["ask", "--help"],
+        ["chat", "--help"],
+        ["task", "--help"],
+        ["roles", "get", "--help"],
+        ["role-host", "--help"],
+    ],
 )
 def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words: list[str]) -> None:
     done = python(
@@ -76,7 +84,22 @@ def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words:
     assert loaded.isdisjoint({"dspy", "langgraph", "litellm", "worldagent.core", "worldagent.agent"})
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
+@pytest.mark.parametrize(("words", "mcp"), [(["roles", "list"], False), (["role-host", "--stdio"], True)])
+def test_what_needs_no_model_loads_no_model_library(tmp_path: Path, words: list[str], mcp: bool) -> None:
+    done = python(
+        f"import atexit, json, sys; sys.argv = ['worldagent', *{words!r}]\n"
+        "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
+        "from worldagent.hosts.cli import main; main()",
+        tmp_path,
+    )
+    assert done.returncode == 0
+    loaded = set(json.loads(done.stderr.splitlines()[-1]))
+    assert "worldagent.role_resolution" in loaded
+    assert ("mcp" in loaded) is mcp
+    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "worldagent.graphs"})
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich", "prompt_toolkit"])
 def test_without_its_extra_it_names_the_extra(tmp_path: Path, missing: str) -> None:
     script = f"import sys; sys.modules[{missing!r}] = None; from worldagent.hosts.cli import main; main()"
     done = python(script, tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.house import ROOT
+from worldagent.testing import scan_for_roles
 
 DEMO = ROOT / "examples" / "demo.py"
 
@@ -29,10 +30,13 @@ def test_the_demo_runs_and_finds_no_role(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     tiers = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if line.startswith("  active tiers")]
-    assert tiers == ["account, workspace", "account, workspace, call", "account, workspace, call"]
+    assert tiers == ["account, workspace", *["account, workspace, call"] * 3]
     assert "WORLDAGENT_LM=" in done.stdout
     assert "No text of any role was found" in done.stdout
     assert (tmp_path / "home" / "agent.db").exists()
+    demo = runpy.run_path(str(DEMO))
+    for role in ("HOUSE", "ANA"):  # the last turn's are where it says
+        assert scan_for_roles(demo["host_store"](tmp_path / "home"), demo[role].content).findings
 
 
 @pytest.mark.parametrize(
@@ -42,12 +46,16 @@ def test_the_demo_runs_and_finds_no_role(tmp_path: Path) -> None:
         ("agent.log", "BRIEF", False),
         ("roles.db", "BRIEF", False),
         ("roles.db", "ANA", True),
+        ("role-host/host.log", "ANA", False),
+        ("role-host/roles.db", "BRIEF", False),
+        ("role-host/roles.db", "ANA", True),
     ],
 )
 def test_the_demo_notices_a_role_that_was_written_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, role: str, clean: bool
 ) -> None:
     demo = runpy.run_path(str(DEMO))
+    (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(f"... {demo[role].content} ...", encoding="utf-8")
     assert demo["search"](tmp_path, []) is clean
     shown = capsys.readouterr().out

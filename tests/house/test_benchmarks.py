@@ -16,10 +16,11 @@ BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.mark.timeout(300)
-def test_the_turn_benchmark_reports_every_figure_that_its_readme_explains() -> None:
+@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("[!_]*.py")))
+def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".dev")}
     ran = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "turn.py"), "--quick"],
+        [sys.executable, str(BENCHMARKS / script), "--quick"],
         env=environment,
         capture_output=True,
         text=True,
@@ -31,8 +32,8 @@ def test_the_turn_benchmark_reports_every_figure_that_its_readme_explains() -> N
     *table, last = ran.stdout.splitlines()
     line = json.loads(last)
     assert set(line) == {"benchmark", "quick", "python", "cores", "figures", "missed"}
-    assert (line["benchmark"], line["quick"]) == ("turn", True)
-    assert set(line["figures"]) == explained("turn.py")
+    assert (line["benchmark"], line["quick"]) == (script.removesuffix(".py"), True)
+    assert set(line["figures"]) == explained(script)
     assert all(value is None or isinstance(value, int | float) for value in line["figures"].values())
     assert all(any(row.split()[:1] == [key] for row in table) for key in line["figures"])
 

@@ -99,6 +99,12 @@ def test_importing_the_package_loads_nothing_but_itself(tmp_path: Path) -> None:
     assert len(loaded) < 10
 
 
+def test_reading_the_settings_loads_neither_dspy_nor_langgraph_nor_mcp(tmp_path: Path) -> None:
+    loaded = modules_loaded_by("from worldagent.agent import Settings; Settings()", tmp_path)
+    assert "worldagent.agent._settings" in loaded
+    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})
+
+
 def test_the_front_door_gives_every_name_it_lists() -> None:
     assert set(worldagent.__all__) <= set(dir(worldagent))
     for name in worldagent.__all__:

@@ -17,7 +17,7 @@ from dspy.clients.cache import Cache
 
 from support.agents import CRITIC, scripted_agent
 from support.leak_cases import Case
-from support.leak_turns import Behaviour, Review, ask, fields, opened, role_of
+from support.leak_turns import Behaviour, Review, ask, fields, opened, put_role, role_of
 from support.memory import holders
 from worldagent import Role
 from worldagent.core.errors import WorldAgentError
@@ -68,6 +68,35 @@ async def test_when_a_turn_has_ended_nobody_holds_its_role(tmp_path: Path, case:
     assert left == set()
     resolved = [item for item in gc.get_objects() if type(item) is ResolvedRole and item is not NO_ROLE]
     assert resolved == []
+
+
+HOSTED = [
+    Case("task", "account", "sync", "answers", 400),
+    Case("converse", "workspace", "sync", "answers", 400, "stdio"),
+    Case("stream", "account", "async", "model refuses and quotes the prompt", 400, "http"),
+]
+
+
+@pytest.mark.requirement("R7", "R9")
+@pytest.mark.parametrize("case", HOSTED, ids=str)
+async def test_when_an_agent_is_closed_nobody_holds_a_role_of_its_host(tmp_path: Path, case: Case) -> None:
+    content = case.content
+    before = holders(content)
+    lm = ScriptedLM(Behaviour(case))
+
+    async def use() -> None:
+        async with opened(case, tmp_path / "home", lm) as agent:
+            await put_role(case, agent)
+            with contextlib.suppress(WorldAgentError):
+                await ask(case, agent.thread("t", account="ana", channel="den"), None)
+            assert content in "".join(call.text for call in lm.calls)
+            assert holders(content) - before, "nobody held it while it was in use, so this shows nothing"
+            lm.calls.clear()
+
+    await use()
+    for _ in range(5):  # the loop lets go of a task only after the step that it woke
+        await asyncio.sleep(0)
+    assert holders(content) - before == set()
 
 
 @pytest.mark.requirement("R3")

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from support.leak_cases import Case, every_case, sample
-from support.leak_turns import expected_error, run_case
+from support.leak_turns import expected_error, host_log, run_case
 from support.leaks import watch
+from support.stores import TOKEN
 from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.testing import assert_no_role_leak
 
 SAMPLE = sample()
 REST = [case for case in every_case() if case not in set(SAMPLE)]
@@ -21,6 +23,11 @@ async def check(case: Case, home: Path) -> None:
         sent = await run_case(case, seen)
     assert case.content in sent, "the role never reached the model, so the case shows nothing"
     seen.assert_clean(case.content)
+    if case.store != "embedded":
+        log = host_log(home)
+        assert b": mcp." in log.read_bytes(), "the host logged nothing, so its log shows nothing"
+        assert_no_role_leak(log, [case.content, case.label, TOKEN])
+        assert_no_role_leak([home, *seen.logs.scannable, *map(repr, seen.errors), *map(repr, seen.kept)], TOKEN)
     assert [type(error) for error in seen.errors if isinstance(error, Exception)] == [
         *filter(None, [expected_error(case)])
     ]

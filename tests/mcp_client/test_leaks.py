@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from support.agents import answering, scripted_agent
 from support.canaries import LONG, SHORT
 from support.leaks import Watch, watch
 from support.mcp_hosts import HostProcess, Kind, Mode, host, opened
+from support.processes import eventually, run_script
+from support.raw_hosts import command, raw_process
 from support.role_host_stub import StubHost, over_http
 from worldagent import Role, Roles, Tier
+from worldagent.core.errors import HostUnavailable
 from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.testing import assert_no_role_leak
 
 
 @contextlib.asynccontextmanager
@@ -62,7 +68,19 @@ async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, ki
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize(
     ("kind", "broken"),
-    [("http", "bad json"), ("stdio", "garbage"), ("http", "crashes"), ("stdio", "dies"), ("http", "hangs")],
+    [
+        ("http", "bad json"),
+        ("stdio", "garbage"),
+        ("http", "crashes"),
+        ("stdio", "crashes"),
+        ("http", "dies"),
+        ("stdio", "dies"),
+        ("http", "hangs"),
+        ("stdio", "hangs"),
+        ("stdio", "code invalid"),  # it refuses the put
+        ("http", "code too_long"),
+        ("http", "500"),
+    ],
 )
 async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, broken: str) -> None:
     elsewhere = tmp_path / "host"
@@ -78,6 +96,97 @@ async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, b
         await seen.outcome(store.put(Tier.WORKSPACE, "w", Role("x", LONG)))
     assert len(seen.errors) == 2
     seen.assert_clean(LONG, "secret words")
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+    elsewhere = tmp_path / "host"
+    elsewhere.mkdir()
+    async with (
+        apart(kind, elsewhere, broken="hangs", mode=mode, timeout=30) as given,
+        watching(tmp_path / "home") as seen,
+        opened(given) as store,
+    ):
+        put = asyncio.create_task(seen.outcome(store.put(Tier.WORKSPACE, "w", Role("x", LONG))))
+        log = elsewhere / "host.log"
+        assert await eventually(lambda: log.exists() and "hanging" in log.read_text(), 30)
+        for process in psutil.Process().children():
+            process.kill()
+        await put
+        assert [type(error) for error in seen.errors] == [HostUnavailable]
+        seen.assert_clean(LONG)
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize(
+    "how", ["echoes as text", "echoes as json", "echoes as an error", "401 Unauthorized", "429 Busy"]
+)
+async def test_a_host_that_sends_the_role_back_in_any_form_leaves_none(tmp_path: Path, how: str) -> None:
+    with raw_process(how) as url:
+        hosts: list[HttpHost | StdioHost] = [
+            HttpHost(url),
+            *([StdioHost(command(how), timeout=1)] if "echoes" in how else []),
+        ]
+        for number, given in enumerate(hosts):
+            async with watching(tmp_path / f"home {number}") as seen, opened(given) as store:
+                await seen.outcome(store.put(Tier.WORKSPACE, "w", Role("x", LONG)))
+            assert [error.__context__ for error in seen.errors] == [None]
+            seen.assert_clean(LONG)
+
+
+TRACED = """
+import asyncio, sys
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TracerProvider, Tracer
+
+said = []
+
+class Seen(NonRecordingSpan):
+    def __init__(self, name, attributes):
+        super().__init__(SpanContext(1, 1, False, TraceFlags(1)))
+        said.extend([name, attributes])
+    def is_recording(self): return True
+    def set_attribute(self, key, value): said.append((key, value))
+    def set_attributes(self, attributes): said.append(attributes)
+    def set_status(self, status, description=None): said.append((repr(vars(status)), description))
+    def record_exception(self, exception, *a, **k): said.append(repr(exception))
+    def add_event(self, name, attributes=None, timestamp=None): said.append((name, attributes))
+
+class Provider(TracerProvider, Tracer):
+    def get_tracer(self, *a, **k): return self
+    def start_span(self, name, context=None, kind=None, attributes=None, *a, **k): return Seen(name, attributes)
+    def start_as_current_span(self, name, context=None, kind=None, attributes=None, *a, **k):
+        return trace.use_span(Seen(name, attributes), record_exception=True, set_status_on_exception=True)
+
+trace.set_tracer_provider(Provider())
+
+from support.raw_hosts import raw_host
+from worldagent import Role, Tier
+from worldagent.core.errors import WorldAgentError
+from worldagent.mcp_client import HostRoleStore, HttpHost
+
+async def main():
+    async with raw_host("echoes as an error") as raw:
+        store = HostRoleStore(HttpHost(raw.url))
+        try:
+            await store.put(Tier.WORKSPACE, "w", Role("x", sys.argv[1]))
+        except WorldAgentError as error:
+            said.append(str(error))
+        await store.aclose()
+
+asyncio.run(main())
+print(said)
+"""
+
+
+@pytest.mark.requirement("R7")
+async def test_spans_of_the_mcp_library_hold_nothing_that_a_host_says(tmp_path: Path) -> None:
+    said = await run_script(TRACED, LONG)
+    assert "MCP send tools/call role_put" in said, "nothing was traced, so this shows nothing"
+    assert "-32050" in said
+    assert_no_role_leak(said, LONG)
 
 
 @pytest.mark.requirement("R7")

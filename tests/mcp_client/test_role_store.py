@@ -9,12 +9,10 @@ import pytest
 
 from support.mcp_hosts import Kind, Mode, host, opened
 from support.role_host_stub import StubHost, over_http
+from support.role_store_checks import WHERE, check_many_at_once, check_roles
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden, RoleNotStorable, RoleTooLong, UnknownTier
 from worldagent.mcp_client import HttpHost
-from worldagent.role_resolution import RoleStore
-
-WHERE = {Tier.WORKSPACE: "novel", Tier.ACCOUNT: "ana", Tier.CHANNEL: "c 7/ü"}
 
 
 @pytest.mark.requirement("R9")
@@ -23,19 +21,7 @@ WHERE = {Tier.WORKSPACE: "novel", Tier.ACCOUNT: "ana", Tier.CHANNEL: "c 7/ü"}
 async def test_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     with host(kind, tmp_path, mode=mode, timeout=20) as given:
         async with opened(given) as store:
-            assert isinstance(store, RoleStore)
-            assert await store.get(Tier.WORKSPACE, "novel") is None
-            for tier, scope_id in WHERE.items():
-                await store.put(tier, scope_id, Role("first", "old"))
-                await store.put(tier, scope_id, Role(tier.value, f"the role of {scope_id}"))
-            expected = {tier: Role(tier.value, f"the role of {scope_id}") for tier, scope_id in WHERE.items()}
-            assert store.tiers == set(WHERE)
-            assert await store.list(WHERE) == expected
-            assert await store.get(Tier.CHANNEL, WHERE[Tier.CHANNEL]) == expected[Tier.CHANNEL]
-            assert await store.delete(Tier.ACCOUNT, "ana") is True
-            assert await store.delete(Tier.ACCOUNT, "ana") is False
-            assert set(await store.list(WHERE)) == {Tier.WORKSPACE, Tier.CHANNEL}
-            assert await store.list({}) == {}
+            await check_roles(store)
 
 
 @pytest.mark.requirement("R9")
@@ -130,9 +116,7 @@ async def test_a_wrong_token_is_refused_with_the_remedy_and_the_right_one_is_not
 async def test_a_hundred_calls_at_once_are_all_answered(tmp_path: Path) -> None:
     with host("stdio", tmp_path, timeout=30) as given:
         async with opened(given) as store:
-            await asyncio.gather(*(store.put(Tier.ACCOUNT, f"a{n}", Role("x", f"role {n}")) for n in range(100)))
-            found = await asyncio.gather(*(store.get(Tier.ACCOUNT, f"a{n}") for n in range(100)))
-    assert found == [Role("x", f"role {n}") for n in range(100)]
+            await check_many_at_once(store)
 
 
 async def test_a_host_cannot_have_arguments_copied_into_headers() -> None:

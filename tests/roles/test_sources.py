@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.mcp_hosts import host
+from support.stores import KINDS, StoreKind, on_every_store, stored
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import (
@@ -53,24 +53,14 @@ class MemoryStore:
         return self.kept.pop((tier, scope_id), None) is not None
 
 
-StoreKind = Literal["embedded", "own", "stdio", "http"]
-# The embedded store, and the same over MCP (R9): every test of stored roles runs on all of them.
-on_every_store = pytest.mark.parametrize("kind", ["embedded", "stdio", "http"])
-
-
 @contextlib.contextmanager
-def stored(kind: StoreKind, home: Path, **more: Any) -> Generator[dict[str, Any]]:
-    """What to make an agent with whose roles are stored there; `more` goes to `Roles`."""
-    if kind == "embedded":
-        yield {"roles": Roles(**more)}
-    elif kind == "own":
-        yield {"roles": Roles(host=MemoryStore(), **more)}
+def kept(kind: StoreKind | Literal["own"], home: Path) -> Generator[dict[str, Any]]:
+    """One of the stores that ship, or an embedder's own."""
+    if kind == "own":
+        yield {"roles": Roles(host=MemoryStore())}
     else:
-        tiers = [
-            tier.value for tier in (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL) if tier not in more.get("sources", ())
-        ]
-        with host(kind, home, tiers=tiers, timeout=30) as given:
-            yield {"roles": Roles(host=given, **more), "settings": {"role_timeout": 60}}
+        with stored(kind, home) as given:
+            yield given
 
 
 async def thread_source(scope: Scope) -> Role | None:
@@ -197,9 +187,9 @@ async def test_a_role_store_that_is_down_names_its_tiers(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("kind", ["embedded", "own", "stdio", "http"])
+@pytest.mark.parametrize("kind", ["own", *KINDS])
 async def test_stored_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, kind: StoreKind) -> None:
-    with stored(kind, tmp_path) as given:
+    with kept(kind, tmp_path) as given:
         async with scripted_agent(tmp_path, answering(), **given) as agent:
             assert await agent.roles.get(Tier.WORKSPACE) is None
             await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
@@ -228,11 +218,11 @@ async def test_stored_roles_outlive_the_process_in_a_file_of_their_own(tmp_path:
 
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("role", [Role("x", "y", applies_to="critic"), Role("x", "y", exclusive=True)])
-@pytest.mark.parametrize("kind", ["embedded", "own", "stdio", "http"])
+@pytest.mark.parametrize("kind", ["own", *KINDS])
 async def test_a_role_with_applicability_of_its_own_cannot_be_stored(
     tmp_path: Path, role: Role, kind: StoreKind
 ) -> None:
-    with stored(kind, tmp_path) as given:
+    with kept(kind, tmp_path) as given:
         async with scripted_agent(tmp_path, answering(), **given) as agent:
             await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
             with pytest.raises(RoleNotStorable, match="'x'"):
@@ -349,13 +339,15 @@ async def test_the_host_that_offers_channel_roles_goes_before_the_embedders_sour
 
 
 @pytest.mark.requirement("R1", "R4")
-async def test_explain_role_tells_order_length_and_reach_and_no_content(tmp_path: Path) -> None:
-    roles = Roles(sources={Tier.THREAD: _down, Tier.CHANNEL: channel_source})
-    async with scripted_agent(tmp_path, ScriptedLM([]), roles=roles) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "the house's words"))
-        explained = await agent.explain_role(
-            agent.thread("t1", channel="c7"), role=Role("c", "Be harsh.", applies_to="critic")
-        )
+@on_every_store
+async def test_explain_role_tells_order_length_and_reach_and_no_content(tmp_path: Path, kind: StoreKind) -> None:
+    sources = {Tier.THREAD: _down, Tier.CHANNEL: channel_source}
+    with stored(kind, tmp_path, sources=sources) as given:
+        async with scripted_agent(tmp_path, ScriptedLM([]), **given) as agent:
+            await agent.roles.put(Tier.WORKSPACE, Role("house", "the house's words"))
+            explained = await agent.explain_role(
+                agent.thread("t1", channel="c7"), role=Role("c", "Be harsh.", applies_to="critic")
+            )
     assert [(tier.tier, tier.state, tier.name, tier.length, tier.signatures) for tier in explained.tiers] == [
         (Tier.ACCOUNT, "absent", None, 0, ()),
         (Tier.WORKSPACE, "active", "house", 17, ("Converse",)),

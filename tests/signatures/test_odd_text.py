@@ -12,6 +12,7 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.stores import StoreKind, on_every_store, stored
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core import events as ev
@@ -75,9 +76,18 @@ HALVES = "half a pair: \ud83d"
 
 
 @pytest.mark.requirement("R15")
-async def test_half_a_surrogate_pair_is_refused_on_every_surface_before_anything_is_written(tmp_path: Path) -> None:
+@on_every_store
+async def test_half_a_surrogate_pair_is_refused_on_every_surface_before_anything_is_written(
+    tmp_path: Path, kind: StoreKind
+) -> None:
     lm = answering()
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+    with stored(kind, tmp_path) as given:
+        await _halves_are_refused(scripted_agent(tmp_path, lm, workers=[CRITIC], **given))
+    assert not lm.calls
+
+
+async def _halves_are_refused(opened: WorldAgent) -> None:
+    async with opened as agent:
         thread = agent.thread("t")
         attempts: list[Callable[[], Awaitable[object]]] = [
             lambda: thread.converse(HALVES),
@@ -93,7 +103,6 @@ async def test_half_a_surrogate_pair_is_refused_on_every_surface_before_anything
         with pytest.raises(RoleInvalid):
             Role("r", " \n")
         assert await thread.history() == ()
-    assert not lm.calls
 
 
 @pytest.mark.parametrize("adapter", [RoleAdapter(), PlainAdapter()], ids=["chat", "plain"])

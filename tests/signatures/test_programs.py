@@ -11,6 +11,7 @@ import pytest
 from dspy.teleprompt import BootstrapFewShot, LabeledFewShot
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed
 from worldagent.core.errors import FunctionInvalid
@@ -39,11 +40,12 @@ def trained(program: Any, name: str, optimiser: str) -> Any:
 @pytest.mark.requirement("R12")
 @pytest.mark.parametrize("optimiser", ["labelled", "bootstrap"])
 @pytest.mark.parametrize("crew", [(), (CRITIC,)], ids=["alone", "with a worker"])
+@on_every_store
 async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(
-    tmp_path: Path, optimiser: str, crew: tuple[Any, ...]
+    tmp_path: Path, optimiser: str, crew: tuple[Any, ...], kind: StoreKind
 ) -> None:
     files = {name: tmp_path / f"{name}.json" for name in (EXAMPLES if crew else ["Converse"])}
-    async with scripted_agent(tmp_path / "one", answering(), workers=crew) as agent:
+    async with stored_agent(kind, tmp_path / "one", answering(), workers=crew) as agent:
         await agent.roles.put(Tier.WORKSPACE, KEEPER)
         await agent.thread("t").converse("Hi")
         for name, file in files.items():
@@ -77,8 +79,11 @@ async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(
 
 @pytest.mark.requirement("R12")
 @pytest.mark.parametrize("crew", [(), (CRITIC,)], ids=["alone", "with a worker"])
-async def test_a_saved_program_holds_no_role_that_was_active(tmp_path: Path, crew: tuple[Any, ...]) -> None:
-    async with scripted_agent(tmp_path, answering(), workers=crew) as agent:
+@on_every_store
+async def test_a_saved_program_holds_no_role_that_was_active(
+    tmp_path: Path, crew: tuple[Any, ...], kind: StoreKind
+) -> None:
+    async with stored_agent(kind, tmp_path, answering(), workers=crew) as agent:
         await agent.roles.put(Tier.WORKSPACE, KEEPER)
         await agent.thread("t").converse("Hi", role=Role("r", SECRET.upper()))
         if crew:

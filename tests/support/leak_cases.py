@@ -1,11 +1,12 @@
-"""The product that the leak suite runs (surface, source, durability, outcome, length), and a sample of it."""
+"""The product that the leak suite runs (surface, source, durability, outcome, length, store), and a sample of it."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from typing import Literal
 
 from support.canaries import LONG, SHORT, canary
 from worldagent.core import ECHO_RUN
@@ -13,6 +14,8 @@ from worldagent.core import ECHO_RUN
 SURFACES = ("converse", "stream", "task", "shape", "skill", "schedule")
 SOURCES = ("call", "thread", "channel", "workspace", "account", "code")
 MODES = ("sync", "async", "exit")
+STORES = ("embedded", "stdio", "http")
+"""Where stored roles are kept: here, or in the reference host."""
 LENGTHS = (len(SHORT), len(LONG))
 # What each outcome does, in the words of a test's name; `support.leak_turns` carries it out.
 OUTCOMES = (
@@ -49,6 +52,7 @@ class Case:
         mode: LangGraph's durability.
         outcome: How it goes.
         length: Characters of the role.
+        store: Where a stored role is kept.
     """
 
     surface: str
@@ -56,9 +60,16 @@ class Case:
     mode: str
     outcome: str
     length: int
+    store: str = "embedded"
 
     def __str__(self) -> str:
-        return f"{self.outcome}-{self.surface}-{self.source}-{self.mode}-{self.length}"
+        stored = "" if self.store == "embedded" else f"-{self.store}"
+        return f"{self.outcome}-{self.surface}-{self.source}-{self.mode}-{self.length}{stored}"
+
+    @property
+    def revision(self) -> Literal["auto", "legacy"]:
+        """How a host is spoken to: in the newest protocol revision or an older one, which the rest decides."""
+        return random.Random(f"revision of {self}").choice(("auto", "legacy"))
 
     @property
     def content(self) -> str:
@@ -77,6 +88,8 @@ class Case:
     @property
     def possible(self) -> bool:
         planned, shape = self.surface in PLANNED, self.surface == "shape"
+        if self.store != "embedded" and self.source not in ("workspace", "account", "channel"):
+            return False
         # What a model says is withheld from 40 characters on; less is its own word, and stays in answers (R16).
         if self.length < ECHO_RUN and (self.outcome.startswith("model repeats") or (shape and self._misplaced)):
             return False
@@ -93,7 +106,7 @@ class Case:
 
 def every_case() -> list[Case]:
     """The whole product, without what cannot be."""
-    cases = itertools.starmap(Case, itertools.product(SURFACES, SOURCES, MODES, OUTCOMES, LENGTHS))
+    cases = itertools.starmap(Case, itertools.product(SURFACES, SOURCES, MODES, OUTCOMES, LENGTHS, STORES))
     return [case for case in cases if case.possible]
 
 
@@ -114,4 +127,6 @@ def sample() -> list[Case]:
 
 
 def _pairs(case: Case) -> Iterator[tuple[tuple[int, object], ...]]:
-    return itertools.combinations(enumerate(astuple(case)), 2)
+    # How a host is reached counts as one: it takes a second to start, and the soak runs all.
+    told = replace(case, store="embedded" if case.store == "embedded" else "a host")
+    return itertools.combinations(enumerate(astuple(told)), 2)

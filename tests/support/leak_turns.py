@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 from pydantic import BaseModel
@@ -16,6 +16,7 @@ from support.agents import CRITIC, scripted_agent
 from support.leak_cases import Case
 from support.leaks import Watch
 from support.openai_stub import OpenAIStub, openai_stub
+from support.stores import reference
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Thread, Trigger
 from worldagent.core import ECHO_RUN, Scope
@@ -29,6 +30,7 @@ from worldagent.core.errors import (
     TaskFailed,
 )
 from worldagent.graphs import Shape, TaskContext
+from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 REQUEST = {"worker": "critic", "request": "Judge it."}
@@ -227,16 +229,41 @@ async def opened(case: Case, home: Path, lm: Any, stub: OpenAIStub | None = None
     async def source(scope: Scope) -> Role | None:
         return role_of(case)
 
-    sources = {Tier(case.source): source} if case.source in ("thread", "channel") else {}
-    async with scripted_agent(
-        home,
-        lm,
-        settings=settings,
-        workers=[CRITIC],
-        shapes=[review_shape(case)],
-        roles=Roles(sources=sources),
-    ) as agent:
-        yield agent
+    sources = {Tier(case.source): source} if case.source in ("thread", "channel") and not _hosted(case) else {}
+    with _host_of(case, home) as host:
+        if host is not None:
+            settings["role_timeout"] = 60
+        async with scripted_agent(
+            home,
+            lm,
+            settings=settings,
+            workers=[CRITIC],
+            shapes=[review_shape(case)],
+            roles=Roles(host=host, sources=sources),
+        ) as agent:
+            yield agent
+
+
+def host_log(home: Path) -> Path:
+    """What the host of a case writes to its standard error."""
+    return home.with_name(f"host of {home.name}") / "host.log"
+
+
+@contextlib.contextmanager
+def _host_of(case: Case, home: Path) -> Generator[HttpHost | StdioHost | None]:
+    """The reference host, a process that is not looked into, where the case has its role from one."""
+    if case.store == "embedded":
+        yield None
+        return
+    log = host_log(home)
+    log.parent.mkdir(parents=True)
+    kind: Literal["stdio", "http"] = "stdio" if case.store == "stdio" else "http"
+    with reference(kind, log.parent, errors=log, mode=case.revision) as host:
+        yield host
+
+
+def _hosted(case: Case) -> bool:
+    return case.store != "embedded"
 
 
 async def ask(case: Case, thread: Thread, role: Role | None) -> Any:
@@ -270,14 +297,16 @@ def _over_http(case: Case) -> bool:
 
 
 def role_of(case: Case) -> Role:
-    applies_to = "*" if case.surface == "shape" and case.source in ("call", "thread", "channel") else ()
+    # A stored role attaches where the default says, which is the shape's first Signature.
+    free = case.source in ("call", "thread", "channel") and not _hosted(case)
+    applies_to = "*" if case.surface == "shape" and free else ()
     return Role(case.label, case.content, applies_to=applies_to)
 
 
 async def put_role(case: Case, agent: WorldAgent) -> Role | None:
     """Put the role where the case has it from; give the call's own, if it is that."""
-    if case.source in ("workspace", "account"):
-        scope_id = "ana" if case.source == "account" else None
+    if case.source in ("workspace", "account") or _hosted(case):
+        scope_id = {"account": "ana", "channel": "den"}.get(case.source)
         await agent.roles.put(Tier(case.source), role_of(case), scope_id=scope_id)
     return role_of(case) if case.source == "call" else None
 

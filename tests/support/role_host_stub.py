@@ -129,6 +129,8 @@ class StubHost:
         match self.broken:
             case "hangs":
                 await self._hang()
+            case "hangs until told" if not self._told():
+                await self._hang()
             case "dies":
                 os._exit(3)
             case "crashes":
@@ -139,6 +141,10 @@ class StubHost:
             case _:
                 pass
         return self._answer(name, arguments)
+
+    def _told(self) -> bool:
+        """Whether somebody made a file beside the log; it tells later processes of this host too."""
+        return self.log is not None and self.log.with_suffix(".told").exists()
 
     async def _hang(self) -> None:
         self.hanging.set()

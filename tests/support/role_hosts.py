@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -49,10 +49,10 @@ async def http_client_of(url: str, mode: Mode, token: str | None = None) -> Asyn
 
 @contextmanager
 def http_host(
-    store: Path, *options: str, errors: Path | None = None, **env: str
+    store: Path, *options: str, program: Sequence[str] = COMMAND, errors: Path | None = None, **env: str
 ) -> Generator[tuple[str, subprocess.Popen[bytes]], None, None]:
     """Run a host on a free port and give its address and its process."""
-    words = [*COMMAND, "--http", "127.0.0.1:0", "--store", str(store), *options]
+    words = [*program, "--http", "127.0.0.1:0", "--store", str(store), *options]
     where: Any = subprocess.DEVNULL if errors is None else errors.open("wb")
     process = subprocess.Popen(words, env=environment(**env), stdout=subprocess.PIPE, stderr=where)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent, standing
+from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import (
@@ -56,10 +57,11 @@ async def test_workspaces_on_one_database_share_no_thread(tmp_path: Path) -> Non
             }
 
 
-@pytest.mark.requirement("T1", "T9")
-async def test_accounts_on_one_thread_have_their_own_roles_and_names(tmp_path: Path) -> None:
+@pytest.mark.requirement("R9", "T1", "T9")
+@on_every_store
+async def test_accounts_on_one_thread_have_their_own_roles_and_names(tmp_path: Path, kind: StoreKind) -> None:
     lm = answering()
-    async with scripted_agent(tmp_path, lm) as agent:
+    async with stored_agent(kind, tmp_path, lm, shipped=True) as agent:
         for account in ("ana", "ben"):
             await agent.roles.put(Tier.ACCOUNT, Role(account, f"as {account} likes"), scope_id=account)
         for speaker in ("ana", "ben", None):
@@ -69,8 +71,9 @@ async def test_accounts_on_one_thread_have_their_own_roles_and_names(tmp_path: P
     assert authors == ["ana", "ben", "user"]
 
 
-@pytest.mark.requirement("T9")
-async def test_many_turns_at_once_see_nothing_of_each_other(tmp_path: Path) -> None:
+@pytest.mark.requirement("R9", "T9")
+@on_every_store
+async def test_many_turns_at_once_see_nothing_of_each_other(tmp_path: Path, kind: StoreKind) -> None:
     gate, waiting = asyncio.Event(), 0
     count = 40
 
@@ -84,7 +87,7 @@ async def test_many_turns_at_once_see_nothing_of_each_other(tmp_path: Path) -> N
         return {"reply": f"{call.fields['message']} as {call.role}"}
 
     lm = ScriptedLM(reply)
-    async with scripted_agent(tmp_path, lm) as agent:
+    async with stored_agent(kind, tmp_path, lm, shipped=True) as agent:
         for n in range(0, count, 2):
             await agent.roles.put(Tier.ACCOUNT, Role("a", f"account {n}"), scope_id=f"acc{n}")
 

@@ -14,6 +14,7 @@ import pytest
 from support.agents import CRITIC, answering, scripted_agent
 from support.openai_stub import openai_stub
 from support.processes import eventually, held, others, run_script
+from support.stores import StoreKind, on_every_store, stored
 from worldagent import Settings, Storage, Tier, WorldAgent
 from worldagent.core.errors import AgentClosed, ModelNotConfigured, NameTaken, StorageInvalid, WorldAgentError
 from worldagent.graphs import Shape
@@ -188,13 +189,15 @@ def dict_model(name: str) -> Any:
     return create_model(name)
 
 
-async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: Path) -> None:
-    agent = scripted_agent(tmp_path, answering())
-    thread = agent.thread("t")
-    before_start = thread
-    async with agent:
-        made_before = thread.stream("Hi")
-        stored = agent.roles
+@on_every_store
+async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: Path, kind: StoreKind) -> None:
+    with stored(kind, tmp_path) as given:
+        agent = scripted_agent(tmp_path, answering(), **given)
+        thread = agent.thread("t")
+        before_start = thread
+        async with agent:
+            made_before = thread.stream("Hi")
+            roles = agent.roles
     uses: list[Any] = [
         lambda: thread.converse("Hi"),
         before_start.history,
@@ -202,7 +205,7 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
         lambda: agent.call("x", {}),
         lambda: agent.explain_role(thread),
         lambda: agent.roles.get(Tier.WORKSPACE),
-        stored.list,
+        roles.list,
         made_before.__aenter__,
     ]
     for use in uses:

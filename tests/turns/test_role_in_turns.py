@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelUnavailable, RoleEchoed, RoleInvalid
@@ -195,8 +196,11 @@ async def test_a_role_for_every_signature_still_stops_at_a_dispatch(tmp_path: Pa
     assert [call.role for call in lm.calls] == ["Be harsh.", None, "Be harsh."]
 
 
-@pytest.mark.requirement("T8")
-async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_other(tmp_path: Path) -> None:
+@pytest.mark.requirement("R9", "T8")
+@on_every_store
+async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_other(
+    tmp_path: Path, kind: StoreKind
+) -> None:
     class Nothing(BaseModel):
         pass
 
@@ -206,7 +210,8 @@ async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_oth
         return params
 
     lm = ScriptedLM([{"verdict": "a"}, {"summary": "b"}] * 2)
-    async with scripted_agent(tmp_path, lm, shapes=[REVIEW, Shape("outer", Nothing, Nothing, outer)]) as agent:
+    shapes = [REVIEW, Shape("outer", Nothing, Nothing, outer)]
+    async with stored_agent(kind, tmp_path, lm, shipped=True, shapes=shapes) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "house words"))
         await agent.thread("t").task("outer", {}, role=Role("harsh", "Be harsh.", applies_to="*"))
     assert [call.role for call in lm.calls] == [None, None, "Be kind.", None]

@@ -1,0 +1,110 @@
+"""The history of what was typed: a bounded file that only its owner reads. Nothing that sets a role comes near it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from prompt_toolkit.history import History
+
+ENTRIES: Final = 1000  # that are kept
+LENGTH: Final = 10_000  # characters of one entry; longer ones are not kept
+
+
+class FileHistory(History):
+    """One JSON text a line, oldest first. What is typed before the file is known is kept until it is.
+
+    Args:
+        kept: Tells whether a text may be kept at all, in the file and in memory.
+    """
+
+    def __init__(self, kept: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._kept = kept
+        self._file: Path | None = None
+        self._opened = asyncio.Event()
+        self._lines = 0  # in the file
+
+    def open(self, file: Path) -> None:
+        """Read `file` and write to it from now on. A file that cannot be used is left alone."""
+        early, self._file = self._loaded_strings, file
+        found = _read(file)
+        self._lines = len(found)
+        if self._lines > ENTRIES:
+            self._shorten(found)
+        self._loaded_strings = found[: -ENTRIES - 1 : -1]
+        for text in reversed(early):
+            self.append_string(text)
+        self._loaded = True
+        self._opened.set()
+
+    async def load(self) -> AsyncGenerator[str, None]:
+        """Yield what is kept, newest first, once the file is known."""
+        await self._opened.wait()
+        for text in list(self._loaded_strings):
+            yield text
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Nothing: `open` reads the file."""
+        return ()
+
+    def append_string(self, string: str) -> None:
+        """Keep a text, if it may be."""
+        if self._kept(string) and len(string) <= LENGTH:
+            super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        """Write a text to the file, once that is known."""
+        if self._file is None:
+            return
+        if self._lines >= 2 * ENTRIES:
+            self._shorten(_read(self._file))
+        if _write(self._file, os.O_APPEND, [string]):
+            self._lines += 1
+
+    def _shorten(self, found: list[str]) -> None:
+        assert self._file is not None
+        left = found[-ENTRIES:]
+        beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+        if _write(beside, os.O_TRUNC, left):
+            try:
+                os.replace(beside, self._file)
+            except OSError:
+                return
+            self._lines = len(left)
+
+
+def _read(file: Path) -> list[str]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:  # there is none yet, or none that can be read
+        return []
+    return [text for line in lines if isinstance(text := _text(line), str)]
+
+
+def _text(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:  # cut by a full disk, or not ours
+        return None
+
+
+def _write(file: Path, how: int, texts: Iterable[str]) -> bool:
+    data = "".join(json.dumps(text) + "\n" for text in texts).encode("ascii")
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600)
+        try:
+            if hasattr(os, "fchmod"):
+                os.fchmod(handle, 0o600)
+            return os.write(handle, data) == len(data)
+        finally:
+            os.close(handle)
+    except OSError:  # a full disk ends no chat
+        return False
+
+
+__all__ = ["ENTRIES", "LENGTH", "FileHistory"]

@@ -1,0 +1,179 @@
+"""A chat where there is no terminal to draw on: messages line by line, answers as `ask` prints them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from ....core.errors import InvalidArgument, WorldAgentError
+from ....core.events import Event
+from .._options import ChatOptions
+from .._output import Form, Output
+from ._ports import Interrupted
+
+if TYPE_CHECKING:
+    from ....agent import Turn
+    from ._talk import Talk
+
+_PIECE: Final = 1 << 16
+_LIMIT: Final = 8 << 20  # bytes of one line
+
+
+class LineInput:
+    """Reads standard input line by line, as the loop's source.
+
+    Args:
+        prompting: Whether a person sits at a terminal that nothing can be drawn on: there is a prompt, and a backslash
+            at the end of a line goes on with the next one.
+    """
+
+    early = False
+
+    def __init__(self, *, prompting: bool = False) -> None:
+        self._prompting = prompting
+        self.trusted = prompting or sys.stdin.isatty()
+        self._begun = b""  # what was read beyond the last line
+        self._number = 0
+        self._line: asyncio.Future[bytes] | None = None
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def read(self, prompt: str, default: str) -> str:
+        """The next message; see `Source`."""
+        lines: list[str] = []
+        while True:
+            if self._prompting:
+                print(" " * len(prompt) if lines else prompt, end="", flush=True)
+            lines.append(self._decoded(await self._next()))
+            if not self._prompting or not lines[-1].endswith("\\"):
+                return "\n".join(lines)
+            lines[-1] = lines[-1][:-1]
+
+    def interrupt(self) -> None:
+        """End the reading that is under way with `Interrupted`."""
+        if self._waiting is not None and not self._waiting.done():
+            if self._prompting:
+                print()
+            self._waiting.set_exception(Interrupted())
+
+    def opened(self, talk: Talk) -> None:
+        """There is no history of lines that nobody types again."""
+
+    async def beside(self, show: Callable[[], None]) -> None:
+        """Call `show`."""
+        show()
+
+    async def _next(self) -> bytes:
+        """Wait for a line. One that an interrupt leaves behind is there for the next call.
+
+        Raises:
+            EOFError: There is none.
+        """
+        loop = asyncio.get_running_loop()
+        if self._line is None:
+            self._line = loop.create_future()
+            # A daemon, and no buffer of Python's: a read that never returns must not hold up the end of the process.
+            threading.Thread(target=self._read, args=(loop, self._line), daemon=True).start()
+        self._waiting = loop.create_future()
+        either: set[asyncio.Future[Any]] = {self._line, self._waiting}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._waiting.done():
+            self._waiting.result()
+        self._waiting.cancel()
+        line, self._line = self._line.result(), None
+        if not line:
+            if self._prompting:
+                print()
+            raise EOFError
+        self._number += 1
+        return line
+
+    def _read(self, loop: asyncio.AbstractEventLoop, line: asyncio.Future[bytes]) -> None:
+        pieces = [self._begun]
+        while b"\n" not in pieces[-1] and sum(map(len, pieces)) < _LIMIT:
+            try:
+                piece = os.read(0, _PIECE)
+            except OSError:  # a terminal that is gone
+                piece = b""
+            if not piece:
+                break
+            pieces.append(piece)
+        found, newline, self._begun = b"".join(pieces).partition(b"\n")
+        try:
+            loop.call_soon_threadsafe(_set, line, found + newline)
+        except RuntimeError:  # the chat has ended meanwhile
+            return
+
+    def _decoded(self, line: bytes) -> str:
+        data = line.rstrip(b"\r\n")
+        try:
+            return data.decode("utf-8-sig" if self._number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            at = error.start
+        raise InvalidArgument(f"line {self._number} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
+
+
+def _set(line: asyncio.Future[bytes], found: bytes) -> None:
+    if not line.done():
+        line.set_result(found)
+
+
+class Printer:
+    """Prints answers and JSON on stdout and everything about them on stderr, as `ask` does."""
+
+    interactive = False
+
+    def __init__(self, options: ChatOptions) -> None:
+        self._form: Form = "json" if options.json else "text"
+        self._verbose = options.verbose
+        self.notes = self._output = self._new()
+
+    def begin(self, talk: Talk) -> None:
+        """Nothing: the output is data."""
+
+    def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
+        """Nothing: the output is data."""
+
+    @contextmanager
+    def working(self) -> Generator[None, None, None]:
+        """Begin another answer."""
+        self._output = self._new()
+        yield
+
+    def event(self, event: Event) -> None:
+        """Show one event of a turn."""
+        if self._output.live:
+            self._output.event(event)
+
+    def ended(self, turn: Turn) -> None:
+        """Print the turn."""
+        self._output.turn(turn)
+
+    def told(self, command: str, text: str) -> None:
+        """Print what a command found."""
+        self._output.result({"command": command, "text": text}, text)
+
+    def error(self, error: WorldAgentError) -> None:
+        """Print why there is no answer."""
+        self._output.error(error)
+
+    def cancelled(self) -> None:
+        """Print that the person has stopped the chat."""
+        self._output.interrupted()
+
+    def note(self, text: str) -> None:
+        """Print something beside."""
+        self._output.note(text)
+
+    def hung_up(self) -> None:
+        """Nothing: the streams may well be there."""
+
+    def _new(self) -> Output:
+        return Output(self._form, verbose=self._verbose)
+
+
+__all__ = ["LineInput", "Printer"]

@@ -1,0 +1,200 @@
+"""The loop of a chat: reads, dispatches to commands or to the agent, and minds signals. It draws nothing itself."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+from ....core.errors import WorldAgentError
+from .._session import DONE, FAILED, INTERRUPTED
+from ._commands import Leave, UnknownCommand, parse
+from ._ports import Interrupted, Renderer, Source
+from ._talk import Talk
+
+_LEAVE_HINT: Final = "Ctrl-C again leaves, so do Ctrl-D and /quit."
+_LINE: Final = 72  # characters that are typed again soon
+
+
+class Chat:
+    """One chat, from its begin to its end.
+
+    Args:
+        talk: What it is about.
+        source: Where messages come from.
+        shown: What shows the answers.
+    """
+
+    def __init__(self, talk: Talk, source: Source, shown: Renderer) -> None:
+        self._talk, self._source, self._shown = talk, source, shown
+        self._reading = False
+        self._work: asyncio.Task[None] | None = None
+        self._cancelled = False  # the work, by the person
+        self._failed = False  # the last message
+        self._signal: int | None = None
+        self._default = ""
+
+    async def run(self) -> int:
+        """Chat until the person leaves and return the exit code.
+
+        Raises:
+            WorldAgentError: The agent cannot be opened.
+        """
+        main = asyncio.current_task()
+        assert main is not None
+        with self._signals(main):
+            try:
+                return await self._chat()
+            except (EOFError, Leave) as left:
+                code = left.code if isinstance(left, Leave) else DONE
+                return code or (FAILED if self._failed and not self._shown.interactive else DONE)
+            except asyncio.CancelledError:
+                if self._signal is None:
+                    raise
+                main.uncancel()
+                return 128 + self._signal
+            finally:
+                await self._talk.aclose()
+
+    async def _chat(self) -> int:
+        self._shown.begin(self._talk)
+        self._talk.load(self._shown.notes, beside=self._source.early, quiet=self._shown.interactive)
+        opening = asyncio.create_task(self._open())
+        try:
+            if not self._source.early:
+                await opening
+            await self._until_left(opening)
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+        return DONE
+
+    async def _open(self) -> None:
+        shown = self._shown
+        await self._talk.agent()
+        self._source.opened(self._talk)
+        trouble = await self._talk.host_trouble() if shown.interactive else None
+        if self._work is not None and self._talk.role_host is not None:
+            await asyncio.wait({self._work})  # the host took its time, and an answer may be half written
+        await self._source.beside(lambda: shown.opened(self._talk, trouble))
+
+    async def _until_left(self, opening: asyncio.Task[None]) -> None:
+        armed = False
+        while True:
+            try:
+                text = await self._read(opening)
+            except Interrupted as interrupt:
+                if not self._shown.interactive or (armed and not interrupt.touched):
+                    raise Leave(INTERRUPTED) from None
+                armed = True
+                self._shown.note(_LEAVE_HINT)
+                continue
+            except WorldAgentError as error:
+                if opening.done() and not opening.cancelled() and opening.exception() is error:
+                    raise
+                self._failed = True
+                self._shown.error(error)
+                continue
+            armed = False
+            if text.strip():
+                await self._take(text)
+
+    async def _read(self, opening: asyncio.Task[None]) -> str:
+        """Read the next message; an agent that cannot be opened ends the reading."""
+        default, self._default = self._default, ""
+        self._reading = True
+        reading = asyncio.create_task(self._source.read(f"{self._talk.thread_id}> ", default))
+        try:
+            if not opening.done():
+                await asyncio.wait({reading, opening}, return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                opening.result()
+            return await reading
+        finally:
+            self._reading = False
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
+
+    async def _take(self, text: str) -> None:
+        """Do what one input asks for; what goes wrong is shown and does not end the chat."""
+        before, self._cancelled, self._failed = self._failed, False, True
+        self._work = asyncio.create_task(self._dispatch(text))
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            self._shown.cancelled()
+            if not self._shown.interactive:
+                raise Leave(INTERRUPTED) from None
+        except Leave:
+            self._failed = before
+            raise
+        except WorldAgentError as error:
+            if self._talk.broken:
+                raise
+            if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > _LINE):
+                self._default = text  # not kept in any history, so it is given back
+            self._shown.error(error)
+        else:
+            self._failed = False
+        finally:
+            self._work = None
+
+    async def _dispatch(self, text: str) -> None:
+        found = parse(text, trusted=self._source.trusted)
+        with self._shown.working():
+            if isinstance(found, str):
+                await self._say(found)
+                return
+            command, given = found
+            told = await command.run(self._talk, given)
+        self._shown.told(command.name, told)
+
+    async def _say(self, text: str) -> None:
+        thread = await self._talk.thread()
+        async with thread.stream(text, role=self._talk.role) as stream:
+            async for event in stream:
+                self._shown.event(event)
+        self._shown.ended(stream.turn)
+
+    @contextmanager
+    def _signals(self, main: asyncio.Task[Any]) -> Generator[None, None, None]:
+        """Ctrl-C cancels what is under way; the others end the chat in order."""
+        loop = asyncio.get_running_loop()
+        handlers: dict[int, Callable[[], None]] = {signal.SIGINT: partial(self._interrupt, main)}
+        for name in ("SIGTERM", "SIGHUP"):
+            if (number := getattr(signal, name, None)) is not None:
+                handlers[number] = partial(self._stop, main, number)
+        for number, handler in handlers.items():
+            with suppress(NotImplementedError):  # not on Windows
+                loop.add_signal_handler(number, handler)
+        try:
+            yield
+        finally:
+            for number in handlers:
+                with suppress(NotImplementedError):
+                    loop.remove_signal_handler(number)
+
+    def _interrupt(self, main: asyncio.Task[Any]) -> None:
+        if self._work is None and self._reading:
+            self._source.interrupt()
+        elif self._work is None:  # the agent loads or closes
+            self._stop(main, signal.SIGINT)
+        elif not self._cancelled:  # a second cancelling would cut off the first one's clean-up
+            self._cancelled = True
+            self._work.cancel()
+
+    def _stop(self, main: asyncio.Task[Any], number: int) -> None:
+        if self._signal is None:
+            self._signal = number
+            if number == getattr(signal, "SIGHUP", None):
+                self._shown.hung_up()
+            main.cancel()
+
+
+__all__ = ["Chat"]

@@ -1,0 +1,129 @@
+"""Reads messages at a terminal: editing, several lines, history, completion of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.shortcuts import PromptSession
+
+from ._commands import COMMANDS, may_be_kept
+from ._history import FileHistory
+from ._ports import Interrupted
+
+if TYPE_CHECKING:
+    from ._talk import Talk
+
+
+class PromptInput:
+    """A prompt on the terminal, as the loop's source."""
+
+    early, trusted = True, True
+
+    def __init__(self) -> None:
+        self._history = FileHistory(may_be_kept)
+        self._touched = False
+        self._session: PromptSession[str] = PromptSession(
+            history=self._history,
+            completer=_Commands(),
+            complete_while_typing=False,
+            key_bindings=self._keys(),
+            enable_suspend=True,
+            prompt_continuation=lambda width, line, wrapped: " " * width,
+        )
+        self._session.default_buffer.on_text_changed += self._touch
+
+    async def read(self, prompt: str, default: str) -> str:
+        """The next message; see `Source`."""
+        self._touched = False
+        message: StyleAndTextTuples = [("bold", prompt)]
+        # SIGINT is the loop's; in the mode that the prompt uses, Ctrl-C is a key.
+        return await self._session.prompt_async(message, default=default, handle_sigint=False)
+
+    def interrupt(self) -> None:
+        """End the reading that is under way with `Interrupted`."""
+        if self._session.app.is_running:
+            self._session.app.exit(exception=Interrupted(self._touched))
+
+    def opened(self, talk: Talk) -> None:
+        """Read the history of input."""
+        self._history.open(talk.history_file)
+
+    async def beside(self, show: Callable[[], None]) -> None:
+        """Call `show`, above the prompt if there is one."""
+        if self._session.app.is_running:
+            await run_in_terminal(show)
+        else:
+            show()
+
+    def _touch(self, buffer: Buffer) -> None:
+        self._touched = True
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        typing = has_focus(DEFAULT_BUFFER)
+
+        @keys.add("enter", filter=typing)
+        def _enter(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if buffer.document.current_line_before_cursor.endswith("\\") and not buffer.document.text_after_cursor:
+                buffer.delete_before_cursor()
+                buffer.newline(copy_margin=False)
+            else:
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter", filter=typing)
+        def _another_line(event: KeyPressEvent) -> None:
+            event.current_buffer.newline(copy_margin=False)
+
+        @keys.add("c-c", filter=typing)
+        def _interrupt(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                self.interrupt()
+
+        return keys
+
+
+class _Commands(Completer):
+    """Completes the name of a command, and what may follow `/role`."""
+
+    def __init__(self) -> None:
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Give what may stand at the cursor."""
+        text = document.text_before_cursor
+        name, space, given = text.partition(" ")
+        if not text.startswith("/") or "\n" in text:
+            return
+        if not space:
+            yield from _names(text)
+        elif name == "/role" and given.startswith("@"):
+            path = Document(given[1:])
+            yield from self._paths.get_completions(path, complete_event)
+        elif name == "/role" and given and "off".startswith(given):
+            yield Completion("off", start_position=-len(given))
+
+
+def _names(begun: str) -> Iterator[Completion]:
+    for command in COMMANDS.values():
+        if command.name.startswith(begun):
+            yield Completion(
+                f"{command.name} " if command.takes else command.name,
+                start_position=-len(begun),
+                display=command.name,
+                display_meta=command.help,
+            )
+
+
+__all__ = ["PromptInput"]

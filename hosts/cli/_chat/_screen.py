@@ -1,0 +1,236 @@
+"""What a person sees at a terminal. Everything goes through one console; nothing here reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from ....core.errors import WorldAgentError
+from ....core.events import (
+    Event,
+    RoleTierSkipped,
+    TaskEnded,
+    TaskStarted,
+    TextDelta,
+    TextReplaced,
+    TurnStarted,
+)
+from .._output import Output, printable
+from ._wrap import Wrap
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from ....agent import Turn
+    from ._talk import Talk
+
+_PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
+_WAITING: Final = "waiting"
+
+
+class _Notes(Output):
+    """Keeps notes until they can be shown without running into what is typed."""
+
+    def __init__(self) -> None:
+        super().__init__("text", verbose=False)
+        self.kept: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep a note."""
+        self.kept.append(text)
+
+
+class Screen:
+    """Shows a chat on the terminal. It wraps at the terminal's width and heeds NO_COLOR and TERM=dumb."""
+
+    interactive = True
+
+    def __init__(self) -> None:
+        self.notes = _Notes()
+        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._wrap = Wrap()
+        self._shown = ""  # of the answer
+        self._tasks: dict[str, str] = {}  # labels of those in work
+        self._spinner: Status | None = None
+        self._patience: asyncio.TimerHandle | None = None
+
+    def begin(self, talk: Talk) -> None:
+        """Say where the person is."""
+        options = talk.options
+        places = [("workspace", options.workspace), ("thread", talk.thread_id)]
+        places += [(what, id_) for what in ("account", "channel") if (id_ := getattr(options, what)) is not None]
+        self._dim("worldagent chat: " + ", ".join(f"{what} {id_}" for what, id_ in places))
+        self._dim("/help lists the commands, Ctrl-D leaves.")
+
+    def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
+        """Say what answers, and where the stored roles are if not here."""
+        host = f", roles at {talk.role_host}" if talk.role_host is not None else ""
+        self._dim(f"model {talk.model}{host}")
+        for note in self.notes.kept:
+            self._dim(note)
+        if trouble is not None:
+            self._failure(trouble)
+            self._dim("Messages get no answer until the role host is back.")
+
+    @contextmanager
+    def working(self) -> Generator[None, None, None]:
+        """Show a sign of waiting until there is something to read, and no keys that are pressed meanwhile."""
+        self._wrap, self._shown, self._tasks = Wrap(), "", {}
+        with _unechoed():
+            self._wait()
+            try:
+                yield
+            finally:
+                self._stop_waiting()
+                self._end_line()
+
+    def event(self, event: Event) -> None:
+        """Show one event of a turn."""
+        match event:
+            case TurnStarted(role_tiers=tiers) if tiers:
+                self._dim(f"role: {', '.join(tiers)}")
+            case RoleTierSkipped():
+                self._dim(f"left out, since its source is down: {event.tier} role")
+            case TextDelta():
+                self._answer(event.text)
+            case TextReplaced():
+                self._replace(event.text)
+            case TaskStarted():
+                self._begin_task(event)
+            case TaskEnded():
+                self._end_task(event)
+            case _:
+                pass
+
+    def ended(self, turn: Turn) -> None:
+        """Show what is left of the answer."""
+        self._replace(turn.text)
+        if not turn.text.strip():
+            self._dim("[the answer is empty]")
+        self._end_line()
+        self._print("")
+
+    def told(self, command: str, text: str) -> None:
+        """Show what a command found."""
+        self._print(f"{text}\n")
+
+    def error(self, error: WorldAgentError) -> None:
+        """Show why there is no answer."""
+        self._failure(error)
+        self._print("")
+
+    def cancelled(self) -> None:
+        """Say that the answer ends here because the person wanted it."""
+        self._dim("cancelled")
+        self._print("")
+
+    def note(self, text: str) -> None:
+        """Say something beside."""
+        self._dim(text)
+
+    def hung_up(self) -> None:
+        """Write into the void from now on, if the terminal is gone."""
+        if not os.isatty(1):
+            void = os.open(os.devnull, os.O_WRONLY)
+            for stream in (1, 2):
+                os.dup2(void, stream)
+            os.close(void)
+
+    def _failure(self, error: WorldAgentError) -> None:
+        for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
+            self._console.print(Text.assemble((word, "bold"), " ", printable(text)))
+
+    def _answer(self, text: str) -> None:
+        if text:
+            self._stop_waiting()
+            self._shown += text
+            self._write(self._wrap.feed(printable(text)))
+
+    def _replace(self, text: str) -> None:
+        """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""
+        if self._shown and not text.startswith(self._shown):
+            self._end_line()
+            self._dim("[the answer so far is withdrawn]")
+            self._shown = ""
+        self._answer(text[len(self._shown) :])
+
+    def _begin_task(self, event: TaskStarted) -> None:
+        self._tasks[event.task_id] = event.label
+        self._end_line()
+        self._shown = ""  # an interim word, which stands on its own lines
+        self._dim(f"working on it: {event.label}")
+        self._wait(f"waiting for {', '.join(self._tasks.values())}")
+
+    def _end_task(self, event: TaskEnded) -> None:
+        label = self._tasks.pop(event.task_id, "a task")
+        if event.status == "failed":
+            self._end_line()
+            self._dim(f"{label} failed: {event.code}")
+        self._wait(f"waiting for {', '.join(self._tasks.values())}" if self._tasks else _WAITING)
+
+    def _wait(self, text: str = _WAITING) -> None:
+        self._stop_waiting()
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(_PATIENCE, self._spin, printable(text))
+
+    def _spin(self, text: str) -> None:
+        self._spinner = self._console.status(Text(text, style="dim", no_wrap=True, overflow="ellipsis"), spinner="line")
+        self._spinner.start()
+
+    def _stop_waiting(self) -> None:
+        patience, self._patience = self._patience, None
+        if patience is not None:
+            patience.cancel()
+        spinner, self._spinner = self._spinner, None
+        if spinner is not None:
+            spinner.stop()
+
+    def _end_line(self) -> None:
+        self._write(self._wrap.end())
+        if self._shown and self._wrap.inside:
+            self._write("\n")
+            self._wrap = Wrap()
+
+    def _dim(self, text: str) -> None:
+        self._console.print(Text(printable(text), style="dim"))
+
+    def _print(self, text: str) -> None:
+        self._console.print(Text(printable(text)))
+
+    def _write(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+@contextmanager
+def _unechoed() -> Generator[None, None, None]:
+    """Keep what is typed out of the answer that is written; it is there for the next prompt."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    try:
+        before = termios.tcgetattr(0)
+    except termios.error:
+        yield
+        return
+    quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(0, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+__all__ = ["Screen"]

@@ -1,0 +1,51 @@
+"""The check of an installation, point by point. It changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+from .._outcomes import Result, Skipped, Tell, settle
+from .._points import INSTALLATION_POINTS, Point
+from . import _files, _package, _services
+from ._options import InstallationOptions, Site
+
+Check = Callable[[Site], Awaitable[str | None]]
+
+CHECKS: Final[Mapping[str, Check]] = {**_package.CHECKS, **_files.CHECKS, **_services.CHECKS}
+"""Every point's check, by its id."""
+
+
+async def check_installation(options: InstallationOptions | None = None, *, tell: Tell | None = None) -> list[Result]:
+    """Check whether agents can run here: versions, settings, home, model, role host.
+
+    Nothing is made or changed; a home that is not there yet stays so.
+
+    Args:
+        options: What is checked.
+        tell: Told of each result as it is known.
+
+    Returns:
+        The results, in the order of the points.
+    """
+    site = Site(options or InstallationOptions())
+    results: dict[str, Result] = {}
+    for point in INSTALLATION_POINTS:
+        result = await settle(point, partial(_look, site, point, results))
+        results[point.id] = result
+        if tell is not None:
+            tell(result)
+    return list(results.values())
+
+
+async def _look(site: Site, point: Point, results: Mapping[str, Result]) -> str | None:
+    if point.when == "--model" and not site.options.call_model:
+        raise Skipped("it was not asked anything", "let the check ask it: --model")
+    for needed in point.needs:
+        if results[needed].status in ("fail", "skip"):
+            raise Skipped(f"it needs {needed}", "see that point")
+    return await CHECKS[point.id](site)
+
+
+__all__ = ["CHECKS", "check_installation"]

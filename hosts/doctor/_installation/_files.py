@@ -1,0 +1,185 @@
+"""The home: its folder, disk, databases and locks. Nothing is made or changed, not even beside a database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+from ....memory import CONVERSATION
+from ....role_resolution import SqliteRoleStore
+from ....storage import EPOCHS, from_sqlite
+from .._outcomes import Failed, Skipped, Warned
+from ._options import Site
+
+_MIB: Final = 1 << 20
+_TIGHT, _FULL = 200 * _MIB, 16 * _MIB
+_LONGEST: Final = 20.0  # seconds that looking through one database may take
+_STEPS: Final = 100_000  # of SQLite between two looks at the clock
+_ANOTHER: Final = "use another home: --home, or the setting home"
+_NOT_YET: Final = "not there yet; the first use makes it"
+_MANY: Final = 100_000
+
+
+async def folder(site: Site) -> str | None:
+    """It is a folder that this user may write to, or could be made."""
+    home, standing = site.home, site.standing
+    if not standing.is_dir():
+        raise Failed(f"{str(standing)!r} is no folder", _ANOTHER)
+    if not os.access(standing, os.R_OK | os.W_OK | os.X_OK):
+        raise Failed(f"{str(standing)!r} cannot be written by this user", f"change its owner or mode, or {_ANOTHER}")
+    return str(home) if standing == home else f"{home}: {_NOT_YET}"
+
+
+async def space(site: Site) -> str | None:
+    """There is room for what is said."""
+    standing = site.standing
+    free = shutil.disk_usage(standing).free
+    told = f"{free / _MIB:,.0f} MiB are free at {str(standing)!r}"
+    if free < _FULL:
+        raise Failed(told, f"free some, or {_ANOTHER}")
+    if free < _TIGHT:
+        raise Warned(told, f"free some, or {_ANOTHER}")
+    return f"{free / _MIB:,.0f} MiB free"
+
+
+async def private(site: Site) -> str | None:
+    """The role store is for its owner only, or stands in a folder that is."""
+    file = site.storage.roles
+    if os.name != "posix":
+        raise Skipped("this system has no file modes", "see who may read the home")
+    if not file.exists():
+        return _NOT_YET
+    others = stat.S_IRWXG | stat.S_IRWXO
+    mode = file.stat().st_mode
+    if mode & others and file.parent.stat().st_mode & others:
+        raise Warned(
+            f"others may read or change {str(file)!r} (mode {stat.S_IMODE(mode):o})", f"run `chmod 600 {str(file)!r}`"
+        )
+    return f"mode {stat.S_IMODE(mode):o}"
+
+
+async def conversations(site: Site) -> str | None:
+    known = {schema.name: len(schema.migrations) for schema in (EPOCHS, CONVERSATION)}
+    return await asyncio.to_thread(_look, site.storage.database, known)
+
+
+async def roles(site: Site) -> str | None:
+    file = site.storage.roles
+    return await asyncio.to_thread(_look, file, await _role_versions()) if file.exists() else _NOT_YET
+
+
+async def locks(site: Site) -> str | None:
+    """Lock files can be written. The system frees the lock of a process that ends, so none of them is ever stale."""
+    place = site.storage.locks
+    if not place.exists():
+        return _NOT_YET
+    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise Failed(f"{str(place)!r} is no folder that this user may write to", "change its owner or mode")
+    files = list(place.glob("*.lock"))
+    refused = next((file for file in files if not os.access(file, os.W_OK)), None)
+    if refused is not None:
+        raise Failed(f"{str(refused)!r} cannot be written by this user", "change its owner or mode")
+    if len(files) > _MANY:
+        raise Warned(f"there are {len(files):,} lock files", "delete them while no agent runs")
+    held = _held(files)
+    return f"{len(files)} files" + (f", held by process {', '.join(sorted(held))}" if held else "")
+
+
+def _look(file: Path, known: dict[str, int]) -> str:
+    """Look through one database.
+
+    Raises:
+        Failed: It cannot be opened, is damaged, or was written by a newer version.
+        Warned: It is too large to be looked through.
+    """
+    if not file.exists():
+        return _NOT_YET
+    problem: Exception
+    try:
+        with _opened(file) as connection:
+            versions = _versions(connection)
+            damage = [row[0] for row in connection.execute("PRAGMA quick_check(1)")]
+        return _judged(file, versions, damage, known)
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            problem = Warned(f"looking through it took more than {_LONGEST:g} s", "nothing: it is merely large")
+        else:
+            problem = from_sqlite(error, file) or Failed(f"{str(file)!r} cannot be read", _ANOTHER)
+    raise problem
+
+
+def _judged(file: Path, versions: dict[str, int], damage: list[str], known: dict[str, int]) -> str:
+    if damage != ["ok"]:
+        raise Failed(f"{str(file)!r} is damaged", "restore it from a copy, or move it away")
+    for name, version in versions.items():
+        if version > known.get(name, version):
+            raise Failed(
+                f"{str(file)!r} has version {version} of {name!r}, and this package knows {known[name]}",
+                "install the newer version of this package, or use another home",
+            )
+    shown = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{file.stat().st_size / _MIB:.1f} MiB" + (f", schema {shown}" if shown else "")
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Generator[sqlite3.Connection]:
+    # Reading a database in WAL mode makes two files beside it, unless they are there or nobody is said to change it.
+    in_use = file.with_name(f"{file.name}-wal").exists()
+    connection = sqlite3.connect(f"{file.as_uri()}?{'mode=ro' if in_use else 'immutable=1'}", uri=True, timeout=5)
+    deadline = time.monotonic() + _LONGEST
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _versions(connection: sqlite3.Connection) -> dict[str, int]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='wa_schema'").fetchall():
+        return {}
+    return dict(connection.execute("SELECT name, version FROM wa_schema ORDER BY name").fetchall())
+
+
+async def _role_versions() -> dict[str, int]:
+    """What a new store has: its schema is nobody else's business."""
+    with tempfile.TemporaryDirectory(prefix="worldagent-doctor-") as place:
+        fresh = Path(place) / "roles.db"
+        store = await SqliteRoleStore.open(fresh)
+        await store.aclose()
+        with contextlib.closing(sqlite3.connect(fresh)) as connection:
+            return _versions(connection)
+
+
+def _held(files: list[Path]) -> set[str]:
+    """The processes that hold one of these locks, where the system tells."""
+    numbers: set[str] = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            numbers.add(str(file.stat().st_ino))
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return set()
+    rows = [line.split() for line in lines if "->" not in line]
+    return {row[4] for row in rows if len(row) > 5 and row[5].rpartition(":")[2] in numbers}
+
+
+CHECKS = {
+    "home.folder": folder,
+    "home.space": space,
+    "home.private": private,
+    "database.agent": conversations,
+    "database.roles": roles,
+    "lock.files": locks,
+}
+
+__all__ = ["CHECKS"]

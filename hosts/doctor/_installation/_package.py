@@ -1,0 +1,100 @@
+"""Python, the libraries, the extras and the settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Final
+
+from packaging.requirements import Requirement
+
+from ....agent import Settings
+from .._outcomes import Failed, Skipped, Warned
+from ._options import Site
+
+_PACKAGE: Final = "worldagent"
+_LEAST: Final = (3, 11)
+_TOLD: Final = ("dspy", "langgraph", "mcp", "pydantic")
+_EXTRAS: Final = ("cli", "local")
+_PREFIX: Final = "WORLDAGENT_"
+_BESIDE: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
+"""Variables that are read and are no settings."""
+
+
+async def python(site: Site) -> str | None:
+    if sys.version_info < _LEAST:
+        raise Failed(f"this is Python {platform.python_version()}", "use 3.11 or newer")
+    return f"{platform.python_version()}, {platform.system()}"
+
+
+async def libraries(site: Site) -> str | None:
+    """What the package asks for is installed in a version that fits."""
+    wrong = [told for need in _needs("") if (told := _misfit(need))]
+    if wrong:
+        raise Failed("; ".join(wrong), f"run `pip install --upgrade {_PACKAGE}`")
+    return ", ".join(f"{name} {_version(name)}" for name in (_PACKAGE, *_TOLD))
+
+
+async def extras(site: Site) -> str | None:
+    """An extra that is there in part does not work; one that is not there at all is not wanted."""
+    whole: list[str] = []
+    for extra in _EXTRAS:
+        needs = _needs(extra)
+        missing = [told for need in needs if (told := _misfit(need))]
+        if not missing:
+            whole.append(extra)
+        elif len(missing) < len(needs) or any(_version(need.name) for need in needs):
+            raise Warned("; ".join(missing), f"run `pip install '{_PACKAGE}[{extra}]'`")
+    return ", ".join(whole) or "none"
+
+
+async def settings(site: Site) -> str | None:
+    """Every value fits, and no variable is misspelt."""
+    Settings()
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _BESIDE
+    unknown = sorted(name for name in os.environ if name.startswith(_PREFIX) and name.upper() not in known)
+    if unknown:
+        raise Warned(f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} no setting", "see docs/settings.md")
+    given = [name for name in known - _BESIDE if os.environ.get(name)]
+    return f"{len(given)} from the environment"
+
+
+def _needs(extra: str) -> list[Requirement]:
+    """The requirements of the package itself, or of one of its extras, that apply here."""
+    try:
+        given = metadata.requires(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        given = None
+    if given is None:
+        raise Skipped("the package runs from a folder and is not installed", f"run `pip install {_PACKAGE}`")
+    needs = [Requirement(each) for each in given]
+    plain = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    if not extra:
+        return plain
+    return [need for need in needs if need not in plain and need.marker and need.marker.evaluate({"extra": extra})]
+
+
+def _misfit(need: Requirement) -> str:
+    found = _version(need.name)
+    if not found:
+        return f"{need.name} is not installed"
+    return "" if need.specifier.contains(found, prereleases=True) else f"{need.name} {found} is not {need.specifier}"
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+CHECKS = {
+    "python.version": python,
+    "package.versions": libraries,
+    "package.extras": extras,
+    "settings.values": settings,
+}
+
+__all__ = ["CHECKS"]

@@ -1,0 +1,188 @@
+"""A host that is a child process: MCP messages as lines on its standard streams.
+
+The MCP library has such a transport too. It keeps a line of any length in memory, is lost at bytes that are no UTF-8,
+and tells of a child's end at the next call only; a role host that does any of this must not harm the agent.
+`_transports` chooses between this and HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+from mcp.client._transport import TransportStreams
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+
+from . import _failures as failures
+from ._failures import Failure
+from ._hosts import LONGEST_ANSWER, StdioHost
+from ._quiet import without_text
+
+# What a child gets to end by itself once its input is closed, and then once it was asked by a signal.
+_GRACE: Final = 2.0
+# Lines in a row that are no message: a program that writes so many of them is none that speaks MCP.
+_STRAY: Final = 1000
+_KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
+
+
+@contextlib.asynccontextmanager
+async def over_stdio(host: StdioHost, lost: Callable[[Failure | None], None]) -> AsyncGenerator[TransportStreams]:
+    """Start the program and give its streams; it has ended when the block is left.
+
+    Args:
+        host: The program.
+        lost: Called once no message can come any more, with the reason where it is known.
+
+    Raises:
+        OSError: The program cannot be started.
+    """
+    loop = asyncio.get_running_loop()
+    with _errors_of(host) as errors:
+        child, streams = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(LONGEST_ANSWER, loop),
+            *host.argv,
+            stderr=errors,
+            env=get_default_environment() | dict(host.env or {}),
+            cwd=host.cwd,
+            start_new_session=True,
+        )
+    assert streams.stdin is not None
+    assert streams.stdout is not None
+    try:
+        yield _Incoming(streams.stdout, host.label, lost), _Outgoing(streams.stdin, lost)
+    finally:
+        await _end(child, streams.stdin)
+
+
+@contextlib.contextmanager
+def _errors_of(host: StdioHost) -> Generator[TextIO]:
+    """Where the child writes its errors to. Ours may be replaced by something that is no file."""
+    if host.stderr == "inherit":
+        with contextlib.suppress(AttributeError, OSError):
+            sys.stderr.fileno()
+            yield sys.stderr
+            return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        yield nowhere
+
+
+async def _end(child: asyncio.SubprocessTransport, stdin: asyncio.StreamWriter) -> None:
+    """Close its input, ask it to end, kill it: each after a time; at once, where nobody waits any more."""
+    try:
+        stdin.close()
+        if not await _ended(child):
+            _signal(child, signal.SIGTERM)
+            await _ended(child)
+    finally:
+        if child.get_returncode() is None:
+            _signal(child, _KILL)
+        with contextlib.suppress(PermissionError):  # of a child that has become another user
+            child.close()  # also the pipes, which a child of its own may still hold
+        await _ended(child)
+
+
+async def _ended(child: asyncio.SubprocessTransport) -> bool:
+    # Polled: what asyncio offers to wait for is the end of the pipes too, and the child's own children may hold these.
+    for _ in range(int(_GRACE * 100)):
+        if child.get_returncode() is not None:
+            return True
+        await asyncio.sleep(0.01)
+    return child.get_returncode() is not None
+
+
+def _signal(child: asyncio.SubprocessTransport, number: signal.Signals) -> None:
+    """Send a signal to the child and its own children, which are a group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":  # it has neither groups nor the signals
+            child.terminate()
+        else:
+            os.killpg(child.get_pid(), number)
+
+
+class _Incoming:
+    """The messages that the child writes. What is none comes out as an error without its text."""
+
+    def __init__(self, stdout: asyncio.StreamReader, label: str, lost: Callable[[Failure | None], None]) -> None:
+        self._stdout = stdout
+        self._label = label
+        self._lost = lost
+        self._stray = 0
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self.__anext__()
+
+    async def aclose(self) -> None:
+        """The child's streams end with it."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        line = b"\n"
+        while not line.strip():
+            await asyncio.sleep(0)  # a child that writes without end is not all that this loop has to do
+            line = await self._line()
+        try:
+            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            self._stray += 1
+            return ValueError("no message of MCP")
+        self._stray = 0
+        return without_text(message)
+
+    async def _line(self) -> bytes:
+        """The next line that the child wrote; there is none after one without an end."""
+        why: Failure | None = None
+        try:
+            line = await self._stdout.readline()
+        except ValueError:
+            line, why = b"", failures.oversized(self._label)
+        if self._stray > _STRAY:
+            line, why = b"", failures.stray(self._label)
+        if not line.endswith(b"\n"):
+            self._lost(why)
+            raise StopAsyncIteration
+        return line
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Outgoing:
+    """The messages to the child."""
+
+    def __init__(self, stdin: asyncio.StreamWriter, lost: Callable[[Failure | None], None]) -> None:
+        self._stdin = stdin
+        self._lost = lost
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        try:
+            await self._stdin.drain()
+        except ConnectionError:
+            self._lost(None)
+
+    async def aclose(self) -> None:
+        self._stdin.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()

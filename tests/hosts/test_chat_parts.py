@@ -1,0 +1,108 @@
+"""What `worldagent chat` is made of, where a terminal shows too little of it: lines that fit, and what may be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from os import terminal_size
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.cli._chat._commands import COMMANDS, may_be_kept, parse
+from worldagent.hosts.cli._chat._history import ENTRIES, LENGTH, FileHistory
+from worldagent.hosts.cli._chat._wrap import Wrap
+
+COLUMNS = shutil.get_terminal_size().columns
+PIECES = st.lists(st.text("ab灯台。,- \n", max_size=90), max_size=8)
+
+
+def wrapped(pieces: list[str]) -> str:
+    wrap = Wrap()
+    return "".join(wrap.feed(piece) for piece in pieces) + wrap.end()
+
+
+@given(PIECES)
+def test_wrapping_changes_nothing_but_white_space_and_does_not_depend_on_the_pieces(pieces: list[str]) -> None:
+    whole = "".join(pieces)
+    assert "".join(wrapped(pieces).split()) == "".join(whole.split())
+    assert wrapped(pieces) == wrapped([whole])
+    assert wrapped(pieces).count("\n") >= whole.count("\n")
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=30) | st.text("灯台の光", min_size=1, max_size=200), max_size=60))
+def test_no_line_is_wider_than_the_terminal_where_words_fit(words: list[str]) -> None:
+    assert all(cell_len(line) <= COLUMNS for line in wrapped([" ".join(words)]).split("\n"))
+
+
+def test_code_between_fences_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: terminal_size((10, 24)))
+    code = "```python\nvalue = one + two + three  \n```\n"
+    assert wrapped([code + "one two three"]) == code + "one two\nthree"
+
+
+@given(st.text(), st.sampled_from(["/role ", "/rol ", "/Role ", " /role\n", "/rolf", "/roles a b", "/thread a ", "/"]))
+def test_nothing_that_sets_a_role_or_may_have_been_meant_to_is_kept(text: str, begin: str) -> None:
+    name, *given = (begin + text).split()
+    if name.startswith("//") or (name in COMMANDS.keys() - {"/role"} and len(given) < 2):
+        return
+    assert not may_be_kept(begin + text)
+
+
+@pytest.mark.parametrize("text", ["Hello", "//etc/hosts", "/why", "/thread novel", "and /role is a command", ""])
+def test_messages_and_other_commands_are_kept(text: str) -> None:
+    assert may_be_kept(text)
+
+
+@given(st.text(min_size=1))
+def test_a_text_is_a_message_or_a_command_and_never_both(text: str) -> None:
+    if not text.strip():
+        return
+    try:
+        found = parse(text)
+    except InvalidArgument:
+        assert text.strip().startswith("/")
+        return
+    begins = text.strip()[:2]
+    assert isinstance(found, str) == (begins == "//" or not begins.startswith("/"))
+
+
+def opened(file: Path) -> FileHistory:
+    history = FileHistory(may_be_kept)
+    history.open(file)
+    return history
+
+
+async def test_the_history_of_input_is_bounded(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    history = opened(file)
+    for number in range(2 * ENTRIES + 5):
+        history.append_string(f"message {number}")
+    history.append_string("x" * (LENGTH + 1))
+    assert len(file.read_text(encoding="utf-8").splitlines()) == ENTRIES + 5
+    strings = opened(file).get_strings()
+    assert (len(strings), strings[-1]) == (ENTRIES, f"message {2 * ENTRIES + 4}")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [found.name for found in tmp_path.iterdir()] == ["history"]
+
+
+async def test_what_is_typed_before_the_file_is_known_is_kept_too(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    opened(file).append_string("yesterday")
+    history = FileHistory(may_be_kept)
+    history.append_string("early")
+    history.append_string("/role Be brief.")
+    reading = asyncio.ensure_future(anext(history.load()))
+    history.open(file)
+    assert await asyncio.wait_for(reading, 10) == "early"
+    assert opened(file).get_strings() == history.get_strings() == ["yesterday", "early"]
+
+
+async def test_a_file_that_cannot_be_used_ends_no_chat(tmp_path: Path) -> None:
+    history = opened(tmp_path / "no" / "such" / "folder")
+    history.append_string("Hello")
+    assert history.get_strings() == ["Hello"]

@@ -1,0 +1,367 @@
+"""The check of an installation: what is wrong is named with what to do, and nothing is changed; and the command."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import shlex
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.agents import answering, scripted_agent
+from support.broken_hosts import broken_over_http
+from support.house import ROOT
+from support.pages import DOCS, rows
+from worldagent.core import Tier
+from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli._doctor_options import DoctorOptions
+from worldagent.hosts.doctor import HOST_POINTS, INSTALLATION_POINTS, InstallationOptions, check_installation
+from worldagent.hosts.doctor import Result as PointResult
+from worldagent.hosts.doctor._installation import CHECKS
+from worldagent.hosts.role_host import Grant, Tokens
+from worldagent.role_resolution import Role
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+TOKEN = "t0ken-of-the-novel"
+HOSTED = "openai/gpt-4o"
+
+Check = Callable[..., dict[str, PointResult]]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home in which a turn ran and a role is kept."""
+    place = tmp_path / "home"
+
+    async def use() -> None:
+        async with scripted_agent(place, answering()) as agent:
+            await agent.roles.put(Tier.WORKSPACE, Role("house", SECRET))
+            await agent.thread("t1").converse("Hello.")
+
+    asyncio.run(use())
+    return place
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Check:
+    """Check an installation whose model is a hosted one with a key, unless it is told otherwise."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+
+    def run(home: Path, *, lm: str | None = HOSTED, call_model: bool = False) -> dict[str, PointResult]:
+        options = InstallationOptions(home=home, lm=lm, call_model=call_model)
+        return {result.id: result for result in asyncio.run(check_installation(options))}
+
+    return run
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run `doctor` on a terminal of 80 columns without colour."""
+
+    def command(*words: str, **more: str) -> Result:
+        return CliRunner().invoke(app, ["doctor", *words], env={"COLUMNS": "80", "TERM": "dumb"} | more)
+
+    return command
+
+
+def bad(results: dict[str, PointResult]) -> list[str]:
+    return [name for name, result in results.items() if result.status in ("fail", "warn")]
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_every_point_has_a_check_and_every_check_a_point() -> None:
+    assert [point.id for point in INSTALLATION_POINTS] == list(CHECKS)
+    names = [point.id for point in (*INSTALLATION_POINTS, *HOST_POINTS)]
+    assert len(set(names)) == len(names)
+    assert all(len(point.title) <= 46 and len(point.id) <= 17 for point in (*INSTALLATION_POINTS, *HOST_POINTS))
+
+
+def test_a_sound_installation_passes_and_nothing_in_it_changes(home: Path, check: Check) -> None:
+    before = contents(home)
+    results = check(home)
+    assert bad(results) == [], results
+    assert [name for name, result in results.items() if result.status == "skip"] == ["model.call"]
+    assert contents(home) == before
+    assert "role 1" in results["database.roles"].detail
+    assert "conversation 1" in results["database.agent"].detail
+    assert results["lock.files"].detail == "1 files"
+    assert SECRET not in json.dumps([result.as_object() for result in results.values()])
+
+
+def test_a_database_in_use_is_read_beside_its_writer(home: Path, check: Check) -> None:
+    writer = sqlite3.connect(home / "roles.db", isolation_level=None)
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("INSERT INTO wa_role VALUES ('account', 'ana', 'x', 'y')")
+        assert check(home)["database.roles"].status == "pass"
+        writer.execute("ROLLBACK")
+    finally:
+        writer.close()
+
+
+def test_a_home_that_is_not_there_yet_is_not_made(tmp_path: Path, check: Check) -> None:
+    results = check(tmp_path / "deep" / "home")
+    assert bad(results) == []
+    assert "not there yet" in results["home.folder"].detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_cannot_be_one_is_named(tmp_path: Path, check: Check) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    for place in (file, file / "home"):
+        results = check(place)
+        assert bad(results) == ["home.folder"]
+        assert str(file) in results["home.folder"].problem
+        assert "--home" in results["home.folder"].remedy
+
+
+def test_a_home_that_this_user_may_not_write_to_is_named(
+    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may write everywhere, so the system's answer is what is changed.
+    monkeypatch.setattr("os.access", lambda path, mode: "home" not in str(path))
+    results = check(home)
+    assert bad(results) == ["home.folder", "lock.files"]
+    assert "cannot be written" in results["home.folder"].problem
+
+
+def test_a_disk_that_is_full_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(home)
+    for free, status in ((1 << 20, "fail"), (100 << 20, "warn")):
+        monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage._replace(free=free))
+        assert check(home)["home.space"].status == status
+
+
+@pytest.mark.parametrize("name", ["agent", "roles"])
+def test_a_database_that_is_none_or_is_damaged_is_named(name: str, home: Path, check: Check) -> None:
+    file = home / f"{name}.db"
+    whole = file.read_bytes()
+    for damage in (b"no database" * 1000, whole[:4096] + b"\0" * (len(whole) - 4096)):
+        file.write_bytes(damage)
+        before = contents(home)
+        results = check(home)
+        assert bad(results) == [f"database.{name}"]
+        assert str(file) in results[f"database.{name}"].problem
+        assert results[f"database.{name}"].remedy
+        assert contents(home) == before
+
+
+@pytest.mark.parametrize(("name", "schema"), [("agent", "conversation"), ("roles", "role")])
+def test_a_database_of_a_newer_version_is_named(name: str, schema: str, home: Path, check: Check) -> None:
+    connection = sqlite3.connect(home / f"{name}.db")
+    connection.execute("UPDATE wa_schema SET version = 99 WHERE name = ?", (schema,))
+    connection.commit()
+    connection.close()
+    results = check(home)
+    assert bad(results) == [f"database.{name}"]
+    assert "version 99" in results[f"database.{name}"].problem
+    assert "newer version" in results[f"database.{name}"].remedy
+
+
+def test_a_role_store_that_others_can_read_is_warned_of(home: Path, check: Check) -> None:
+    (home / "roles.db").chmod(0o644)
+    assert bad(check(home)) == []  # its folder keeps them out
+    home.chmod(0o755)
+    results = check(home)
+    assert bad(results) == ["home.private"]
+    assert "chmod 600" in results["home.private"].remedy
+
+
+def test_settings_that_do_not_fit_are_named_and_the_rest_is_looked_at(
+    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLDAGENT_ROLE_LIMIT", "much")
+    results = check(home)
+    assert bad(results) == ["settings.values"]
+    assert "role_limit" in results["settings.values"].problem
+    assert "much" not in results["settings.values"].problem
+    assert results["database.roles"].status == "pass"
+    assert results["model.configured"].status == "skip"
+
+
+def test_a_variable_that_is_no_setting_is_warned_of(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLDAGENT_ROLE_LIMT", "4096")
+    results = check(home)
+    assert bad(results) == ["settings.values"]
+    assert results["settings.values"].problem == "WORLDAGENT_ROLE_LIMT is no setting"
+
+
+def test_a_model_that_cannot_be_used_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    for lm, told in (
+        (HOSTED, "OPENAI_API_KEY"),
+        ("nobody/knows", "nobody"),
+        (f"local:{home / 'none.gguf'}", "none.gguf"),
+    ):
+        results = check(home, lm=lm)
+        assert bad(results) == ["model.configured"], lm
+        found = results["model.configured"]
+        assert told in f"{found.problem} {found.remedy}"
+        assert results["model.call"].status == "skip"
+
+
+@pytest.mark.local
+def test_the_embedded_model_answers_a_question(tmp_path: Path, check: Check) -> None:
+    results = check(tmp_path / "home", lm=None, call_model=True)
+    assert bad(results) == []
+    assert results["model.call"].status == "pass"
+    assert "received" in results["model.call"].detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_is_missing_or_does_not_fit_is_named(
+    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: ["mcp<2", "no-such-library>=1", "pydantic"])
+    results = check(home)
+    assert bad(results) == ["package.versions"]
+    assert "mcp 2" in results["package.versions"].problem
+    assert "no-such-library is not installed" in results["package.versions"].problem
+
+
+def test_an_extra_that_is_there_in_part_is_warned_of(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = ["rich>=14; extra == 'cli'", "no-such-library; extra == 'cli'", "nor-this-one; extra == 'local'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: half)
+    results = check(home)
+    assert bad(results) == ["package.extras"]
+    assert "no-such-library" in results["package.extras"].problem
+    assert "worldagent[cli]" in results["package.extras"].remedy
+
+
+def test_the_role_host_of_the_settings_is_reached(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"*"})}))])
+    monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", TOKEN)
+    with broken_over_http(tokens=tokens) as (url, _):
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST", url)
+        results = check(home)
+        assert bad(results) == []
+        assert "doctor --role-host" in results["role_host.reach"].detail
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "another")
+        assert bad(check(home)) == ["role_host.reach"]
+    found = check(home)["role_host.reach"]
+    assert found.status == "fail"
+    assert found.remedy
+    assert TOKEN not in found.problem
+
+
+def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run) -> None:
+    result = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="sk-none")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "Checking this installation"
+    assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
+        point.id for point in INSTALLATION_POINTS
+    ]
+    assert lines[-1] == "12 passed, 0 failed, 1 skipped"
+    assert all(len(line) <= 80 and line.isascii() for line in lines)
+    failing = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
+    assert failing.exit_code == 1
+    assert "[FAIL] model.configured" in failing.stdout
+    assert "       remedy: " in failing.stdout
+    assert failing.stdout.splitlines()[-1] == "11 passed, 1 failed, 1 skipped"
+
+
+def test_doctor_prints_one_json_object(home: Path, run: Run) -> None:
+    result = run("--home", str(home), "--lm", HOSTED, "--json", OPENAI_API_KEY="")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["ok"] is False
+    assert [point["id"] for point in found["points"]] == [point.id for point in INSTALLATION_POINTS]
+    assert [point["id"] for point in found["points"] if point["status"] == "fail"] == ["model.configured"]
+
+
+def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    tokens = Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"novel"})}))])
+    with broken_over_http(tokens=tokens) as (url, host):
+        scopes = ("--scope", "workspace=novel", "--foreign-scope", "workspace=other")
+        words = ("--role-host", url, "--token-file", str(file), *scopes, "--write")
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[0] == f"Checking role host {url}"
+        assert "[ ok ] scope.forbidden" in result.stdout
+        assert TOKEN not in result.output
+        found = json.loads(run(*words, "--json").stdout)
+        assert host.store.kept == {}
+    assert found["ok"] is True
+    assert [point["id"] for point in found["points"]] == [point.id for point in HOST_POINTS if point.when != "stdio"]
+    assert result.stderr == ""
+
+
+def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) -> None:
+    words = [
+        *("env", f"PYTHONPATH={ROOT / '.dev'}:{ROOT / 'tests'}"),
+        *(sys.executable, str(ROOT / "tests" / "support" / "broken_hosts.py"), "names no contract"),
+    ]
+    result = run("--stdio", shlex.join(words))
+    assert result.exit_code == 1, result.output
+    assert [line for line in result.stdout.splitlines() if line.startswith("[FAIL]")] == [
+        "[FAIL] answer.contract    role_list answered without contract 1"
+    ]
+    assert "need --write" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+def test_points_that_were_left_out_are_told_in_one_line(run: Run) -> None:
+    result = run("--role-host", "http://127.0.0.1:1/mcp")
+    assert result.exit_code == 1
+    assert [line.split()[0] for line in result.stdout.splitlines() if line.startswith("[")] == [
+        "[FAIL]",
+        "[skip]",
+        "[skip]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--write",), "--write is for a role host"),
+        (("--scope", "account=x", "--foreign-scope", "account=y"), "--scope and --foreign-scope are for a role host"),
+        (("--role-host", "http://127.0.0.1:1/mcp", "--model", "--lm", "x"), "--model and --lm are for an installation"),
+        (("--role-host", "http://127.0.0.1:1/mcp", "--stdio", "x"), "exclude each other"),
+        (("--role-host", "nowhere"), "not the address"),
+        (("--stdio", "x", "--scope", "workspace"), "has no '='"),
+        (("--stdio", "x", "--scope", "planet=x"), "planet"),
+        (("--stdio", "x", "--scope", "call=x"), "never kept"),
+        (("--stdio", "x", "--scope", "account=x", "--scope", "account=y"), "two scopes"),
+        (("--stdio", "x", "--timeout", "0"), "no time limit"),
+        (("--timeout", "-1"), "no time limit"),
+    ],
+)
+def test_options_that_do_not_fit_exit_with_2(words: tuple[str, ...], told: str, run: Run) -> None:
+    result = run(*words)
+    assert result.exit_code == 2, result.output
+    assert told in result.stderr
+
+
+def test_the_help_has_an_example_that_can_be_copied(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "\n   worldagent doctor " in result.stdout
+
+
+def test_the_pages_show_the_points_of_the_code() -> None:
+    shown = {"always": "always", "http": "http", "stdio": "stdio"}
+    assert rows(DOCS / "role-host.md", "point") == [
+        f"| `{point.id}` | {point.title} | {shown.get(point.when, f'`{point.when}`')} |" for point in HOST_POINTS
+    ]
+    assert rows(DOCS / "cli.md", "point") == [f"| `{point.id}` | {point.title} |" for point in INSTALLATION_POINTS]
+
+
+def test_the_page_of_the_command_line_names_every_option_of_doctor() -> None:
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    names = [field.name.replace("_", "-") for field in dataclasses.fields(DoctorOptions)]
+    assert [name for name in names if f"`--{name}" not in text] == []

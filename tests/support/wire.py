@@ -1,0 +1,86 @@
+"""Writes down every byte between an agent and its role host, on a pipe or on a socket.
+
+As a program: `python wire.py FILE PROGRAM ARGUMENTS...` runs a host over stdio and hands everything on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+
+def recorded(file: Path, argv: Sequence[str]) -> list[str]:
+    """The argv of a host over stdio whose streams are written down in `file`."""
+    return [sys.executable, "-S", str(Path(__file__)), str(file), *argv]
+
+
+def _hand_on(source: int, target: BinaryIO, file: Path) -> None:
+    # A file of its own for each direction, so that a text is not cut apart by what came the other way.
+    with file.open("ab") as out, contextlib.suppress(OSError):
+        while data := os.read(source, 1 << 16):
+            out.write(data)
+            out.flush()
+            target.write(data)
+            target.flush()
+    with contextlib.suppress(OSError):
+        target.close()
+
+
+def main(file: Path, argv: Sequence[str]) -> int:
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    threading.Thread(target=_hand_on, args=(0, child.stdin, file.with_suffix(".to")), daemon=True).start()
+    _hand_on(child.stdout.fileno(), sys.stdout.buffer, file.with_suffix(".from"))
+    return child.wait()
+
+
+@contextlib.asynccontextmanager
+async def recorded_over_http(file: Path, url: str) -> AsyncGenerator[str]:
+    """Give an address that leads to `url`; what goes through is written down as `file` in each direction."""
+    where = urlsplit(url)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, into: Path) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                with into.open("ab") as out:
+                    out.write(data)
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            host_reader, host_writer = await asyncio.open_connection(where.hostname, where.port)
+            await asyncio.gather(
+                pump(reader, host_writer, file.with_suffix(".to")), pump(host_reader, writer, file.with_suffix(".from"))
+            )
+        writer.close()
+        tasks.discard(task)
+
+    server = await asyncio.start_server(connect, "127.0.0.1")
+    port: int = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}{where.path}"
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
