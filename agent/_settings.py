@@ -41,6 +41,10 @@ class Settings(BaseSettings):
         description="address of the role host, where Roles(host=...) is left out; none is the embedded store",
     )
     role_host_token: SecretStr | None = Field(default=None, description="the token for it")
+    role_host_timeout: float = Field(default=4.0, gt=0, description="seconds one call of it may take")
+    role_host_tools: dict[str, str] = Field(
+        default={}, description="its own names for the tools of the contract, as a table or JSON"
+    )
     role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
     role_timeout: float = Field(default=5.0, gt=0, description="seconds that each source of a role may take")
     role_cache_ttl: float = Field(
@@ -89,7 +93,9 @@ class Settings(BaseSettings):
     def host(self) -> HttpHost | None:
         """The role host that `role_host` names, with its token; None is the embedded store."""
         token = None if self.role_host_token is None else self.role_host_token.get_secret_value()
-        return None if self.role_host is None or self.role_host == _EMBEDDED else HttpHost(self.role_host, token)
+        if self.role_host is None or self.role_host == _EMBEDDED:
+            return None
+        return HttpHost(self.role_host, token, timeout=self.role_host_timeout, tools=self.role_host_tools)
 
     @classmethod
     def settings_customise_sources(

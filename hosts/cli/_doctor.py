@@ -48,9 +48,10 @@ def doctor(options: DoctorOptions) -> int:
 async def _host(
     options: DoctorOptions, output: Output, scopes: dict[Tier, str], foreign: dict[Tier, str]
 ) -> int | None:
+    from ...agent import Settings
     from ..doctor import HostCheckOptions, check_host
 
-    found = named_host(options)
+    found = named_host(options, Settings())
     assert found is not None, "one is named"
     host: HttpHost | StdioHost = found
     more = {} if options.timeout is None else {"timeout": options.timeout}

@@ -37,12 +37,13 @@ def check_hosts(options: HostOptions) -> None:
 
 
 def named_host(
-    options: HostOptions, *, stderr: Literal["inherit", "discard"] = "inherit"
+    options: HostOptions, settings: Settings, *, stderr: Literal["inherit", "discard"] = "inherit"
 ) -> HttpHost | StdioHost | None:
     """The role host that the options name, if one.
 
     Args:
         options: The command's options.
+        settings: How long its calls may take, and what it calls its tools.
         stderr: What becomes of what a host that is a program writes to standard error.
 
     Raises:
@@ -52,12 +53,14 @@ def named_host(
     if options.role_host_stdio is not None:
         from ...mcp_client import StdioHost
 
-        return StdioHost(_words(options.role_host_stdio), stderr=stderr)
+        argv = _words(options.role_host_stdio)
+        return StdioHost(argv, stderr=stderr, timeout=settings.role_host_timeout, tools=settings.role_host_tools)
     if options.role_host is None or options.role_host == EMBEDDED:
         return None
     from ...mcp_client import HttpHost
 
-    return HttpHost(options.role_host, _token(options.token_file))
+    token = _token(options.token_file)
+    return HttpHost(options.role_host, token, timeout=settings.role_host_timeout, tools=settings.role_host_tools)
 
 
 def host_of(
@@ -68,7 +71,7 @@ def host_of(
     Raises:
         InvalidArgument: As for `named_host`.
     """
-    host = named_host(options, stderr=stderr)
+    host = named_host(options, settings, stderr=stderr)
     return host if host is not None or options.role_host == EMBEDDED else settings.host()
 
 

@@ -115,7 +115,7 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
 
     settings = Settings()
     # A folder that is named means the embedded store in it, whatever the settings say.
-    host = named_host(options) if options.home is not None else host_of(options, settings)
+    host = named_host(options, settings) if options.home is not None else host_of(options, settings)
     if host is not None:
         from ...mcp_client import HostRoleStore
 

@@ -81,7 +81,7 @@ def open_agent(
         lm=lm or "local",
         workers=staff,
         storage=Storage(home=options.home or settings.home),
-        roles=Roles(host=named_host(options, stderr=stderr)),
+        roles=Roles(host=named_host(options, settings, stderr=stderr)),
         settings=settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     )
 

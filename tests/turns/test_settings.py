@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,25 @@ async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
             "novel", lm=answering(), storage=Storage(home=tmp_path), settings=Settings(role_host="embedded")
         ) as agent:
             assert (await agent.thread("t").converse("Hi")).role_tiers == ()
+
+
+async def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it_may_take(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub, lm = StubHost(prefix="app_"), answering()
+    stub.kept["workspace", "novel"] = ("house", "of the settings")
+    names = {tool: f"app_{tool}" for tool in ("role_list", "role_get", "role_put", "role_delete")}
+    with over_http(stub) as url:
+        file.write_text(f"role_host = '{url}'\nrole_host_timeout = 7\n[role_host_tools]\nrole_list = 'app_role_list'\n")
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOOLS", json.dumps(names))
+        host = Settings().host()
+        assert host is not None
+        assert host.timeout == 7
+        async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path)) as agent:
+            await agent.thread("t").converse("Hi")
+    assert lm.calls[0].role == "of the settings"
+    with pytest.raises(SettingsInvalid, match="role_host: tools renames 'role_drop'"):
+        Settings(role_host="http://127.0.0.1:9/mcp", role_host_tools={"role_drop": "x"})
 
 
 def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
