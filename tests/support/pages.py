@@ -97,7 +97,14 @@ def _kind(field: FieldInfo) -> str:
     return ", ".join([plain, *limits])
 
 
-_KINDS = (("dict", "table"), ("Path", "path"), ("int", "whole number"), ("float", "number"), ("SecretStr", "text"), ("str", "text"))
+_KINDS = (
+    ("dict", "table"),
+    ("Path", "path"),
+    ("int", "whole number"),
+    ("float", "number"),
+    ("SecretStr", "text"),
+    ("str", "text"),
+)
 
 
 def _default(field: FieldInfo) -> str:
