@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from ..core import Clock, Emitter, Scope, SystemClock, Tier, check_id, new_id
+from ..core import STORED_TIERS, Clock, Emitter, Scope, SystemClock, check_id, new_id
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
 from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
@@ -272,7 +272,7 @@ class WorldAgent:
         if host is not None:
             return host
         # The embedded store leaves the channel tier to the embedder's own source, where there is one.
-        offered = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL} - self._role_settings.sources.keys())
+        offered = frozenset(STORED_TIERS) - self._role_settings.sources.keys()
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
         return store

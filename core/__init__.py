@@ -4,10 +4,11 @@ from ._clock import Clock, SystemClock
 from ._emitter import Emitter
 from ._ids import canonical_json, digest, new_id
 from ._limits import ECHO_RUN
-from ._scope import Scope, Tier, check_id
+from ._scope import STORED_TIERS, Scope, Tier, check_id
 
 __all__ = [
     "ECHO_RUN",
+    "STORED_TIERS",
     "Clock",
     "Emitter",
     "Scope",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from .errors import InvalidArgument, UnknownTier
 
@@ -31,6 +32,10 @@ class Tier(StrEnum):
         except ValueError:
             known = ", ".join(tier.value for tier in cls)
         raise UnknownTier(f"unknown tier {value!r}", remedy=f"use one of {known}")
+
+
+STORED_TIERS: Final[tuple[Tier, ...]] = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
+"""The tiers whose roles may be kept, in the order in which they are shown; never a call's or a thread's (R9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,10 +27,10 @@ _LONGEST_PAUSE: Final = 2.0
 class HostConnection:
     """The connection to one role host. It belongs to the event loop of its first call.
 
-    The first call connects. A call after a loss connects anew, at once; where that fails too, each further attempt
-    comes after a pause, from 0.1 s, doubled each time, 2 s at most. There is one attempt for each call, however
-    many wait for it, and none without a call. A call that was under way when the connection broke is not
-    repeated: nobody knows what the host made of it.
+    The first call connects. A call after a loss connects anew, at once; where that fails too, the next attempt comes
+    0.1 s after the failure at the earliest, the one after it 0.2 s, doubled each time, 2 s at most. There is one
+    attempt for each call, however many wait for it, and none without a call. A call that was under way when the
+    connection broke is not repeated: nobody knows what the host made of it.
 
     Args:
         host: The host.
@@ -63,12 +63,12 @@ class HostConnection:
             HostError: The host cannot be reached or used, or did not answer in time.
             UsageError: The host refused what was sent, or the connection is closed.
         """
-        outcome: T | Failure = failures.gone(self._host.label)
+        outcome: T | Failure = failures.gone(self._host)
         for _ in range(2):
             link = await self._linked()
             outcome = await link.call(operation)
             # A link that was lost unnoticed, or a session that the host forgot, costs the caller no error.
-            if not (isinstance(outcome, Failure) and outcome.untouched):
+            if not (isinstance(outcome, Failure) and outcome.repeatable):
                 break
         if isinstance(outcome, Failure):
             raise outcome.error()
@@ -103,9 +103,12 @@ class HostConnection:
         # Here, because the MCP library is loaded only where a host is used.
         from ._link import Link
 
+        pause = 0.0
         if last is not None:
             self._failed = 0 if last.answered else self._failed + 1
-        pause = min(_FIRST_PAUSE * 2 ** (self._failed - 1), _LONGEST_PAUSE) if self._failed else 0.0
+            if self._failed and last.over_since is not None:
+                passed = self._clock.monotonic() - last.over_since
+                pause = max(0.0, min(_FIRST_PAUSE * 2 ** (self._failed - 1), _LONGEST_PAUSE) - passed)
         link = Link(self._host, delay=pause, clock=self._clock, on_change=self._on_change)
         self._ending.add(link.task)
         link.task.add_done_callback(self._ending.discard)

@@ -22,6 +22,8 @@ CONTRACT = 1
 STORED_TIERS = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL})
 """The tiers that a host may keep. A call's and a thread's roles are never sent to one (R9)."""
 
+_PARTS = 1000  # of a schema that are looked at
+
 T = TypeVar("T")
 
 
@@ -203,23 +205,28 @@ def offered_tiers(schema: object) -> frozenset[Tier]:
     """
     root = schema if isinstance(schema, Mapping) else {}
     properties = root.get("properties")
-    named = _values(properties.get("tier") if isinstance(properties, Mapping) else None, root, 8)
+    named = _values(properties.get("tier") if isinstance(properties, Mapping) else None, root)
     if not named:
         return frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
     return frozenset(tier for tier in STORED_TIERS if tier.value in named)
 
 
-def _values(schema: object, root: Mapping[str, Any], depth: int) -> set[object]:
-    if not isinstance(schema, Mapping) or depth == 0:
-        return set()
-    parts: list[object] = [part for name in ("anyOf", "oneOf", "allOf") for part in _list(schema.get(name))]
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+def _values(schema: object, root: Mapping[str, Any]) -> set[str]:
+    """The values that a schema names; of a large one as many parts as a sound one has."""
+    found: set[str] = set()
+    parts, followed = [schema], set[str]()
+    for part, _ in zip(parts, range(_PARTS), strict=False):  # it grows meanwhile
+        if not isinstance(part, Mapping):
+            continue
+        found |= {value for value in (*_list(part.get("enum")), part.get("const")) if isinstance(value, str)}
+        for name in ("anyOf", "oneOf", "allOf"):
+            parts += _list(part.get(name))
+        reference = part.get("$ref")
         definitions = root.get("$defs")
-        if isinstance(definitions, Mapping):
+        if isinstance(reference, str) and reference not in followed and isinstance(definitions, Mapping):
+            followed.add(reference)
             parts.append(definitions.get(reference.removeprefix("#/$defs/")))
-    found = {value for value in (*_list(schema.get("enum")), schema.get("const")) if isinstance(value, str)}
-    return found.union(*(_values(part, root, depth - 1) for part in parts))
+    return found
 
 
 def _list(value: object) -> list[object]:

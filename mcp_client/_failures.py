@@ -20,7 +20,7 @@ from ..core.errors import (
     RoleSourceInvalid,
     WorldAgentError,
 )
-from ._hosts import LONGEST_ANSWER
+from ._hosts import LONGEST_ANSWER, Host, StdioHost
 
 SESSION_GONE: Final = 404
 """The code of the error that says that a host no longer knows the session, and did nothing about the call."""
@@ -36,13 +36,13 @@ class Failure:
         kind: Its type.
         problem: Its text.
         remedy: What can be done.
-        untouched: Whether the host surely did nothing about the call, so that it can be made again.
+        repeatable: Whether the host surely did nothing about the call, so that it can be made again.
     """
 
     kind: type[WorldAgentError]
     problem: str
     remedy: str
-    untouched: bool = False
+    repeatable: bool = False
 
     def error(self) -> WorldAgentError:
         return self.kind(self.problem, remedy=self.remedy)
@@ -84,18 +84,43 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = inner or error.__context__
 
 
-def late(label: str, seconds: float) -> Failure:
+def late(host: Host) -> Failure:
+    remedy = "see what keeps it, or give it longer by timeout= or the setting role_host_timeout"
+    return _no_answer(host.label, host.timeout, remedy)
+
+
+def late_connecting(host: Host) -> Failure:
+    return _no_answer(host.label, host.connect_timeout, "see what keeps it, or give it longer by connect_timeout=")
+
+
+def _no_answer(label: str, seconds: float, remedy: str) -> Failure:
+    return Failure(HostUnavailable, f"role host {label!r} did not answer within {seconds:g} s", remedy)
+
+
+def broken(host: Host) -> Failure:
     return Failure(
-        HostUnavailable,
-        f"role host {label!r} did not answer within {seconds:g} s",
-        "see what keeps it, or give the host a longer timeout",
+        HostUnavailable, f"the connection to role host {host.label!r} ended in the middle of a call", _start(host)
     )
 
 
-def broken(label: str) -> Failure:
+def gone(host: Host) -> Failure:
+    """The connection was lost before the call was made."""
     return Failure(
-        HostUnavailable, f"the connection to role host {label!r} ended in the middle of a call", "start the host again"
+        HostUnavailable, f"the connection to role host {host.label!r} was lost", _start(host), repeatable=True
     )
+
+
+def silent(host: Host) -> Failure:
+    """A program is ended because of calls before this one."""
+    return Failure(HostUnavailable, f"role host {host.label!r} left two calls without an answer", _start(host))
+
+
+def deaf(host: Host) -> Failure:
+    return Failure(HostUnavailable, f"role host {host.label!r} does not read what is sent to it", _start(host))
+
+
+def _start(host: Host) -> str:
+    return "try again: the next call starts it again" if isinstance(host, StdioHost) else "start the host again"
 
 
 def failed(label: str, code: int, data: object = None) -> Failure:
@@ -142,13 +167,6 @@ def crowded(label: str, waiting: int) -> Failure:
         HostUnavailable,
         f"role host {label!r} has {waiting} calls waiting",
         "try again later, or find out why the host is slow",
-    )
-
-
-def gone(label: str) -> Failure:
-    """The connection was lost before the call was made."""
-    return Failure(
-        HostUnavailable, f"the connection to role host {label!r} was lost", "start the host again", untouched=True
     )
 
 

@@ -20,7 +20,7 @@ from typing import Final, Self, TextIO
 from mcp.client._transport import TransportStreams
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCNotification, jsonrpc_message_adapter
 
 from . import _failures as failures
 from ._failures import Failure
@@ -29,6 +29,7 @@ from ._quiet import without_text
 
 # What a child gets to end by itself once its input is closed, and then once it was asked by a signal.
 _GRACE: Final = 2.0
+_LAST_GRACE: Final = 1.0
 # Lines in a row that are no message: a program that writes so many of them is none that speaks MCP.
 _STRAY: Final = 1000
 _KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
@@ -57,9 +58,11 @@ async def over_stdio(host: StdioHost, lost: Callable[[Failure | None], None]) ->
         )
     assert streams.stdin is not None
     assert streams.stdout is not None
+    outgoing = _Outgoing(streams.stdin, host, lost)
     try:
-        yield _Incoming(streams.stdout, host.label, lost), _Outgoing(streams.stdin, lost)
+        yield _Incoming(streams.stdout, host.label, lost), outgoing
     finally:
+        await outgoing.aclose()
         await _end(child, streams.stdin)
 
 
@@ -79,20 +82,22 @@ async def _end(child: asyncio.SubprocessTransport, stdin: asyncio.StreamWriter) 
     """Close its input, ask it to end, kill it: each after a time; at once, where nobody waits any more."""
     try:
         stdin.close()
-        if not await _ended(child):
+        if not await _ended(child, _GRACE):
             _signal(child, signal.SIGTERM)
-            await _ended(child)
+            await _ended(child, _LAST_GRACE)
     finally:
         if child.get_returncode() is None:
             _signal(child, _KILL)
+        if stdin.transport.get_write_buffer_size():
+            stdin.transport.abort()  # it would stay open until all is taken
         with contextlib.suppress(PermissionError):  # of a child that has become another user
             child.close()  # also the pipes, which a child of its own may still hold
-        await _ended(child)
+        await _ended(child, _GRACE)
 
 
-async def _ended(child: asyncio.SubprocessTransport) -> bool:
+async def _ended(child: asyncio.SubprocessTransport, seconds: float) -> bool:
     # Polled: what asyncio offers to wait for is the end of the pipes too, and the child's own children may hold these.
-    for _ in range(int(_GRACE * 100)):
+    for _ in range(int(seconds * 100)):
         if child.get_returncode() is not None:
             return True
         await asyncio.sleep(0.01)
@@ -106,6 +111,7 @@ def _signal(child: asyncio.SubprocessTransport, number: signal.Signals) -> None:
             child.terminate()
         else:
             os.killpg(child.get_pid(), number)
+            os.killpg(child.get_pid(), signal.SIGCONT)  # a stopped process takes no signal but this
 
 
 class _Incoming:
@@ -163,20 +169,55 @@ class _Incoming:
 
 
 class _Outgoing:
-    """The messages to the child."""
+    """The messages to the child. It keeps one at most that the child does not take, and not for longer than a call."""
 
-    def __init__(self, stdin: asyncio.StreamWriter, lost: Callable[[Failure | None], None]) -> None:
+    def __init__(self, stdin: asyncio.StreamWriter, host: StdioHost, lost: Callable[[Failure | None], None]) -> None:
         self._stdin = stdin
+        self._host = host
         self._lost = lost
+        self._turn = asyncio.Lock()
+        self._limit: asyncio.TimerHandle | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
-        self._stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-        try:
-            await self._stdin.drain()
-        except ConnectionError:
-            self._lost(None)
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if isinstance(item.message, JSONRPCNotification):
+            # That a call was cancelled, as a rule: nobody waits for that, and a child that reads nothing is not told.
+            if not self._full:
+                self._stdin.write(line)
+            return
+        async with self._turn:
+            try:
+                await self._drained()
+                self._stdin.write(line)
+                await self._drained()
+            except ConnectionError:
+                self._lost(None)
+
+    async def _drained(self) -> None:
+        """Wait until the child has taken what it was sent. The time for it goes on where nobody waits any more."""
+        if self._limit is None:
+            loop = asyncio.get_running_loop()
+            self._limit = loop.call_later(self._host.timeout, self._give_up)
+        await self._stdin.drain()
+        self._stop_limit()
+
+    @property
+    def _full(self) -> bool:
+        pipe = self._stdin.transport
+        return pipe.get_write_buffer_size() > pipe.get_write_buffer_limits()[1]
+
+    def _give_up(self) -> None:
+        self._limit = None
+        if self._full:
+            self._lost(failures.deaf(self._host))
+
+    def _stop_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     async def aclose(self) -> None:
+        self._stop_limit()
         self._stdin.close()
 
     async def __aenter__(self) -> Self:

@@ -33,6 +33,8 @@ _IDLE: Final = 4.0
 _SILENCE: Final = 300.0
 # What the end of a session may take: nobody waits for a host that is gone.
 _FAREWELL: Final = 2.0
+# Bytes; the ones that are sent name a request or nothing.
+_LONGEST_NOTIFICATION: Final = 4096
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -48,10 +50,6 @@ def open_transport(host: Host, lost: Lost) -> contextlib.AbstractAsyncContextMan
 
 @contextlib.asynccontextmanager
 async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStreams]:
-    async def asking(request: httpx2.Request) -> None:
-        if request.method == "DELETE":
-            request.extensions["timeout"] = httpx2.Timeout(_FAREWELL).as_dict()
-
     async def answered(response: httpx2.Response) -> None:
         said = _said(response) if response.request.method == "POST" else None
         if said is not None:
@@ -61,16 +59,40 @@ async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStre
 
     headers = {} if host.token is None else {"Authorization": f"Bearer {host.token}"}
     async with (
-        httpx2.AsyncClient(
+        _Client(
             # What is packed may be a thousand times as long once it is unpacked.
             headers=headers | {"Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(host.timeout, read=_SILENCE),
             limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_IDLE),
-            event_hooks={"request": [asking], "response": [answered]},
+            event_hooks={"response": [answered]},
         ) as client,
         streamable_http_client(host.url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as (read, write),
     ):
         yield _Incoming(read), write
+
+
+class _Client(httpx2.AsyncClient):
+    """One that waits no longer than a call for what has no answer, or for less.
+
+    The library sends nothing else for as long as it waits for a notification to be taken. That a host did not take
+    one is no reason to give up the connection, as the error would make it do.
+    """
+
+    async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
+        if request.method == "DELETE":
+            request.extensions["timeout"] = httpx2.Timeout(_FAREWELL).as_dict()
+        if not _is_notification(request):
+            return await super().send(request, **more)
+        request.extensions["timeout"] |= {"read": self.timeout.connect}
+        with contextlib.suppress(httpx2.ReadTimeout):
+            return await super().send(request, **more)
+        return httpx2.Response(202, request=request)
+
+
+def _is_notification(request: httpx2.Request) -> bool:
+    if request.method != "POST" or len(request.content) > _LONGEST_NOTIFICATION:
+        return False
+    return "id" not in json.loads(request.content)
 
 
 def _said(response: httpx2.Response) -> dict[str, Any] | None:

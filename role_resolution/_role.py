@@ -15,6 +15,9 @@ from ..core.errors import RoleInvalid, RoleTooLong
 ROLE_LIMIT = 32 * 1024
 """Default limit of one role's content, in bytes of UTF-8 (R15)."""
 
+NAME_LIMIT = 200
+"""Most characters of a role's name (R15)."""
+
 
 class Sealed:
     """A value that shows nothing and refuses to be written out: by pickle, pydantic, msgpack."""
@@ -58,13 +61,14 @@ class Role(Sealed):
     """How one call should be gone about (R1).
 
     Args:
-        name: A label for people. It is never sent to a model.
+        name: A label for people: 1 to 200 printable characters, not only blanks. It is never sent to a model.
         content: The text that reaches the model, as the last input field of the entry Signature.
         applies_to: Glob patterns over Signature names. Empty (the default) means the entry Signature alone.
         exclusive: Drop every tier below this role's own (R4).
 
     Raises:
-        RoleInvalid: The content is blank, is not text or cannot be encoded, or another argument does not fit.
+        RoleInvalid: The content is blank, is not text or cannot be encoded, or another argument does not fit. Of a name
+            that does not fit only the length is shown.
     """
 
     __slots__ = ("applies_to", "content", "exclusive", "name")
@@ -78,8 +82,11 @@ class Role(Sealed):
         patterns = _patterns(applies_to)
         if not isinstance(name, str) or not name.strip():
             raise RoleInvalid("a role has no name", remedy="give it a short label for people, such as 'critic'")
-        if not _encodable(name):
-            raise RoleInvalid("a role's name cannot be encoded as UTF-8", remedy="take lone surrogates out of it")
+        if not is_name(name):
+            raise RoleInvalid(
+                f"a role has a name of {len(name)} characters that is too long or cannot be printed",
+                remedy=f"give it 1 to {NAME_LIMIT} printable characters, not only blanks, such as 'critic'",
+            )
         if not isinstance(content, str):
             raise RoleInvalid(
                 f"the role {name!r} has content of type {type(content).__name__}", remedy="give its content as text"
@@ -130,6 +137,11 @@ def check_length(role: Role, tier: str, limit: int) -> None:
             f"the {tier} role has {size} bytes, and the limit is {limit}",
             remedy="shorten it, or raise the setting role_limit",
         )
+
+
+def is_name(value: object) -> bool:
+    """Whether a role can be called this."""
+    return isinstance(value, str) and 0 < len(value) <= NAME_LIMIT and value.isprintable() and bool(value.strip())
 
 
 def _patterns(given: object) -> tuple[object, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from ..core import Tier, check_id
+from ..core import STORED_TIERS, Tier, check_id
 from ..core.errors import RoleNotStorable, UnknownTier
 from ..storage import Database, Schema, Transaction
-from ._role import ROLE_LIMIT, Role, check_length
+from ._role import NAME_LIMIT, ROLE_LIMIT, Role, check_length, is_name
 
-STORED_TIERS = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL})
+_ALL: Final = frozenset(STORED_TIERS)
 
 _SCHEMA = Schema(
     name="role",
@@ -34,13 +34,13 @@ class SqliteRoleStore:
         tiers: What it offers.
     """
 
-    def __init__(self, database: Database, *, limit: int = ROLE_LIMIT, tiers: frozenset[Tier] = STORED_TIERS) -> None:
+    def __init__(self, database: Database, *, limit: int = ROLE_LIMIT, tiers: frozenset[Tier] = _ALL) -> None:
         self._database = database
         self._limit = limit
         self._tiers = tiers
 
     @classmethod
-    async def open(cls, path: Path, *, limit: int = ROLE_LIMIT, tiers: frozenset[Tier] = STORED_TIERS) -> Self:
+    async def open(cls, path: Path, *, limit: int = ROLE_LIMIT, tiers: frozenset[Tier] = _ALL) -> Self:
         """Open the store at `path`, making and migrating the file as needed.
 
         Raises:
@@ -62,7 +62,7 @@ class SqliteRoleStore:
         def read(tx: Transaction) -> list[tuple[Any, ...]]:
             return tx.execute(query, [value for pair in wanted for value in pair])
 
-        return {Tier(tier): Role(name, content) for tier, name, content in await self._database.read(read)}
+        return {Tier(tier): Role(_label(name), content) for tier, name, content in await self._database.read(read)}
 
     async def get(self, tier: Tier, scope_id: str) -> Role | None:
         check_storable_tier(tier)
@@ -118,3 +118,12 @@ def check_storable(tier: Tier, role: Role, limit: int) -> None:
             remedy="store it without them, or pass it with the call",
         )
     check_length(role, tier, limit)
+
+
+def _label(name: str | bytes) -> str:
+    """A stored name, changed to what a role takes: older versions took any, and a label must not fail a turn."""
+    if isinstance(name, str) and is_name(name):
+        return name
+    text = name if isinstance(name, str) else ""
+    plain = "".join(character if character.isprintable() else " " for character in text[: 2 * NAME_LIMIT]).strip()
+    return (plain if len(plain) <= NAME_LIMIT else plain[: NAME_LIMIT - 1] + "…") or "unnamed"

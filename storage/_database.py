@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from ..core.errors import StorageUnavailable
-from ._failures import from_system
-from ._lane import Lane, closed, transaction
+from ._failures import from_sqlite, from_system
+from ._lane import Lane, blame, closed, transaction
 from ._schema import Schema, check_names, migrate
 from ._transaction import Transaction
 
@@ -35,11 +35,11 @@ class Database:
 
     path: Path
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, schemas: Sequence[Schema]) -> None:
         self.path = path
         self._closed = False
-        self._writer = Lane(path, name="worldagent-writer")
-        self._reader = Lane(path, name="worldagent-reader", read_only=True)
+        self._writer = Lane(path, name="worldagent-writer", schemas=schemas)
+        self._reader = Lane(path, name="worldagent-reader", schemas=schemas, read_only=True)
 
     @classmethod
     async def open(cls, path: Path, *, schemas: Sequence[Schema]) -> Self:
@@ -49,12 +49,12 @@ class Database:
 
         Raises:
             InvalidArgument: Two schemas have one name.
-            StorageInvalid: The file is something else than a SQLite database.
+            StorageInvalid: The file is something else than a SQLite database, or has other tables of those names.
             SchemaTooNew: The file was written by a newer version; nothing is written (D15).
             StorageUnavailable: Folder or file cannot be made, read or written.
         """
         check_names(schemas)
-        database = cls(path)
+        database = cls(path, schemas=schemas)
 
         try:
             await database._writer.open(lambda: _connect_writer(path, schemas))
@@ -73,7 +73,7 @@ class Database:
         Raises:
             AgentClosed: The database is closed.
             StorageUnavailable: The disk is full, failing or read-only, or another process kept the file for 30 s.
-            StorageInvalid: The file is damaged.
+            StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
         """
         self._check_open()
         return await self._writer.run(work)
@@ -84,7 +84,7 @@ class Database:
         Raises:
             AgentClosed: The database is closed.
             StorageUnavailable: The disk fails.
-            StorageInvalid: The file is damaged.
+            StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
         """
         self._check_open()
         return await self._reader.run(work)
@@ -116,12 +116,22 @@ def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection
         _enter_wal(connection, path)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
-        with transaction(connection):
-            migrate(connection, path, schemas)
+        _bring_up_to_date(connection, path, schemas)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:
+    try:
+        with transaction(connection):
+            migrate(connection, path, schemas)
+    except sqlite3.Error as error:
+        failure = from_sqlite(error, path) or blame(error, connection, path, schemas)
+        if failure is None:
+            raise
+        raise failure from error
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:

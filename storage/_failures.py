@@ -8,6 +8,7 @@ from pathlib import Path
 from ..core.errors import HostError, StorageInvalid, StorageUnavailable
 
 _WRITABLE = "make its folder and files writable for this user, or use another home"
+_ANOTHER = "restore the file from a copy, move it away, or use another home"
 _REMEDIES = {
     sqlite3.SQLITE_PERM: _WRITABLE,
     sqlite3.SQLITE_READONLY: _WRITABLE,
@@ -31,11 +32,21 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
     if primary in _INVALID:
         return StorageInvalid(
             f"file {str(path)!r} is not a sound SQLite database ({error})",
-            remedy="restore it from a copy, move it away, or use another home",
+            remedy=_ANOTHER,
         )
     if primary in _REMEDIES:
         return StorageUnavailable(f"database {str(path)!r} failed ({error})", remedy=_REMEDIES[primary])
     return None
+
+
+def not_as_made(error: sqlite3.Error, path: Path) -> StorageInvalid:
+    """The typed error for tables that have our names and are somebody else's, or were changed."""
+    return StorageInvalid(f"the tables in {str(path)!r} are not as this package makes them ({error})", remedy=_ANOTHER)
+
+
+def not_text(path: Path) -> StorageInvalid:
+    """The typed error for a text that is not UTF-8. SQLite's own shows it."""
+    return StorageInvalid(f"a text in {str(path)!r} is not UTF-8", remedy=_ANOTHER)
 
 
 def from_system(error: OSError, path: Path) -> StorageUnavailable:

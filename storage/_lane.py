@@ -16,8 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..core.errors import AgentClosed, InvalidArgument, StorageUnavailable
-from ._failures import from_sqlite
+from ..core.errors import AgentClosed, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
+from ._failures import from_sqlite, not_as_made, not_text
+from ._schema import Schema, differs
 from ._transaction import Transaction
 
 T = TypeVar("T")
@@ -25,10 +26,14 @@ Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
 
 class Lane:
-    """A connection to `path` and its thread, named `name`. On a `read_only` one a write is the caller's mistake."""
+    """A connection to `path` and its thread, named `name`. On a `read_only` one a write is the caller's mistake.
 
-    def __init__(self, path: Path, *, name: str, read_only: bool = False) -> None:
+    `schemas` are the tables that the file should have: where it has others, it is to blame for errors.
+    """
+
+    def __init__(self, path: Path, *, name: str, schemas: Sequence[Schema], read_only: bool = False) -> None:
         self._path = path
+        self._schemas = schemas
         self._read_only = read_only
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
@@ -60,7 +65,7 @@ class Lane:
                 )
             with self._translated(), transaction(connection, begin):
                 try:
-                    return work(_SqliteTransaction(connection))
+                    return work(_SqliteTransaction(connection, self._path))
                 except StopIteration as error:
                     cause = error
                 # A future cannot carry StopIteration: whoever awaits it would wait for ever.
@@ -98,23 +103,41 @@ class Lane:
         try:
             yield
         except sqlite3.Error as error:
+            if self._read_only and getattr(error, "sqlite_errorname", None) == "SQLITE_READONLY":
+                raise
             failure = from_sqlite(error, self._path)
-            if failure is None or (self._read_only and error.sqlite_errorname == "SQLITE_READONLY"):
+            if failure is None and self._connection is not None:
+                failure = blame(error, self._connection, self._path, self._schemas)
+            if failure is None:
                 raise
             raise failure from error
 
 
 class _SqliteTransaction:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        self._path = path
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with contextlib.suppress(UnicodeEncodeError):
+        failure: WorldAgentError
+        try:
             return self._connection.execute(sql, tuple(params)).fetchall()
-        # Outside the handler: a UnicodeEncodeError carries the whole text.
-        raise InvalidArgument(
-            "a value for the database holds half a surrogate pair", remedy="replace what is not valid Unicode text"
-        )
+        except UnicodeEncodeError:
+            failure = InvalidArgument(
+                "a value for the database holds half a surrogate pair", remedy="replace what is not valid Unicode text"
+            )
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith("Could not decode to UTF-8"):  # it has no code
+                raise
+            failure = not_text(self._path)
+        raise failure  # outside the handlers: both errors carry the whole text
+
+
+def blame(
+    error: sqlite3.Error, connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]
+) -> StorageInvalid | None:
+    """The typed error where `error` comes from the file and not from whoever wrote the statement."""
+    return not_as_made(error, path) if differs(connection, path, schemas) else None
 
 
 @contextlib.contextmanager

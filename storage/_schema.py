@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,3 +58,20 @@ def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
             connection.execute(statement)
         if found < known:
             connection.execute(_RECORD, (schema.name, known))
+
+
+def differs(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> bool:
+    """Whether the file has the tables of `schemas` otherwise than their migrations make them.
+
+    This tells a file that is to blame for an error from a statement that is.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        try:
+            migrate(fresh, path, schemas)
+            return not _made(fresh) <= _made(connection)
+        except sqlite3.Error:  # the migrations are wrong, or the file cannot be read at all
+            return False
+
+
+def _made(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))

@@ -35,13 +35,14 @@ const PRINTABLE = /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$/u;
 
 // A lone half of a surrogate pair is no text. Lengths count characters, which zod's own `max` does not.
 const isText = (value: string) => value.isWellFormed() && /[^\s\x1c-\x1f\x85]/.test(value);
-const isScopeId = (value: string) => isText(value) && PRINTABLE.test(value) && [...value].length <= 200;
+const isLabel = (value: string) => isText(value) && PRINTABLE.test(value) && [...value].length <= 200;
 const text = (fits: (value: string) => boolean, description: string, more = {}) =>
   z.string().refine(fits).meta({ description, minLength: 1, ...more });
 
 const tier = z.enum(["workspace", "account", "channel"]); // without "channel", the host keeps no such roles
-const scope_id = text(isScopeId, "printable characters, not only blanks", { maxLength: 200 });
-const name = text(isText, "a label for people, not blank");
+const label = text(isLabel, "printable characters, not only blanks", { maxLength: 200 });
+const scope_id = label;
+const name = label;
 const content = text(isText, "the text of the role, not blank, 32 KiB of UTF-8 by default");
 const contract = z.literal(CONTRACT).meta({ type: "integer" });
 

@@ -89,15 +89,15 @@ class _Printer:
 
     def tell(self, result: Result) -> None:
         """Print one result. Points that were left out for another one, or for want of --write, are told at the end."""
-        if result.status == "skip" and result.problem.startswith("it needs "):
+        if result.reason == "needs":
             self._blocked.append(result.id)
             return
-        if result.status == "skip" and result.remedy.endswith(": --write"):
+        if result.reason == "write":
             self._unwritten += 1
             return
         said = result.problem or (f"{result.title}: {result.detail}" if result.detail else result.title)
         self._line(f"{_MARKS[result.status]} {result.id:<{_NAME}} {said}", _INDENT + " " * (_NAME + 1))
-        if result.status in ("fail", "warn"):
+        if result.remedy:
             self._line(f"{_INDENT}remedy: {result.remedy}", _INDENT)
 
     def end(self, results: list[Result]) -> int | None:

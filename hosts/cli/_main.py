@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import signal
 import sys
 from importlib.util import find_spec
+from types import FrameType
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -18,6 +18,9 @@ def main() -> None:
     Raises:
         SystemExit: Always: 0 done, 1 failed, 2 bad usage, 3 kept for paused turns, 130 interrupted.
     """
+    # An interrupt that is raised in the import system can leave its lock held, and the process would never end.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave)
     if any(find_spec(name) is None for name in ("typer", "rich", "prompt_toolkit")):
         print("error: the command line needs the packages 'typer', 'rich' and 'prompt_toolkit'", file=sys.stderr)
         print("remedy: run `pip install 'worldagent[cli]'`", file=sys.stderr)
@@ -25,9 +28,8 @@ def main() -> None:
     # Unless told so, dspy asks the network for a price list at its first call. The library leaves the environment of
     # its embedder alone; this process is our own.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    # An interrupt that lands in the import system can leave its lock held, and the process would never end.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import logging  # it is slow, and an interrupt before the handler stands is a traceback
+
     # What these say of a retry, or of an answer that was cut, nobody at a command line can act on.
     for name in ("stamina", "dspy.clients.lm"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -49,4 +51,9 @@ def main() -> None:
         sys.exit(FAILED)
 
 
-__all__ = ["main"]
+def leave(number: int, frame: FrameType | None) -> None:
+    """End the process at an interrupt, as long as nothing is under way that would have to be cancelled."""
+    os._exit(INTERRUPTED)
+
+
+__all__ = ["leave", "main"]

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 Form = Literal["text", "json", "events"]
 
-# What a model says must not steer the terminal: no control characters but tab and line feed.
-_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+# What a model says must not steer the terminal: no control characters but tab and line feed, none that turn the order
+# of others around, and line feeds for the separators that some terminals take for more.
+_CONTROLS: dict[int, str | None] = dict.fromkeys(
+    [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+) | {0x2028: "\n", 0x2029: "\n"}
 
 
 class Output:
@@ -81,7 +84,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Tell something beside the answer."""
-        print(text, file=sys.stderr)
+        print(printable(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
     def _start_anew(self, text: str) -> None:
         """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ...core import Tier
+from ...core import STORED_TIERS, Tier
 from ...core.errors import InvalidArgument
 from ._hosts import TOKEN_VARIABLE
 from ._options import RoleHostOptions
@@ -16,8 +16,6 @@ from ._session import INTERRUPTED, run
 
 if TYPE_CHECKING:
     from ..role_host import Address, Grant, RoleHost, Tokens
-
-_SCOPES = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
 
 
 def role_host(options: RoleHostOptions) -> int:
@@ -100,7 +98,7 @@ def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens | None:
 
 
 def _named(options: RoleHostOptions) -> dict[Tier, list[str]]:
-    given: dict[Tier, list[str] | None] = {tier: getattr(options, tier.value) for tier in _SCOPES}
+    given: dict[Tier, list[str] | None] = {tier: getattr(options, tier.value) for tier in STORED_TIERS}
     return {tier: ids for tier, ids in given.items() if ids}
 
 

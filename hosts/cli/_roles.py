@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ...core import Tier, check_id
+from ...core import STORED_TIERS, Tier, check_id
 from ...core.errors import InvalidArgument, UnknownTier
 from ...role_resolution import Role, RoleStore
 from ._hosts import EMBEDDED, check_hosts, host_of, named_host
@@ -15,7 +15,6 @@ from ._output import Output, table
 from ._session import FAILED, run
 from ._sources import text
 
-ROLE_TIERS = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
 _WIDTHS = (9, 24, 32)  # of tier, scope and name; with the length the table fits 80 columns
 
 Work = Callable[[RoleStore, Output], Awaitable[int | None]]
@@ -64,7 +63,7 @@ def delete_role(options: RolesOptions) -> int:
 
 async def _list(store: RoleStore, output: Output, scope_ids: dict[Tier, str]) -> None:
     found = await store.list({tier: scope_id for tier, scope_id in scope_ids.items() if tier in store.tiers})
-    rows = [(tier, scope_ids[tier], found[tier]) for tier in ROLE_TIERS if tier in found]
+    rows = [(tier, scope_ids[tier], found[tier]) for tier in STORED_TIERS if tier in found]
     if not rows:
         scopes = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in scope_ids.items())
         output.note(f"no role is set for {scopes}")
@@ -149,7 +148,7 @@ def _scopes(options: RolesOptions) -> dict[Tier, str]:
     """What `list` looks at: one tier if it is named, else every one whose scope is known."""
     if options.tier is not None:
         return dict([_scope(options)])
-    named = {tier: getattr(options, tier.value) for tier in ROLE_TIERS}
+    named = {tier: getattr(options, tier.value) for tier in STORED_TIERS}
     return {tier: check_id(f"--{tier}", scope_id) for tier, scope_id in named.items() if scope_id is not None}
 
 
@@ -161,8 +160,8 @@ def _scope(options: RolesOptions) -> tuple[Tier, str]:
         InvalidArgument: Its scope is not given, or it is not clear which is meant.
     """
     tier = Tier.parse(options.tier) if options.tier is not None else _meant(options)
-    if tier not in ROLE_TIERS:
-        raise UnknownTier(f"the {tier} role is never stored", remedy=f"use one of {', '.join(ROLE_TIERS)}")
+    if tier not in STORED_TIERS:
+        raise UnknownTier(f"the {tier} role is never stored", remedy=f"use one of {', '.join(STORED_TIERS)}")
     scope_id: str | None = getattr(options, tier.value)
     if scope_id is None:
         raise InvalidArgument(f"--tier {tier} needs the id of its {tier}", remedy=f"add --{tier} ID")
@@ -196,4 +195,4 @@ def _size(role: Role) -> int:
     return len(role.content.encode("utf-8"))
 
 
-__all__ = ["ROLE_TIERS", "delete_role", "get_role", "list_roles", "put_role", "roles_table"]
+__all__ = ["delete_role", "get_role", "list_roles", "put_role", "roles_table"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.errors import ModelFacing, UsageError, WorldAgentError
 from ._hosts import EMBEDDED, check_hosts, named_host
+from ._main import leave
 from ._options import TurnOptions
 from ._output import Output
 from ._sources import workers
@@ -38,7 +39,7 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) ->
     """
     try:
         work = begin()
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is loaded: from here on asyncio cancels the turn
+        if signal.getsignal(signal.SIGINT) is leave:  # all is loaded: from here on asyncio cancels the turn
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = asyncio.run(work)
         gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves

@@ -14,6 +14,7 @@ from ...core.errors import WorldAgentError
 from ._points import Point
 
 Status = Literal["pass", "warn", "fail", "skip"]
+Reason = Literal["", "needs", "write", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class Result:
         title: What it says, as a short sentence.
         status: `fail` breaks the contract or keeps the package from working, `warn` does neither.
         problem: What is wrong, or why it was left out; never the text of a role.
-        remedy: What to do about it.
+        remedy: What to do about it; empty where nothing is to be done.
+        reason: Why it was left out: `needs`, another point or a tool, `write`, or `other`; empty unless it was.
         detail: What was found where nothing is wrong, such as a version.
         ms: How long it took.
     """
@@ -35,6 +37,7 @@ class Result:
     status: Status
     problem: str = ""
     remedy: str = ""
+    reason: Reason = ""
     detail: str = ""
     ms: float = 0.0
 
@@ -51,6 +54,7 @@ class Finding(Exception):
     """Ends the check of a point with something to say. Its texts hold nothing of a host's answer."""
 
     status: Status = "fail"
+    reason: Reason = ""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -69,9 +73,19 @@ class Warned(Finding):
 
 
 class Skipped(Finding):
-    """The point could not be looked at."""
+    """The point could not be looked at.
+
+    Args:
+        problem: Why not.
+        remedy: What to do about it; empty where nothing is to be done.
+        reason: The kind of reason that it is.
+    """
 
     status = "skip"
+
+    def __init__(self, problem: str, remedy: str = "", *, reason: Reason = "other") -> None:
+        super().__init__(problem, remedy)
+        self.reason = reason
 
 
 async def settle(point: Point, check: Callable[[], Awaitable[str | None]]) -> Result:
@@ -84,17 +98,27 @@ async def settle(point: Point, check: Callable[[], Awaitable[str | None]]) -> Re
     began = time.perf_counter()
     status: Status = "pass"
     problem = remedy = detail = ""
+    reason: Reason = ""
     try:
         detail = await check() or ""
     except Finding as finding:
-        status, problem, remedy = finding.status, finding.problem, finding.remedy
+        status, problem, remedy, reason = finding.status, finding.problem, finding.remedy, finding.reason
     except WorldAgentError as error:
         status, problem, remedy = "fail", error.problem, error.remedy
     except Exception as error:  # a host can make libraries fail in ways that nobody thought of
         status, problem = "fail", f"the check ended with {type(error).__name__}"
         remedy = "see whether the host answers as the contract says; if it does, report this"
     ms = (time.perf_counter() - began) * 1000
-    return Result(id=point.id, title=point.title, status=status, problem=problem, remedy=remedy, detail=detail, ms=ms)
+    return Result(
+        id=point.id,
+        title=point.title,
+        status=status,
+        problem=problem,
+        remedy=remedy,
+        reason=reason,
+        detail=detail,
+        ms=ms,
+    )
 
 
-__all__ = ["Failed", "Finding", "Result", "Skipped", "Status", "Tell", "Warned", "settle"]
+__all__ = ["Failed", "Finding", "Reason", "Result", "Skipped", "Status", "Tell", "Warned", "settle"]

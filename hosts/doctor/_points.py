@@ -58,7 +58,7 @@ HOST_POINTS: Final = (
     Point("put.replace", "putting a role replaces the one before", _SET_READ, _ALL, "--write"),
     Point("put.long", "it takes 32 KiB", _SET, _ALL, "--write"),
     Point("put.too_long", "a text that is too long is too_long", _SET, _ALL, "--write"),
-    Point("put.blank", "a blank text or name is invalid", _SET, _ALL, "--write"),
+    Point("put.blank", "a blank text or an unfit name is invalid", _SET, _ALL, "--write"),
     Point("put.tiers", "it keeps a role of each tier that it offers", _SET, _ALL, "--write"),
     Point("list.records", "a role is name, content and tier", _READ, (_LIST,)),
     Point("list.tiers", "one role for a tier, and only for tiers asked", _READ, (_LIST,)),

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from mcp.types import Tool, ToolAnnotations
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ...core import Tier
+from ...core import STORED_TIERS, Tier
 
 CONTRACT: Literal[1] = 1
 """The version of the contract, part of every answer."""
@@ -25,7 +25,7 @@ Code = Literal["invalid", "too_long", "not_found", "forbidden", "unavailable"]
 def _printable(value: str) -> str:
     if value.isprintable() and value.strip():
         return value
-    raise PydanticCustomError("not_an_id", "Not an id: it is blank or has characters that cannot be printed")
+    raise PydanticCustomError("not_printable", "It is blank or has characters that cannot be printed")
 
 
 def _said(value: str) -> str:
@@ -35,13 +35,14 @@ def _said(value: str) -> str:
 
 
 TierName = Literal["workspace", "account", "channel"]
-_TIERS: tuple[str, ...] = get_args(TierName)
-ScopeId = Annotated[
+_TIERS: Final = [tier.value for tier in STORED_TIERS]
+_Label = Annotated[
     str,
     Field(min_length=1, max_length=200, description="printable characters, not only blanks"),
     AfterValidator(_printable),
 ]
-Name = Annotated[str, Field(min_length=1, description="a label for people, not blank"), AfterValidator(_said)]
+ScopeId = _Label
+Name = _Label
 Content = Annotated[
     str,
     Field(min_length=1, description="the text of the role, not blank, 32 KiB of UTF-8 by default"),
@@ -153,7 +154,7 @@ class _Untitled(GenerateJsonSchema):
 
 def offered() -> frozenset[Tier]:
     """The tiers that the contract knows."""
-    return frozenset(Tier(name) for name in _TIERS)
+    return frozenset(STORED_TIERS)
 
 
 def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  # a constant
@@ -194,7 +195,7 @@ def _keep_tiers(part: Any, tiers: set[str]) -> None:
     """Take the tiers that a host does not keep out of every list of tiers in a schema."""
     for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _keep_tiers(value, tiers)
-    if isinstance(part, dict) and part.get("enum") == list(_TIERS):
+    if isinstance(part, dict) and part.get("enum") == _TIERS:
         part["enum"] = [tier for tier in _TIERS if tier in tiers]
 
 

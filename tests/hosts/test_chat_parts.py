@@ -16,6 +16,7 @@ from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.cli._chat._commands import COMMANDS, may_be_kept, parse
 from worldagent.hosts.cli._chat._history import ENTRIES, LENGTH, FileHistory
 from worldagent.hosts.cli._chat._wrap import Wrap
+from worldagent.hosts.cli._output import printable
 
 COLUMNS = shutil.get_terminal_size().columns
 PIECES = st.lists(st.text("ab灯台。,- \n", max_size=90), max_size=8)
@@ -37,6 +38,30 @@ def test_wrapping_changes_nothing_but_white_space_and_does_not_depend_on_the_pie
 @given(st.lists(st.text("abc", min_size=1, max_size=30) | st.text("灯台の光", min_size=1, max_size=200), max_size=60))
 def test_no_line_is_wider_than_the_terminal_where_words_fit(words: list[str]) -> None:
     assert all(cell_len(line) <= COLUMNS for line in wrapped([" ".join(words)]).split("\n"))
+
+
+@given(st.text("กขค abเ\u0301灯。", max_size=300))
+def test_no_more_is_held_back_than_a_line_holds(text: str) -> None:
+    wrap, written = Wrap(), ""
+    for at, character in enumerate(text):
+        written += wrap.feed(character)
+        held = "".join(text[: at + 1].split())[len("".join(written.split())) :]
+        assert cell_len(held) <= COLUMNS
+        assert len(held) <= 2 * COLUMNS
+
+
+def test_a_text_without_blanks_is_written_as_it_comes() -> None:
+    wrap = Wrap()
+    assert [wrap.feed(character) for character in "ก" * 500] == ["ก"] * 500
+
+
+@pytest.mark.parametrize("code", [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x1B, 0x9B])
+def test_what_turns_the_order_of_characters_around_reaches_no_terminal(code: int) -> None:
+    assert printable(f"one{chr(code)}two") == "onetwo"
+
+
+def test_separators_are_line_feeds_and_marks_of_direction_stay() -> None:
+    assert printable("one\u2028two\u2029three\u200f\u200e\tfour\n") == "one\ntwo\nthree\u200f\u200e\tfour\n"
 
 
 def test_code_between_fences_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import json
 import shlex
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from support.agents import answering, scripted_agent
 from support.broken_hosts import broken_over_http
-from support.house import ROOT
 from support.pages import DOCS, rows
+from support.plain_hosts import plain_host
 from worldagent.core import Tier
 from worldagent.hosts.cli._app import app
 from worldagent.hosts.cli._doctor_options import DoctorOptions
@@ -30,6 +29,7 @@ from worldagent.role_resolution import Role
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 TOKEN = "t0ken-of-the-novel"
+WRONG_TOKEN = "t0ken-of-another-tale"
 HOSTED = "openai/gpt-4o"
 
 Check = Callable[..., dict[str, PointResult]]
@@ -248,12 +248,17 @@ def test_the_role_host_of_the_settings_is_reached(home: Path, check: Check, monk
         results = check(home)
         assert bad(results) == []
         assert "doctor --role-host" in results["role_host.reach"].detail
-        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "another")
-        assert bad(check(home)) == ["role_host.reach"]
-    found = check(home)["role_host.reach"]
-    assert found.status == "fail"
-    assert found.remedy
-    assert TOKEN not in found.problem
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", WRONG_TOKEN)
+        refused = check(home)
+        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", TOKEN)
+    gone = check(home)
+    for results, told in ((refused, "refused access"), (gone, "could not be reached")):
+        assert bad(results) == ["role_host.reach"]
+        assert told in results["role_host.reach"].problem
+        assert results["role_host.reach"].remedy
+        shown = json.dumps([result.as_object() for result in results.values()])
+        assert TOKEN not in shown
+        assert WRONG_TOKEN not in shown
 
 
 def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run) -> None:
@@ -302,17 +307,29 @@ def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path, run
 
 
 def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) -> None:
-    words = [
-        *("env", f"PYTHONPATH={ROOT / '.dev'}:{ROOT / 'tests'}"),
-        *(sys.executable, str(ROOT / "tests" / "support" / "broken_hosts.py"), "names no contract"),
-    ]
-    result = run("--stdio", shlex.join(words))
+    result = run("--stdio", shlex.join(plain_host("writes garbage")))
     assert result.exit_code == 1, result.output
-    assert [line for line in result.stdout.splitlines() if line.startswith("[FAIL]")] == [
-        "[FAIL] answer.contract    role_list answered without contract 1"
-    ]
+    assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith("[FAIL]")] == ["stdio.output"]
+    assert "are no MCP messages" in " ".join(result.stdout.split())
     assert "need --write" in result.stdout
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+def test_a_point_that_lacks_a_second_scope_is_told_with_its_remedy(run: Run) -> None:
+    words = ("--scope", "workspace=novel", "--write")
+    grant = Grant({Tier.WORKSPACE: frozenset({"novel"})})
+    with broken_over_http(grant=grant) as (url, _):
+        result = run("--role-host", url, *words)
+        found = json.loads(run("--role-host", url, *words, "--json").stdout)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    at = lines.index("[skip] scope.apart        two scopes are needed, and one is named")
+    assert lines[at + 1] == "       remedy: give a token that reaches more than --scope names"
+    assert "a point that does not hold" not in result.stdout
+    assert "need --write" not in result.stdout
+    reasons = {point["id"]: point["reason"] for point in found["points"] if point["status"] == "skip"}
+    assert set(reasons.values()) == {"other"}
+    assert "scope.apart" in reasons
 
 
 def test_points_that_were_left_out_are_told_in_one_line(run: Run) -> None:

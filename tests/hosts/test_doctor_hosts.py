@@ -8,13 +8,19 @@ import signal
 import socket
 import sqlite3
 import sys
+import tracemalloc
 from asyncio.subprocess import PIPE
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.broken_hosts import OTHER_REVISION, SLOW, broken_over_http, broken_over_stdio
+from support.broken_hosts import SLOW, broken_host
+from support.plain_hosts import OTHER_REVISION, plain_host
 from support.processes import eventually, held
+from support.raw_hosts import command as raw_program
+from support.raw_hosts import raw_host
 from support.role_hosts import COMMAND, environment, http_host
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
@@ -25,6 +31,13 @@ from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.role_resolution import Role
 
 WRITE = HostCheckOptions(write=True)
+LIMITS = {
+    "is slow": HostCheckOptions(write=True, slow=SLOW / 2),
+    "hangs": HostCheckOptions(write=True, timeout=1),
+    "tells of another address": HostCheckOptions(write=True, timeout=4),
+}
+"""Of the faults that are about time."""
+MUCH = 128 << 20
 TOKEN = "t0ken-of-the-novel"
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
@@ -51,8 +64,9 @@ HTTP_FAULTS = {
     "normalises texts": "put.text",
     "appends": "put.replace",
     "takes little": "put.long",
-    "is never too long": "put.too_long",
+    "takes more than it may": "put.too_long",
     "fills blanks": "put.blank",
+    "cuts names": "put.blank",
     "knows no tiers": "put.tiers",
     "deletes nothing gladly": "delete.again",
     "tells of another address": "change.notice",
@@ -61,6 +75,7 @@ HTTP_FAULTS = {
     "names no contract": "answer.contract",
     "gives more": "answer.fields",
     "shows roles in texts": "answer.text",
+    "remembers refusals": "error.code",
     "repeats what was sent": "error.values",
 }
 STDIO_FAULTS = {
@@ -76,6 +91,19 @@ STDIO_FAULTS = {
 
 def failed(results: list[Result]) -> list[str]:
     return [result.id for result in results if result.status == "fail"]
+
+
+def missed(results: list[Result]) -> set[str]:
+    return {result.id for result in results if result.status in ("fail", "skip")}
+
+
+async def peak_of(check: Coroutine[Any, Any, list[Result]]) -> tuple[list[Result], int]:
+    """Run a check; its results, and the bytes that it held at most."""
+    tracemalloc.start()
+    try:
+        return await check, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def told(results: list[Result]) -> str:
@@ -111,9 +139,8 @@ async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(k
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("fault", HTTP_FAULTS)
 async def test_a_host_over_http_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
-    options = HostCheckOptions(write=True, timeout=1 if fault == "hangs" else 10, slow=SLOW / 2)
-    with broken_over_http(fault) as (url, host):
-        results = await check_host(HttpHost(url), options)
+    async with broken_host(fault) as (url, host):
+        results = await check_host(HttpHost(url), LIMITS.get(fault, WRITE))
         assert host.store.kept == {}
     assert failed(results) == [HTTP_FAULTS[fault]], told(results)
     [broken] = [result for result in results if result.status == "fail"]
@@ -125,7 +152,7 @@ async def test_a_host_over_http_fails_at_the_point_that_it_breaks_and_at_no_othe
 @pytest.mark.parametrize("fault", STDIO_FAULTS)
 async def test_a_host_over_stdio_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
     before = held()
-    results = await check_host(broken_over_stdio(fault), WRITE)
+    results = await check_host(StdioHost(plain_host(fault)), HostCheckOptions(write=True, ending=0.5))
     assert failed(results) == [STDIO_FAULTS[fault]], told(results)
     assert await eventually(lambda: held()[2] == before[2])
 
@@ -138,21 +165,64 @@ async def test_a_host_over_stdio_fails_at_the_point_that_it_breaks_and_at_no_oth
     ],
 )
 async def test_a_fault_that_breaks_several_points_fails_at_each(fault: str, points: list[str]) -> None:
-    with broken_over_http(fault) as (url, _):
+    async with broken_host(fault) as (url, _):
         results = await check_host(HttpHost(url), WRITE)
     assert failed(results) == points, told(results)
 
 
-@pytest.mark.parametrize("kind", ["stdio", "http"])
-async def test_without_a_fault_these_hosts_pass_every_point(kind: str) -> None:
-    if kind == "stdio":
-        results = await check_host(broken_over_stdio(), WRITE)
-    else:
-        with broken_over_http() as (url, host):
-            results = await check_host(HttpHost(url), WRITE)
-            assert host.store.kept == {}
-    missed = {result.id for result in results if result.status in ("fail", "skip")}
-    assert missed == {"scope.forbidden"}, told(results)
+@pytest.mark.parametrize("limit", ["", "takes as much as it may"])
+async def test_without_a_fault_a_host_over_http_passes_every_point(limit: str) -> None:
+    async with broken_host(limit) as (url, host):
+        results = await check_host(HttpHost(url), WRITE)
+        assert host.store.kept == {}
+    assert missed(results) == {"scope.forbidden"}, told(results)
+
+
+async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:
+    results = await check_host(StdioHost(plain_host()), WRITE)
+    assert missed(results) == {"scope.forbidden", "protocol.same", "change.notice"}, told(results)
+    assert {result.id: result.detail for result in results}["protocol.revision"] == "2025-11-25"
+
+
+FLOODS = {
+    "a long answer": ("huge", "more than 8 MiB in one message"),
+    "lines": ("chatter", "1,000 lines in a row"),
+    "notices": ("sends notices without end", "1,000 lines in a row"),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_what_a_program_floods_the_check_with_is_not_kept(flood: str) -> None:
+    how, problem = FLOODS[flood]
+    argv = plain_host(how) if flood == "notices" else raw_program(how)
+    options = HostCheckOptions(timeout=20, ending=0.2)
+    async with asyncio.timeout(60):
+        results, peak = await peak_of(check_host(StdioHost(argv), options))
+    assert peak < MUCH, f"{peak:,} bytes"
+    assert any(problem in result.problem for result in results if result.status == "fail"), told(results)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_what_floods_the_check_over_http_is_not_kept(kind: str) -> None:
+    async with raw_host("huge", kind=kind) as raw, asyncio.timeout(60):
+        results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
+    assert peak < MUCH, f"{peak:,} bytes"
+    assert "more than 8 MiB in one message" in told(results)
+    assert "list.answer" in failed(results)
+
+
+async def test_a_packed_answer_is_not_read() -> None:
+    async with raw_host("sound", "Content-Encoding: gzip") as raw:
+        results = await check_host(HttpHost(raw.url))
+    assert "list.answer" in failed(results)
+    assert "packed" in told(results)
+
+
+async def test_a_host_may_send_so_much_in_a_whole_check_and_no_more() -> None:
+    async with raw_host("large") as raw, asyncio.timeout(60):
+        results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
+    assert peak < MUCH * 2, f"{peak:,} bytes"
+    assert "more than 64 MiB in all" in told(results)
 
 
 async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are_found() -> None:
@@ -163,14 +233,14 @@ async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are
         "ignores scopes of tokens": "scope.forbidden",
     }.items():
         grant = Grant({Tier.WORKSPACE: frozenset({"novel"})})
-        with broken_over_http(fault, tokens=Tokens([(TOKEN, grant)]), grant=grant) as (url, host):
+        async with broken_host(fault, tokens=Tokens([(TOKEN, grant)]), grant=grant) as (url, host):
             results = await check_host(HttpHost(url, TOKEN), options)
             assert host.store.kept == {}
         assert failed(results) == ([] if point is None else [point]), told(results)
 
 
 async def test_a_host_that_lets_a_page_of_another_site_in_is_warned_of() -> None:
-    with broken_over_http("serves pages") as (url, _):
+    async with broken_host("serves pages") as (url, _):
         results = await check_host(HttpHost(url))
     assert [result.id for result in results if result.status == "warn"] == ["http.token", "http.page"]
 
@@ -200,7 +270,7 @@ async def test_a_host_of_an_unknown_revision_fails_there() -> None:
 async def test_a_program_that_is_no_host_fails_to_connect_in_bounded_time(argv: list[str]) -> None:
     before = held()
     async with asyncio.timeout(60):
-        results = await check_host(StdioHost(argv), HostCheckOptions(write=True, timeout=1))
+        results = await check_host(StdioHost(argv), HostCheckOptions(write=True, timeout=1, ending=0.2))
     assert failed(results) == ["connect.time"], told(results)
     assert {result.status for result in results} == {"fail", "skip"}
     assert await eventually(lambda: held()[2] == before[2])
@@ -217,7 +287,7 @@ async def test_an_address_without_a_host_fails_to_connect() -> None:
 
 async def test_a_wrong_token_is_named() -> None:
     grant = Grant({Tier.WORKSPACE: frozenset({"*"})})
-    with broken_over_http(tokens=Tokens([(TOKEN, grant)])) as (url, _):
+    async with broken_host(tokens=Tokens([(TOKEN, grant)])) as (url, _):
         [first, *_] = await check_host(HttpHost(url, "another"))
     assert (first.id, first.status) == ("connect.time", "fail")
     assert "401" in first.problem
@@ -236,13 +306,14 @@ async def test_without_write_no_role_is_put_or_deleted(tmp_path: Path) -> None:
         results = await check_host(HttpHost(url), HostCheckOptions(scopes={Tier.WORKSPACE: "novel"}))
         assert rows(store) == before == [("workspace", "novel", SECRET)]
     assert failed(results) == []
-    skipped = {result.id for result in results if result.status == "skip"}
-    assert skipped == {point.id for point in HOST_POINTS if point.when == "--write"} | {"scope.forbidden"}
+    skipped = {result.id: result.reason for result in results if result.status == "skip"}
+    unwritten = {point.id: "write" for point in HOST_POINTS if point.when == "--write"}
+    assert skipped == unwritten | {"scope.forbidden": "other"}
     assert SECRET not in json.dumps([result.as_object() for result in results])
 
 
 async def test_a_role_that_is_set_is_not_written_over() -> None:
-    with broken_over_http() as (url, host):
+    async with broken_host() as (url, host):
         await check_host(HttpHost(url), WRITE)
         await host.store.put(Tier.WORKSPACE, "novel", Role("house", SECRET))
         results = await check_host(HttpHost(url), HostCheckOptions(write=True, scopes={Tier.WORKSPACE: "novel"}))
@@ -258,7 +329,7 @@ async def test_a_check_that_is_cancelled_clears_what_it_wrote() -> None:
         if result.id == "put.tiers":
             written.set()
 
-    with broken_over_http() as (url, host):
+    async with broken_host() as (url, host):
         check = asyncio.create_task(check_host(HttpHost(url), WRITE, tell=tell))
         await asyncio.wait_for(written.wait(), 30)
         assert host.store.kept
@@ -287,16 +358,18 @@ async def test_ctrl_c_ends_the_command_and_clears_what_it_wrote(tmp_path: Path) 
 
 async def test_results_are_told_one_by_one_as_they_are_known() -> None:
     heard: list[Result] = []
-    with broken_over_http() as (url, _):
+    async with broken_host() as (url, _):
         results = await check_host(HttpHost(url), tell=heard.append)
     assert heard == results
     assert [result.id for result in results] == [point.id for point in HOST_POINTS if point.when != "stdio"]
-    assert set(results[0].as_object()) == {"id", "title", "status", "problem", "remedy", "detail", "ms"}
+    assert set(results[0].as_object()) == {"id", "title", "status", "problem", "remedy", "reason", "detail", "ms"}
 
 
 def test_options_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="no time limit"):
+    with pytest.raises(InvalidArgument, match="timeout 0 is no time limit"):
         HostCheckOptions(timeout=0)
+    with pytest.raises(InvalidArgument, match="ending inf is no time limit"):
+        HostCheckOptions(ending=float("inf"))
     with pytest.raises(InvalidArgument, match="never kept"):
         HostCheckOptions(scopes={Tier.CALL: "x"})
     with pytest.raises(InvalidArgument, match="both"):

@@ -203,7 +203,9 @@ async def test_a_store_over_http_does_what_every_store_does(mode: Mode) -> None:
 
 
 @pytest.mark.requirement("R9")
-async def test_lengths_are_characters_of_an_id_and_bytes_of_a_content(command: list[str], tmp_path: Path) -> None:
+async def test_lengths_are_characters_of_an_id_or_name_and_bytes_of_a_content(
+    command: list[str], tmp_path: Path
+) -> None:
     face, most = "\U0001f600", 32 * 1024
     async with conversation(command, tmp_path / "errors") as host:
         await host.ask(0, "initialize", **HELLO)
@@ -214,11 +216,11 @@ async def test_lengths_are_characters_of_an_id_and_bytes_of_a_content(command: l
             ("w", face * (most // 4), None),
             (" ", "y" * (most + 1), "invalid"),
         ]:
-            arguments = {"tier": "channel", "scope_id": scope_id, "name": "x", "content": content}
+            arguments = {"tier": "channel", "scope_id": scope_id, "name": face * 200, "content": content}
             answer = (await host.ask(1, "tools/call", name="role_put", arguments=arguments))["result"]
             said = answer["structuredContent"]
             assert said.get("code") == expected
-            assert expected or said["role"] == {"name": "x", "content": content, "tier": "channel"}
+            assert expected or said["role"] == {"name": face * 200, "content": content, "tier": "channel"}
 
 
 # --- odd input --------------------------------------------------------------------------------------------------------
@@ -256,6 +258,10 @@ MISFITS: list[dict[str, Any]] = [
     {"name": ""},
     {"name": " \t"},
     {"name": {}},
+    {"name": "a\0b"},
+    {"name": "a\x1b[2Jb"},
+    {"name": "\U0001f600" * 201},
+    {"name": "x" * 1_000_000},
     {"content": " \u2003\n\x1c\x85"},
     {"content": 1.5},
     {"content": None},
@@ -332,20 +338,24 @@ async def test_half_of_a_surrogate_pair_is_no_role(command: list[str], tmp_path:
 
 
 @pytest.mark.requirement("R9")
-async def test_an_id_has_printable_characters(command: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["scope_id", "name"])
+async def test_an_id_and_a_name_have_printable_characters(what: str, command: list[str], tmp_path: Path) -> None:
     assigned = [chr(code) for code in range(0, 0x110000, 61) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
     characters = [*map(chr, range(0x100)), "\u200b", "\u2028", "\ufeff", "\u0301", "\ue000", *assigned]
     async with conversation(command, tmp_path / "errors") as host:
         await host.ask(-1, "initialize", **HELLO)
+        place = {"tier": "account", "scope_id": "none"}
+        tool, more = ("role_get", {}) if what == "scope_id" else ("role_put", {"content": "y"})
         calls = [
-            request(number, "tools/call", name="role_get", arguments={"tier": "account", "scope_id": f"x{character}"})
+            request(number, "tools/call", name=tool, arguments={**place, **more, what: f"x{character}"})
             for number, character in enumerate(characters)
         ]
         saying = asyncio.create_task(host.say(*calls))
         answers = [await host.hear() for _ in calls]
         await saying
-    codes = {answer["id"]: answer["result"]["structuredContent"]["code"] for answer in answers}
-    expected = ["not_found" if character.isprintable() else "invalid" for character in characters]
+    codes = {answer["id"]: answer["result"]["structuredContent"].get("code") for answer in answers}
+    fits = "not_found" if what == "scope_id" else None
+    expected = [fits if character.isprintable() else "invalid" for character in characters]
     assert [codes[number] for number in range(len(characters))] == expected
 
 

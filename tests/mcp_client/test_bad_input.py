@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.agents import answering, scripted_agent
-from support.mcp_hosts import Kind, host
+from support.mcp_hosts import Kind, Mode, host
 from support.processes import eventually, held, others
 from support.raw_hosts import HUGE, RawHost, command, raw_host
 from support.role_hosts import COMMAND, environment, http_host
@@ -41,6 +41,7 @@ from worldagent.mcp_client import HttpHost, StdioHost
 
 BOUND = 15.0
 TOKEN = "token-that-only-one-host-may-see"
+WRONG = "token-which-was-sent-and-is-not-the-right-one"
 INVALID, DOWN = RoleSourceInvalid, RoleSourceUnavailable
 
 
@@ -51,6 +52,7 @@ def check(error: WorldAgentError) -> None:
     seen = f"{error!r} {error.args} {error.__cause__!r} {error.__context__!r}"
     assert "secret" not in seen
     assert TOKEN not in seen
+    assert WRONG not in seen
     assert error.__cause__ is None
     assert error.__context__ is None
 
@@ -205,6 +207,25 @@ async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("R14")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_program_that_wrote_a_banner_and_is_slow_later_is_told_as_slow(tmp_path: Path, mode: Mode) -> None:
+    async with agent_of(tmp_path, StdioHost(command("a banner, then silence"), mode=mode, timeout=0.5)) as (agent, _):
+        await fails(agent, DOWN, r"did not answer within 0\.5 s; see what keeps it, or give it longer")
+
+
+@pytest.mark.requirement("R14")
+async def test_what_is_wrong_with_this_machine_is_not_told_as_a_wrong_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object, **more: object) -> None:
+        raise RuntimeError("can't start new thread: secret")
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "subprocess_exec", fail)
+    async with agent_of(tmp_path, StdioHost(command("sound"))) as (agent, _):
+        await fails(agent, DOWN, "could not be reached .RuntimeError.")
+
+
+@pytest.mark.requirement("R14")
 async def test_a_program_that_writes_without_end_leaves_the_loop_to_others(tmp_path: Path) -> None:
     async with agent_of(tmp_path, StdioHost(command("chatter"), timeout=1)) as (agent, _):
         turn = asyncio.create_task(agent.thread("t").converse("Hi"))
@@ -326,7 +347,7 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R9", "R14")
-@pytest.mark.parametrize("token", [None, "wrong"])
+@pytest.mark.parametrize("token", [None, WRONG])
 async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_path: Path, token: str | None) -> None:
     with http_host(tmp_path / "host.db", WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
         async with agent_of(tmp_path, HttpHost(url, token)) as (agent, lm):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.mcp_hosts import Kind, host, opened
+from support.plain_hosts import OTHER_REVISION
 from worldagent import Role, Tier
 from worldagent.core.errors import (
     HostForbidden,
@@ -118,17 +119,6 @@ async def test_a_program_that_is_no_host_is_late_and_gone_afterwards(tmp_path: P
 
 @pytest.mark.requirement("R14")
 async def test_an_unknown_protocol_revision_is_named() -> None:
-    script = """
-import json, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
-        result = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    elif "id" in asked:
-        error = {"code": -32601, "message": "no"}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
-"""
-    async with opened(StdioHost([sys.executable, "-c", script])) as store:
+    async with opened(StdioHost([sys.executable, "-c", OTHER_REVISION])) as store:
         with pytest.raises(RoleSourceInvalid, match="no protocol revision of MCP that this package knows"):
             await store.list(LISTED)

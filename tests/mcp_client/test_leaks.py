@@ -60,7 +60,13 @@ async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, ki
             await seen.outcome(agent.roles.get(Tier.WORKSPACE))
             await seen.outcome(agent.roles.put(Tier.WORKSPACE, Role("house", LONG * 400)))
     assert [type(error).__name__ for error in seen.errors] == ["RoleTooLong"]
-    assert kind == "stdio" or "mcp.client.streamable_http" in {record.name for record in seen.logs.records}
+    libraries = {record.name.partition(".")[0] for record in seen.logs.records} & {
+        "mcp",
+        "client",
+        "httpx2",
+        "httpcore2",
+    }
+    assert libraries == set()  # which say a lot at DEBUG
     seen.kept = [item for item in seen.kept if not isinstance(item, Role)]
     seen.assert_clean(LONG, SHORT)
 
@@ -198,13 +204,84 @@ async def test_the_token_is_in_no_log(tmp_path: Path) -> None:
     seen.assert_clean(token)
 
 
+KEY = "key-that-stands-in-an-address-and-nowhere-else"
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_key_in_the_address_is_in_no_log(tmp_path: Path, mode: Mode) -> None:
+    async with (
+        HostProcess(tmp_path) as process,
+        watching(tmp_path / "home") as seen,
+        opened(HttpHost(f"{process.url}?key={KEY}", mode=mode)) as store,
+    ):
+        await store.list({Tier.WORKSPACE: "w"})
+        # Loggers that come later are reached too.
+        logging.getLogger("mcp.client.made_later").setLevel(logging.DEBUG)
+        logging.getLogger("httpx2.made_later").setLevel(logging.DEBUG)
+        await store.list({Tier.WORKSPACE: "w"})
+    seen.assert_clean(KEY)
+
+
+async def test_a_logger_that_a_library_makes_later_is_reached_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import httpx2
+
+    send = httpx2.AsyncClient.send
+
+    async def talking(self: httpx2.AsyncClient, request: httpx2.Request, **more: Any) -> httpx2.Response:
+        logging.getLogger("httpx2.made_later").error("POST %s", request.url)
+        return await send(self, request, **more)
+
+    with over_http(StubHost()) as url:
+        async with opened(HttpHost(f"{url}?key={KEY}")) as store:
+            await store.list({Tier.WORKSPACE: "w"})
+            logging.getLogger("httpx2.made_later")
+            monkeypatch.setattr(httpx2.AsyncClient, "send", talking)
+            await store.list({Tier.WORKSPACE: "w"})
+    assert "httpx2.made_later" in {record.name for record in caplog.records}
+    assert KEY not in caplog.text
+
+
+BARE = """
+import asyncio, sys
+from support.raw_hosts import raw_host
+from worldagent import Role, Tier
+from worldagent.core.errors import WorldAgentError
+from worldagent.mcp_client import HostRoleStore, HttpHost
+
+async def main():
+    for how, kind in (("no json", "application/json"), ("no json", "text/event-stream"), ("huge", "application/json")):
+        async with raw_host(how, kind=kind) as raw:
+            store = HostRoleStore(HttpHost(f"{raw.url}?key={sys.argv[1]}"))
+            try:
+                await store.put(Tier.WORKSPACE, "w", Role("x", "y"))
+            except WorldAgentError as error:
+                print(type(error).__name__)
+            await store.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("R7")
+async def test_a_program_that_sets_up_no_logging_sees_nothing_of_a_broken_host() -> None:
+    # Which also holds that nothing comes to standard error.
+    assert await run_script(BARE, KEY) == "RoleSourceInvalid\n" * 3
+
+
 async def test_connections_of_the_embedding_program_log_as_before(caplog: pytest.LogCaptureFixture) -> None:
     from mcp import Client
 
     with over_http(StubHost()) as url:
-        async with opened(HttpHost(url)) as store, Client(url) as own:
-            with caplog.at_level(logging.DEBUG, "mcp.client.streamable_http"):
-                await store.list({Tier.WORKSPACE: "one-of-ours"})
-                await own.call_tool("role_list", {"scope_ids": {"workspace": "one-of-theirs"}})
+        async with opened(HttpHost(f"{url}?key={KEY}")) as store, Client(f"{url}?key=of-theirs") as own:
+            for name in ("mcp.client.streamable_http", "httpx2", "httpcore2.http11"):
+                caplog.set_level(logging.DEBUG, name)
+            await store.list({Tier.WORKSPACE: "one-of-ours"})
+            await own.call_tool("role_list", {"scope_ids": {"workspace": "one-of-theirs"}})
     assert "one-of-theirs" in caplog.text
+    assert "key=of-theirs" in caplog.text
+    assert {"httpx2", "httpcore2.http11"} <= {record.name for record in caplog.records}
     assert "one-of-ours" not in caplog.text
+    assert KEY not in caplog.text

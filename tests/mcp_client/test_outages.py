@@ -14,20 +14,21 @@ from support.mcp_hosts import HostProcess, Kind, Mode, host, opened
 from support.processes import eventually, held, others
 from support.role_host_stub import StubHost, over_http
 from worldagent import Role, Tier
-from worldagent.core import SystemClock
 from worldagent.core.errors import AgentClosed, HostUnavailable
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
 from worldagent.testing import VirtualClock
 
 
-class ImpatientClock(SystemClock):
-    """Writes down for how long it was to sleep, and does not."""
+class ImpatientClock(VirtualClock):
+    """Writes down for how long it was to sleep, and has slept at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.slept: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+        await self.advance(seconds)
 
 
 LISTED = {Tier.WORKSPACE: "w"}
@@ -97,6 +98,26 @@ async def test_attempts_to_reach_a_host_that_stays_away_have_pauses_that_grow_an
             with pytest.raises(HostUnavailable, match="could not be reached"):
                 await store.list(LISTED)
     assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]  # the first attempt is made at once
+
+
+@pytest.mark.requirement("R14")
+async def test_time_that_has_passed_since_the_last_attempt_is_taken_off_the_pause() -> None:
+    clock = ImpatientClock()
+    async with opened(StdioHost(["no-such-program-anywhere"]), clock=clock) as store:
+
+        async def attempt() -> None:
+            with pytest.raises(HostUnavailable, match="could not be reached"):
+                await store.list(LISTED)
+
+        for _ in range(4):
+            await attempt()
+        clock.slept.clear()
+        await clock.advance(0.5)
+        await attempt()
+        assert clock.slept == [pytest.approx(0.3)]  # of 0.8
+        await clock.advance(3600)
+        await attempt()
+        assert clock.slept == [pytest.approx(0.3)]
 
 
 @pytest.mark.requirement("R14")

@@ -86,10 +86,23 @@ def test_content_that_is_no_text_is_refused_with_the_remedy(content: Any) -> Non
 
 
 @pytest.mark.requirement("R15")
-@pytest.mark.parametrize("name", ["", " ", None, "half \udc00"])
+@pytest.mark.parametrize("name", ["", " ", "\u3000", None, 7, b"critic", "half \udc00"])
 def test_a_role_without_a_usable_name_is_refused(name: Any) -> None:
     with pytest.raises(RoleInvalid, match="name"):
         Role(name, "Be terse.")
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("name", ["x" * 201, "x" * 4_000_000, "x\0", "x\x1b[2J", "x\ny", "x\ty", "x\u200b", "x\u202e"])
+def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(name: str) -> None:
+    with pytest.raises(RoleInvalid, match=f"of {len(name)} characters") as caught:
+        Role(name, "Be terse.")
+    assert "x" not in str(caught.value)
+    assert "200 printable characters" in caught.value.remedy
+
+
+def test_a_name_has_up_to_200_characters_however_long_they_are_in_bytes() -> None:
+    assert Role("𝄞" * 200, "Be terse.").name == "𝄞" * 200
 
 
 def test_patterns_that_are_no_text_are_refused() -> None:

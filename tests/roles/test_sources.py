@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
+import traceback
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +23,7 @@ from worldagent.core.errors import (
     RoleSourceInvalid,
     RoleSourceUnavailable,
     RoleTooLong,
+    StorageInvalid,
     UnknownTier,
 )
 from worldagent.role_resolution import SqliteRoleStore
@@ -214,6 +217,71 @@ async def test_stored_roles_outlive_the_process_in_a_file_of_their_own(tmp_path:
     assert b"Kept words" not in (tmp_path / "agent.db").read_bytes()
     async with scripted_agent(tmp_path, answering()) as agent:
         assert await agent.roles.get(Tier.WORKSPACE) == Role("house", "Kept words of the house.")
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("n" * 4_000_000, "n" * 199 + "…"),
+        ("a\x1b[2Jname\nof \0lines", "a [2Jname of  lines"),
+        ("\n\t", "unnamed"),
+        ("", "unnamed"),
+        (b"\xff", "unnamed"),
+    ],
+)
+async def test_a_role_that_was_stored_under_a_name_that_no_longer_fits_is_still_used(
+    tmp_path: Path, name: str | bytes, shown: str
+) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Kept words."))
+        with contextlib.closing(sqlite3.connect(tmp_path / "roles.db")) as other, other:
+            other.execute("UPDATE wa_role SET name = ?", (name,))
+        assert await agent.roles.get(Tier.WORKSPACE) == Role(shown, "Kept words.")
+        await agent.thread("t").converse("Hi")
+    assert [call.role for call in lm.calls] == ["Kept words."]
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE wa_role; CREATE TABLE wa_role(x)",
+        "DROP TABLE wa_role",
+        "ALTER TABLE wa_role RENAME COLUMN content TO text",
+    ],
+)
+async def test_a_file_of_roles_whose_table_is_another_is_named_with_the_remedy(tmp_path: Path, change: str) -> None:
+    store = await SqliteRoleStore.open(tmp_path / "roles.db")
+    try:
+        with contextlib.closing(sqlite3.connect(tmp_path / "roles.db")) as other:
+            other.executescript(change)
+        for attempt in (
+            store.list({Tier.WORKSPACE: "novel"}),
+            store.get(Tier.WORKSPACE, "novel"),
+            store.put(Tier.WORKSPACE, "novel", Role("house", "Kept words.")),
+        ):
+            with pytest.raises(StorageInvalid, match=r"roles\.db' are not as this package") as caught:
+                await attempt
+            assert "use another home" in caught.value.remedy
+            assert "Kept words" not in str(caught.value)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.requirement("R7", "R9")
+async def test_a_stored_role_that_is_no_text_is_told_without_its_words(tmp_path: Path) -> None:
+    store = await SqliteRoleStore.open(tmp_path / "roles.db")
+    try:
+        await store.put(Tier.WORKSPACE, "novel", Role("house", "Kept words."))
+        with contextlib.closing(sqlite3.connect(tmp_path / "roles.db")) as other, other:
+            other.execute("UPDATE wa_role SET content = CAST(? AS TEXT)", (b"Kept words \xff",))
+        with pytest.raises(StorageInvalid, match=r"roles\.db'") as caught:
+            await store.get(Tier.WORKSPACE, "novel")
+    finally:
+        await store.aclose()
+    assert "Kept" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.requirement("R9")

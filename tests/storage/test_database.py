@@ -390,6 +390,43 @@ async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TABLE note(x)",
+        "CREATE TABLE wa_schema(x)",
+        "CREATE VIEW wa_schema AS SELECT 1",
+        "CREATE VIEW note AS SELECT 1",
+    ],
+)
+async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_and_left_alone(
+    tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "agent.db"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.executescript(f"PRAGMA journal_mode=WAL; {change}")
+    before = path.read_bytes()
+    with pytest.raises(StorageInvalid, match=r"agent\.db' are not as this package") as caught:
+        await Database.open(path, schemas=[NOTES])
+    assert "another home" in caught.value.remedy
+    assert path.read_bytes() == before
+
+
+async def test_a_table_that_is_changed_later_is_named_and_a_mistake_beside_it_still_comes_out(
+    tmp_path: Path, database: Database
+) -> None:
+    mistake = database.transact(lambda tx: tx.execute("SELECT missing FROM note"))
+    with pytest.raises(sqlite3.OperationalError, match="no such column: missing"):
+        await mistake
+    with contextlib.closing(sqlite3.connect(database.path)) as other:
+        other.executescript(
+            "DROP TABLE note; CREATE TABLE note(id INTEGER PRIMARY KEY, text TEXT NOT NULL, x NOT NULL)"
+        )
+    with pytest.raises(StorageInvalid, match=r"agent\.db' are not as this package"):
+        await database.transact(lambda tx: add("one", tx))
+    assert await database.read(texts) == []
+
+
 async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     (tmp_path / "agent.db").touch()
     async with contextlib.aclosing(await Database.open(tmp_path / "agent.db", schemas=[NOTES])) as database:

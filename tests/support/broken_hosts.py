@@ -1,6 +1,6 @@
-"""Role hosts that break the contract in one way each, for the check of hosts: the reference host with a part replaced.
+"""Role hosts over HTTP that break the contract in one way each: the reference host with a part replaced.
 
-As a program: `python broken_hosts.py HOW` serves the standard streams, with its roles in memory.
+Its roles are in memory. Hosts that are programs and break as such are in `plain_hosts`.
 """
 
 from __future__ import annotations
@@ -8,39 +8,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import subprocess
-import sys
-import time
 import unicodedata
-from collections.abc import Callable, Generator, Mapping
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any, cast
 
-from mcp.server.stdio import stdio_server
+import uvicorn
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
 
-from support.house import ROOT
 from support.role_host_stub import StubHost, over_http
-from worldagent.core import Tier
+from worldagent.core import STORED_TIERS, Tier
 from worldagent.core.errors import RoleTooLong
 from worldagent.hosts.role_host import EVERYTHING, Address, Grant, RoleHost, Tokens
 from worldagent.hosts.role_host._contract import TOOLS
 from worldagent.hosts.role_host._serving._http import application
-from worldagent.mcp_client import StdioHost
 from worldagent.role_resolution import Role
 
-SLOW = 0.3
+SLOW = 0.05
 """Seconds that the slow host takes."""
-
-STORED = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL})
 
 
 class MemoryStore:
     """A role store that is gone with its process."""
 
-    tiers = STORED
+    tiers = frozenset(STORED_TIERS)
 
     def __init__(self, limit: int = 32 * 1024, *, tierless: bool = False) -> None:
         self.limit, self.tierless = limit, tierless
@@ -75,10 +66,14 @@ class BrokenHost(RoleHost):
 
     def __init__(self, how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING) -> None:
         self.how = how
-        limits = {"is never too long": 1 << 30, "takes little": 16 * 1024}
+        limits = {
+            "takes more than it may": 512 * 1024 + 1,
+            "takes as much as it may": 512 * 1024,
+            "takes little": 16 * 1024,
+        }
         self.store = MemoryStore(limits.get(how, 32 * 1024), tierless=how == "knows no tiers")
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.output = 1
+        self.refused: set[str] = set()
         self.last = ""
         super().__init__(self.store, tokens=None if how == "checks no token" else tokens, grant=grant)
         if how == "tells of another address":
@@ -102,8 +97,6 @@ class BrokenHost(RoleHost):
                 tools["role_put"].input_schema["properties"]["content"] = {"type": "integer"}
             case "requires nothing":
                 tools["role_get"].input_schema["required"] = ["tier"]
-            case "copies into headers":
-                tools["role_put"].input_schema["properties"]["content"]["x-mcp-header"] = "Content"
             case "offers the call tier":
                 for name in ("role_get", "role_put", "role_delete"):
                     tools[name].input_schema["properties"]["tier"]["enum"].append("call")
@@ -143,30 +136,9 @@ async def _sleeps(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
         await asyncio.sleep(SLOW)
 
 
-async def _dies(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if tool == "role_list":
-        os._exit(3)
-
-
 async def _hangs(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
     if tool == "role_list":
         await asyncio.Event().wait()
-
-
-async def _dies_of_cancelling(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if tool == "role_list":
-        try:
-            await asyncio.sleep(0.1)
-        except asyncio.CancelledError:
-            os._exit(3)
-
-
-async def _writes_garbage(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    os.write(host.output, b"loading roles...\n")
-
-
-async def _writes_latin(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    os.write(host.output, "r\u00f4les\n".encode("latin-1"))
 
 
 async def _trims(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
@@ -180,7 +152,7 @@ async def _normalises(host: BrokenHost, tool: str, given: dict[str, Any]) -> Non
 
 
 async def _appends(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if tool == "role_put" and given.get("tier") in STORED:
+    if tool == "role_put" and given.get("tier") in STORED_TIERS:
         kept = host.store.kept.get((Tier(given["tier"]), given.get("scope_id", "")))
         if kept is not None and "content" in given:
             given["content"] = f"{kept.content}\n{given['content']}"
@@ -201,6 +173,11 @@ async def _cuts_ids(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
         given["scope_id"] = given["scope_id"][:200]
 
 
+async def _cuts_names(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+    if isinstance(given.get("name"), str):
+        given["name"] = given["name"][:200]
+
+
 async def _takes_thread(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
     if given.get("tier") == "thread":
         given["tier"] = "workspace"
@@ -208,7 +185,7 @@ async def _takes_thread(host: BrokenHost, tool: str, given: dict[str, Any]) -> N
 
 async def _forgets_to_miss(host: BrokenHost, tool: str, given: dict[str, Any]) -> CallToolResult | None:
     missing = (given.get("tier"), given.get("scope_id")) not in host.store.kept
-    if tool == "role_delete" and missing and given.keys() == {"tier", "scope_id"} and given["tier"] in STORED:
+    if tool == "role_delete" and missing and given.keys() == {"tier", "scope_id"} and given["tier"] in STORED_TIERS:
         gone = {"name": "gone", "content": "It was cleared.", "tier": given["tier"]}
         return _said("1 role", {"contract": 1, "role": gone})
     return None
@@ -278,6 +255,17 @@ def _says_other(host: BrokenHost, tool: str, given: dict[str, Any], answer: Call
         _content(answer)["code"] = "content_too_large"
 
 
+def _remembers_refusals(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+    """It has a code of its own for a role that it refused, until the scope is cleared."""
+    place = json.dumps([given.get("tier"), given.get("scope_id")])
+    if tool == "role_put" and answer.is_error:
+        host.refused.add(place)
+    elif tool == "role_delete":
+        host.refused.discard(place)
+    elif place in host.refused and _content(answer).get("code") == "not_found":
+        _content(answer)["code"] = "refused_before"
+
+
 def _renames_put(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
     if tool == "role_put" and not answer.is_error:
         _content(answer)["role"]["name"] = "role"
@@ -313,17 +301,14 @@ def _said(text: str, structured: dict[str, Any], *, failed: bool = False) -> Cal
 
 _BEFORE: dict[str, Callable[[BrokenHost, str, dict[str, Any]], Any]] = {
     "is slow": _sleeps,
-    "dies": _dies,
     "hangs": _hangs,
-    "dies of a cancelled call": _dies_of_cancelling,
-    "writes garbage": _writes_garbage,
-    "writes no UTF-8": _writes_latin,
     "trims texts": _trims,
     "normalises texts": _normalises,
     "appends": _appends,
     "fills blanks": _fills_blanks,
     "takes more arguments": _drops_extra,
     "cuts ids": _cuts_ids,
+    "cuts names": _cuts_names,
     "takes the thread tier": _takes_thread,
     "deletes nothing gladly": _forgets_to_miss,
     "mixes calls up": _mixes_up,
@@ -338,6 +323,7 @@ _AFTER: dict[str, Callable[[BrokenHost, str, dict[str, Any], CallToolResult], No
     "lists roles of others": _lists_others,
     "says invalid": _says_invalid,
     "has a code of its own": _says_other,
+    "remembers refusals": _remembers_refusals,
     "names what is put": _renames_put,
     "keeps what is deleted": _keeps,
     "names no contract": _drops_contract,
@@ -345,18 +331,39 @@ _AFTER: dict[str, Callable[[BrokenHost, str, dict[str, Any], CallToolResult], No
     "shows roles in texts": _shows_role,
 }
 
-OTHER_REVISION = """
-import json, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
-        result = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    elif "id" in asked:
-        error = {"code": -32601, "message": "no"}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
-"""
-"""A program that speaks a revision that nobody knows."""
+
+class _Server(uvicorn.Server):
+    """A server in a loop that has other things to do: signals are not its business, and it tells when it listens."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(uvicorn.Config(app, port=0, log_config=None, ws="none", timeout_graceful_shutdown=1))
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def broken_host(
+    how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING
+) -> AsyncGenerator[tuple[str, BrokenHost]]:
+    """Serve a host with one fault in the running loop; give its address and the host."""
+    host = BrokenHost(how, tokens=tokens, grant=grant)
+    host.loop = asyncio.get_running_loop()
+    server = _Server(host.app())
+    serving = asyncio.create_task(server.serve())
+    try:
+        await asyncio.wait_for(server.listening.wait(), 20)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp", host
+    finally:
+        host.end_streams()
+        server.should_exit = True
+        await asyncio.wait({serving}, timeout=20)
 
 
 @contextlib.contextmanager
@@ -368,27 +375,3 @@ def broken_over_http(
     with over_http(cast("StubHost", host)) as url:
         yield url, host
         host.end_streams()
-
-
-def broken_over_stdio(how: str = "") -> StdioHost:
-    """A host with one fault that is a program; its roles are gone with it."""
-    paths = os.pathsep.join(str(ROOT / name) for name in (".dev", "tests"))
-    return StdioHost([sys.executable, str(Path(__file__)), how], env={"PYTHONPATH": paths})
-
-
-async def _stdio(host: BrokenHost) -> None:
-    host.output = os.dup(1)  # the library keeps the real one to itself
-    async with stdio_server() as (read, write):
-        await host.server.run(read, write, host.server.create_initialization_options())
-
-
-def main(how: str) -> None:
-    if how == "leaves a process":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
-    asyncio.run(_stdio(BrokenHost(how)))
-    if how == "does not end":
-        time.sleep(600)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

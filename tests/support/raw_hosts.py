@@ -44,6 +44,7 @@ def _around(result: dict[str, Any], mark: str) -> tuple[bytes, bytes]:
 ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "sound": lambda: _plain(_structured({"contract": 1, "roles": []})),
     "huge": lambda: _sized_role(HUGE),
+    "large": lambda: _sized_role(7 << 20),
     "deep": lambda: iter([_around(_structured({"contract": 1, "roles": ["@"]}), '"@"')[0] + b"[" * 100_000]),
     "deep but closed": lambda: _closed(10_000),
     "no utf-8": lambda: iter([b"\xff\xfe".join(_around(_roles("@"), "@"))]),
@@ -126,7 +127,7 @@ def command(how: str) -> list[str]:
 
 def main(how: str) -> None:
     out = sys.stdout.buffer
-    if how == "a banner":
+    if how.startswith("a banner"):
         out.write(f"Welcome! {SECRET}\n\nListening.\n".encode())
     if how == "chatter":
         with contextlib.suppress(BrokenPipeError):
@@ -139,6 +140,8 @@ def main(how: str) -> None:
         if how == "closes its output" and request["method"] == "tools/call":
             os.close(1)
             time.sleep(600)
+        if how.endswith("then silence") and request["method"] == "tools/call":
+            continue
         for part in reply(request, how):
             out.write(part)
         out.write(b"\n")

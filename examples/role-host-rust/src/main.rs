@@ -101,7 +101,7 @@ fn run(roles: &mut Roles, tool: &str, given: &BTreeMap<String, Json>) -> Result<
     let key = key(said(&given["tier"])?, &given["scope_id"])?;
     let role = match tool {
         "role_put" => {
-            let (name, content) = (said(&given["name"])?, said(&given["content"])?);
+            let (name, content) = (label(&given["name"])?, said(&given["content"])?);
             if content.len() > MOST_BYTES {
                 return Err(("too_long", "the content is over 32 KiB"));
             }
@@ -121,10 +121,16 @@ fn said<'a>(given: &'a Json) -> Result<&'a str, Refused> {
     given.text.as_deref().filter(|text| !text.chars().all(blank)).ok_or(INVALID)
 }
 
-fn key(tier: &str, scope_id: &Json) -> Result<(String, String), Refused> {
-    let id = said(scope_id)?;
+/// An id or a name: up to 200 printable characters, not only blanks.
+fn label<'a>(given: &'a Json) -> Result<&'a str, Refused> {
+    let text = said(given)?;
     // `escape_debug` escapes what cannot be printed, quotes, backslashes and a combining mark in the first place.
-    let plain = format!("a{}", id.replace(['\\', '\'', '"'], ""));
-    let fits = id.chars().count() <= 200 && plain.escape_debug().eq(plain.chars());
-    (fits && TIERS.contains(&tier)).then(|| (tier.to_string(), id.to_string())).ok_or(INVALID)
+    let plain = format!("a{}", text.replace(['\\', '\'', '"'], ""));
+    let fits = text.chars().count() <= 200 && plain.escape_debug().eq(plain.chars());
+    fits.then_some(text).ok_or(INVALID)
+}
+
+fn key(tier: &str, scope_id: &Json) -> Result<(String, String), Refused> {
+    let id = label(scope_id)?;
+    TIERS.contains(&tier).then(|| (tier.to_string(), id.to_string())).ok_or(INVALID)
 }

@@ -38,7 +38,7 @@ async def _chat(options: ChatOptions, talk: Talk) -> int:
     """Made inside the loop: what reads the terminal belongs to it."""
     if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await Chat(talk, LineInput(), Printer(options)).run()
-    from ._screen import Screen
+    from ._screen import Screen, unechoed
 
     if not logging.root.handlers:
         # Python shows warnings that nobody handles on stderr, which is where the person types.
@@ -47,7 +47,8 @@ async def _chat(options: ChatOptions, talk: Talk) -> int:
         return await Chat(talk, LineInput(prompting=True), Screen()).run()
     from ._prompt import PromptInput
 
-    return await Chat(talk, PromptInput(), Screen()).run()
+    with unechoed(lines=False):
+        return await Chat(talk, PromptInput(), Screen()).run()
 
 
 __all__ = ["chat"]

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ....core import Tier, check_id
+from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, UnknownTier
 from ....role_resolution import Role
 from .._output import table
-from .._roles import ROLE_TIERS, roles_table
+from .._roles import roles_table
 from .._sources import text as text_of
 
 if TYPE_CHECKING:
@@ -136,14 +136,14 @@ def _role_told(role: Role | None) -> str:
 
 async def _roles(talk: Talk, _: str) -> str:
     agent, options = await talk.agent(), talk.options
-    named = {tier: getattr(options, tier.value) for tier in ROLE_TIERS}
+    named = {tier: getattr(options, tier.value) for tier in STORED_TIERS}
     scope_ids: dict[Tier, str] = {tier: scope_id for tier, scope_id in named.items() if scope_id is not None}
     try:
         found = await agent.roles.list(scope_ids)
     except UnknownTier:  # not every host offers channels
         scope_ids.pop(Tier.CHANNEL, None)
         found = await agent.roles.list(scope_ids)
-    rows = [(tier, scope_ids[tier], found[tier]) for tier in ROLE_TIERS if tier in found]
+    rows = [(tier, scope_ids[tier], found[tier]) for tier in STORED_TIERS if tier in found]
     scopes = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in scope_ids.items())
     return roles_table(rows) if rows else f"no role is stored for {scopes}"
 

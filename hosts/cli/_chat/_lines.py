@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ....core.errors import InvalidArgument, WorldAgentError
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 1 << 16
 _LIMIT: Final = 8 << 20  # bytes of one line
+
+
+@dataclass(frozen=True)
+class _Line:
+    data: bytes  # without its end
+    ended: bool = True  # by a line feed
+    cut: bool = False  # longer than what is kept of it
 
 
 class LineInput:
@@ -39,7 +47,7 @@ class LineInput:
         self.trusted = prompting or sys.stdin.isatty()
         self._begun = b""  # what was read beyond the last line
         self._number = 0
-        self._line: asyncio.Future[bytes] | None = None
+        self._line: asyncio.Future[_Line] | None = None
         self._waiting: asyncio.Future[None] | None = None
 
     async def read(self, prompt: str, default: str) -> str:
@@ -67,7 +75,7 @@ class LineInput:
         """Call `show`."""
         show()
 
-    async def _next(self) -> bytes:
+    async def _next(self) -> _Line:
         """Wait for a line. One that an interrupt leaves behind is there for the next call.
 
         Raises:
@@ -85,39 +93,51 @@ class LineInput:
             self._waiting.result()
         self._waiting.cancel()
         line, self._line = self._line.result(), None
-        if not line:
+        if line == _Line(b"", ended=False):
             if self._prompting:
                 print()
             raise EOFError
         self._number += 1
         return line
 
-    def _read(self, loop: asyncio.AbstractEventLoop, line: asyncio.Future[bytes]) -> None:
-        pieces = [self._begun]
-        while b"\n" not in pieces[-1] and sum(map(len, pieces)) < _LIMIT:
-            try:
-                piece = os.read(0, _PIECE)
-            except OSError:  # a terminal that is gone
-                piece = b""
-            if not piece:
-                break
+    def _read(self, loop: asyncio.AbstractEventLoop, line: asyncio.Future[_Line]) -> None:
+        pieces, length, ended = [self._begun], len(self._begun), b"\n" in self._begun
+        while not ended and (piece := _piece()):
+            # Of a line that is too long the rest is read and dropped, or it would be taken for a message.
+            if length > _LIMIT:
+                pieces.clear()
             pieces.append(piece)
-        found, newline, self._begun = b"".join(pieces).partition(b"\n")
+            length += len(piece)
+            ended = b"\n" in piece
+        data, _, self._begun = b"".join(pieces).partition(b"\n")
+        length -= len(self._begun) + ended
+        found = _Line(data, ended) if length <= _LIMIT else _Line(b"", ended, cut=True)
         try:
-            loop.call_soon_threadsafe(_set, line, found + newline)
+            loop.call_soon_threadsafe(_set, line, found)
         except RuntimeError:  # the chat has ended meanwhile
             return
 
-    def _decoded(self, line: bytes) -> str:
-        data = line.rstrip(b"\r\n")
+    def _decoded(self, line: _Line) -> str:
+        if line.cut:
+            raise InvalidArgument(
+                f"line {self._number} is longer than {_LIMIT} bytes, and none of it was sent",
+                remedy="send it in several messages",
+            )
         try:
-            return data.decode("utf-8-sig" if self._number == 1 else "utf-8")
+            return line.data.rstrip(b"\r\n").decode("utf-8-sig" if self._number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             at = error.start
         raise InvalidArgument(f"line {self._number} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
 
 
-def _set(line: asyncio.Future[bytes], found: bytes) -> None:
+def _piece() -> bytes:
+    try:
+        return os.read(0, _PIECE)
+    except OSError:  # a terminal that is gone
+        return b""
+
+
+def _set(line: asyncio.Future[_Line], found: _Line) -> None:
     if not line.done():
         line.set_result(found)
 

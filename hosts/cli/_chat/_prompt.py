@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -12,7 +14,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import PromptSession
 
 from ._commands import COMMANDS, may_be_kept
@@ -21,6 +26,9 @@ from ._ports import Interrupted
 
 if TYPE_CHECKING:
     from ._talk import Talk
+
+_RUN: Final = 16  # characters that arrive at once and are no typing
+_AT_ONCE: Final = 1 << 20  # keys
 
 
 class PromptInput:
@@ -32,6 +40,7 @@ class PromptInput:
         self._history = FileHistory(may_be_kept)
         self._touched = False
         self._session: PromptSession[str] = PromptSession(
+            input=_input(),
             history=self._history,
             completer=_Commands(),
             complete_while_typing=False,
@@ -92,6 +101,46 @@ class PromptInput:
                 self.interrupt()
 
         return keys
+
+
+def _input() -> Input:
+    """The terminal. What is there is read in one go: a key takes longer the more was typed, and not all mark pastes."""
+    if sys.platform == "win32":
+        return create_input()
+    from prompt_toolkit.input.vt100 import Vt100Input
+
+    class Terminal(Vt100Input):
+        def read_keys(self) -> list[KeyPress]:
+            keys = found = super().read_keys()
+            while found and len(keys) < _AT_ONCE:
+                found = super().read_keys()
+                keys += found
+            return list(_merged(keys))
+
+    return Terminal(sys.stdin)
+
+
+def _merged(keys: list[KeyPress]) -> Iterator[KeyPress]:
+    """Make one key of each run of characters, but for its first one, which may belong to the key before it."""
+    run: list[str] = []
+    for before, press in pairwise([KeyPress(Keys.Ignore), *keys]):
+        if _plain(press) and _plain(before):
+            run.append(press.data)
+            continue
+        yield from _one(run)
+        run = []
+        yield press
+    yield from _one(run)
+
+
+def _plain(press: KeyPress) -> bool:
+    return not isinstance(press.key, Keys)
+
+
+def _one(run: list[str]) -> list[KeyPress]:
+    if len(run) < _RUN:
+        return [KeyPress(character) for character in run]
+    return [KeyPress(Keys.BracketedPaste, "".join(run))]
 
 
 class _Commands(Completer):

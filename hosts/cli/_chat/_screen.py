@@ -83,7 +83,7 @@ class Screen:
     def working(self) -> Generator[None, None, None]:
         """Show a sign of waiting until there is something to read, and no keys that are pressed meanwhile."""
         self._wrap, self._shown, self._tasks = Wrap(), "", {}
-        with _unechoed():
+        with unechoed(lines=True):
             self._wait()
             try:
                 yield
@@ -212,8 +212,13 @@ class Screen:
 
 
 @contextmanager
-def _unechoed() -> Generator[None, None, None]:
-    """Keep what is typed out of the answer that is written; it is there for the next prompt."""
+def unechoed(*, lines: bool) -> Generator[None, None, None]:
+    """Keep what is typed out of what is written; it is there for the next prompt.
+
+    Args:
+        lines: Whether the terminal goes on to gather lines, for a prompt that reads them. One that reads keys gets all
+            of them as they were pressed: a Ctrl-D that the terminal takes for the end of a line would be lost to it.
+    """
     try:
         import termios
     except ImportError:  # Windows
@@ -224,7 +229,11 @@ def _unechoed() -> Generator[None, None, None]:
     except termios.error:
         yield
         return
-    quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    if not lines:
+        quiet[0] &= ~termios.ICRNL
+        quiet[3] &= ~(termios.ICANON | termios.IEXTEN)
     termios.tcsetattr(0, termios.TCSANOW, quiet)
     try:
         yield
@@ -233,4 +242,4 @@ def _unechoed() -> Generator[None, None, None]:
             termios.tcsetattr(0, termios.TCSANOW, before)
 
 
-__all__ = ["Screen"]
+__all__ = ["Screen", "unechoed"]

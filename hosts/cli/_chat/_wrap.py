@@ -15,19 +15,24 @@ _TAB: Final = 8
 
 
 class Wrap:
-    """Takes a text in pieces and gives it back in lines that fit. Code between fences stays as it is."""
+    """Takes a text in pieces and gives it back in lines that fit. Code between fences stays as it is.
+
+    A word is held back until it is known on which line it stands: at most what is left of one.
+    """
 
     def __init__(self) -> None:
         self._column = 0
         self._spaces = ""
         self._word = ""
+        self._last = ""  # character of the word, held back or not; empty between words
+        self._placed = False  # the word has its line, and what comes of it goes there
         self._line = ""  # what tells a fence: the line so far, up to a few characters
         self._code = False
 
     @property
     def inside(self) -> bool:
         """Whether the last line has something on it."""
-        return bool(self._column or self._word)
+        return bool(self._column or self._last)
 
     def feed(self, text: str) -> str:
         """Give what can be written now; at most the last word is held back."""
@@ -52,14 +57,26 @@ class Wrap:
             self._spaces += character if character == " " else " " * (_TAB - self._column % _TAB)
             return flushed
         flushed = ""
-        if self._ideographic(character) or (self._word and self._ideographic(self._word[-1])):
+        if self._ideographic(character) or self._ideographic(self._last):
             flushed = "" if category(character) in _CLOSING else self._flush()
-        self._word += character
-        return flushed
+        self._last = character
+        return flushed + self._hold(character)
 
     @staticmethod
     def _ideographic(character: str) -> bool:
         return cell_len(character) == 2 and ord(character) < 0x1F000  # emoji are parts of words
+
+    def _hold(self, character: str) -> str:
+        columns = shutil.get_terminal_size().columns
+        if self._placed:
+            width = cell_len(character)
+            # The terminal breaks a word that no line can hold.
+            self._column = self._column + width if self._column + width <= columns else width
+            return character
+        self._word += character
+        # Marks that take no cell of their own end nowhere, so these are counted too.
+        fits = self._column + len(self._spaces) + cell_len(self._word) <= columns and len(self._word) <= 2 * columns
+        return "" if self._column and fits else self._place(columns)
 
     def _break(self) -> str:
         flushed = self._flush()
@@ -69,12 +86,14 @@ class Wrap:
         return flushed + "\n"
 
     def _flush(self) -> str:
-        if not self._word:
-            return ""
-        spaces, word = self._spaces, self._word
-        self._spaces = self._word = ""
-        width = cell_len(word)
-        if self._column and self._column + len(spaces) + width > shutil.get_terminal_size().columns:
+        placed = self._place(shutil.get_terminal_size().columns) if self._word else ""
+        self._last, self._placed = "", False
+        return placed
+
+    def _place(self, columns: int) -> str:
+        spaces, word, width = self._spaces, self._word, cell_len(self._word)
+        self._spaces, self._word, self._placed = "", "", True
+        if self._column and self._column + len(spaces) + width > columns:
             self._column = width
             return "\n" + word
         self._column += len(spaces) + width

@@ -65,13 +65,13 @@ def applies(point: Point, host: HttpHost | StdioHost) -> bool:
 
 async def _look(kit: Kit, point: Point) -> str | None:
     if point.when == "--write" and not kit.options.write:
-        raise Skipped("nothing may be written", "let the check put roles in scopes of its own: --write")
+        raise Skipped("nothing may be written", "let the check put roles in scopes of its own: --write", reason="write")
     for needed in point.needs:
         if not kit.passed(needed):
-            raise Skipped(f"it needs {needed}", "see that point")
+            raise Skipped(f"it needs {needed}", "see that point", reason="needs")
     for tool in point.tools:
         if tool not in kit.schemas:
-            raise Skipped(f"it needs the tool {kit.name(tool)}", "see tools.present")
+            raise Skipped(f"it needs the tool {kit.name(tool)}", "see tools.present", reason="needs")
     return await CHECKS[point.id](kit)
 
 

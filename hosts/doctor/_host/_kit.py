@@ -13,15 +13,15 @@ from typing import Any, Final
 from mcp import MCPError
 from mcp.types import CallToolRequest, CallToolRequestParams, ListToolsRequest, PaginatedRequestParams
 
-from ....core import Tier
-from ....mcp_client import HttpHost, StdioHost
+from ....core import STORED_TIERS, Tier
+from ....mcp_client import TOOLS, HttpHost, StdioHost
 from .._outcomes import Failed, Result, Skipped
-from ._options import STORED, HostCheckOptions
+from ._options import HostCheckOptions
 from ._record import Exchange, Heard, Life
 from ._replies import CONTRACT_REMEDY, Reply
+from ._streams import Intake
 from ._wire import Wire, WireError
 
-TOOLS: Final = ("role_list", "role_get", "role_put", "role_delete")
 _PAGES: Final = 20
 
 
@@ -59,6 +59,7 @@ class Kit:
         self.revision = ""
         self.life: Life | None = None
         self._wire: Wire | None = None
+        self._intake = Intake()
         self._made = 0
 
     # --- the connection ---------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Kit:
         if self._wire is not None and not self._wire.lost:
             return self._wire
         await self.disconnect()
-        wire = self._wire = Wire(self.host, self.revision, self.options.timeout)
+        wire = self._wire = Wire(self.host, self.revision, self.options, self._intake)
         try:
             await wire.open()
         except WireError:
@@ -208,7 +209,9 @@ class Kit:
             Skipped: One is named.
         """
         if tier in self.options.scopes:
-            raise Skipped("it needs two scopes, and one is named", "give a token that reaches more than --scope names")
+            raise Skipped(
+                "two scopes are needed, and one is named", "give a token that reaches more than --scope names"
+            )
 
     def text(self, words: str = "Answer in one sentence.") -> str:
         """A role's text that can be told from every other."""
@@ -236,7 +239,7 @@ class Kit:
 
     def _note_written(self, arguments: dict[str, Any]) -> None:
         tier, scope_id = arguments.get("tier"), arguments.get("scope_id")
-        if isinstance(tier, str) and tier in [each.value for each in STORED] and isinstance(scope_id, str):
+        if isinstance(tier, str) and tier in STORED_TIERS and isinstance(scope_id, str):
             self.written[tier, scope_id] = None
 
     async def clean_up(self) -> list[tuple[str, str]]:
@@ -269,4 +272,4 @@ class Kit:
             await self.disconnect()
 
 
-__all__ = ["TOOLS", "Kit"]
+__all__ = ["Kit"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ....core import Tier, check_id
+from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument
-
-STORED = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +21,7 @@ class HostCheckOptions:
         foreign: Scopes that the host must not let this caller use.
         slow: Seconds of a median `role_list` above which it fails.
         slowish: Seconds above which it is warned of.
+        ending: Seconds that a host that is a program has to end in, once its input is closed.
 
     Raises:
         InvalidArgument: A value does not fit.
@@ -34,12 +33,14 @@ class HostCheckOptions:
     foreign: Mapping[Tier, str] = field(default_factory=dict)
     slow: float = 4.0
     slowish: float = 0.25
+    ending: float = 5.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.timeout < float("inf"):
-            raise InvalidArgument(f"timeout {self.timeout!r} is no time limit", remedy="give seconds, above 0")
+        for name, seconds in (("timeout", self.timeout), ("ending", self.ending)):
+            if not 0 < seconds < float("inf"):
+                raise InvalidArgument(f"{name} {seconds!r} is no time limit", remedy="give seconds, above 0")
         for tier, scope_id in (*self.scopes.items(), *self.foreign.items()):
-            if tier not in STORED:
+            if tier not in STORED_TIERS:
                 raise InvalidArgument(
                     f"tier {tier.value!r} is never kept by a host", remedy="use workspace, account or channel"
                 )
@@ -49,4 +50,4 @@ class HostCheckOptions:
             raise InvalidArgument("a scope is both one to use and a foreign one", remedy="name it once")
 
 
-__all__ = ["STORED", "HostCheckOptions"]
+__all__ = ["HostCheckOptions"]

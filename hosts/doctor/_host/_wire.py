@@ -7,29 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
-from collections.abc import AsyncGenerator, Generator
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
-import httpx2
 from mcp import MCPError
 from mcp.client._transport import TransportStreams
 from mcp.client.session import ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, Implementation, Request
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from ....mcp_client import HttpHost, StdioHost
+from ._options import HostCheckOptions
+from ._streams import Intake, Listener, over_http, over_stdio
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 """The current ones. The newest comes last and is the one that is used where a host speaks both."""
 
 CLIENT: Final = Implementation(name="worldagent-doctor", version="1")
 _CLOSING: Final = 10.0  # seconds; a child that does not end is killed within them
-_FAREWELL: Final = 2.0
+_GRACE: Final = 2.0  # of them, before it is killed
+_LESS: Final = "let it answer with roles and no more, and not packed"
 
 
 class _Raw(RootModel[dict[str, Any]]):
@@ -58,16 +55,17 @@ class Wire:
     Args:
         host: The host.
         revision: The revision of MCP to speak.
-        limit: Seconds that connecting may take.
+        limits: How long connecting may take, and the end of a child.
+        intake: Counts what the host sends.
     """
 
-    def __init__(self, host: HttpHost | StdioHost, revision: str, limit: float) -> None:
+    def __init__(self, host: HttpHost | StdioHost, revision: str, limits: HostCheckOptions, intake: Intake) -> None:
         self.revision = revision
         self.garbled = 0
         self.lost = False
         self._host = host
-        self._limit = limit
-        self._status: int | None = None
+        self._limits = limits
+        self._listener = Listener(intake)
         self._session: ClientSession | None = None
         self._error: BaseException | None = None
         self._settled = asyncio.Event()
@@ -89,14 +87,14 @@ class Wire:
         self._owner = asyncio.create_task(self._own(), name=f"doctor of {self._host.label}")
         late = False
         try:
-            async with asyncio.timeout(self._limit):
+            async with asyncio.timeout(self._limits.timeout):
                 await self._settled.wait()
         except TimeoutError:
             late = True
         if late:
-            heard = self._status is not None
+            heard = self._listener.status is not None
             raise WireError(
-                f"it did not answer within {self._limit:g} s" + _noise(self.garbled),
+                f"it did not answer within {self._limits.timeout:g} s" + _noise(self.garbled),
                 "see what keeps it, or give --timeout",
                 heard=heard,
             )
@@ -113,10 +111,15 @@ class Wire:
             async with asyncio.timeout(limit):
                 return (await self.session.send_request(request, _Raw)).root
         except MCPError as error:
-            if error.code != CONNECTION_CLOSED:
+            excess = self._listener.excess
+            if error.code != CONNECTION_CLOSED and not excess:
                 return error
             self.lost = True
-            failure = WireError("the connection ended in the middle of a call", "see what the host itself reports")
+            failure = (
+                WireError(excess, _LESS)
+                if excess
+                else WireError("the connection ended in the middle of a call", "see what the host itself reports")
+            )
         except TimeoutError:
             self.lost = True  # what it still sends is nobody's answer
             failure = WireError(
@@ -170,11 +173,13 @@ class Wire:
         error = self._error
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        refused = self._status in (401, 403)
-        if refused:
-            return WireError(f"it refused access (HTTP {self._status})", "give a token that it accepts: --token-file")
-        if self._status is not None and (self._status == 404 or self._status >= 500):
-            return WireError(f"it answered HTTP {self._status}", "give the address of its MCP endpoint")
+        status = self._listener.status
+        if self._listener.excess:
+            return WireError(self._listener.excess, _LESS)
+        if status in (401, 403):
+            return WireError(f"it refused access (HTTP {status})", "give a token that it accepts: --token-file")
+        if status is not None and (status == 404 or status >= 500):
+            return WireError(f"it answered HTTP {status}", "give the address of its MCP endpoint")
         if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             return WireError("it ended at once", "see what the host itself reports")
         if error is None or isinstance(error, MCPError | RuntimeError | ValidationError):
@@ -184,61 +189,13 @@ class Wire:
         return WireError(f"it could not be reached ({type(error).__name__})", "start it, or correct how it is reached")
 
     def _streams(self) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
-        return self._http(self._host) if isinstance(self._host, HttpHost) else _stdio(self._host)
-
-    @contextlib.asynccontextmanager
-    async def _http(self, host: HttpHost) -> AsyncGenerator[TransportStreams]:
-        async def asking(request: httpx2.Request) -> None:
-            if request.method == "DELETE":
-                request.extensions["timeout"] = httpx2.Timeout(_FAREWELL).as_dict()
-
-        async def answered(response: httpx2.Response) -> None:
-            if response.request.method == "POST":
-                self._status = response.status_code
-
-        async with (
-            httpx2.AsyncClient(
-                headers=authorised(host.token),
-                timeout=httpx2.Timeout(self._limit, read=None),
-                event_hooks={"request": [asking], "response": [answered]},
-            ) as client,
-            streamable_http_client(host.url, http_client=client) as streams,
-        ):
-            yield streams
-
-
-def authorised(token: str | None) -> dict[str, str]:
-    """The headers that show a token."""
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-
-@contextlib.asynccontextmanager
-async def _stdio(host: StdioHost) -> AsyncGenerator[TransportStreams]:
-    command, *args = host.argv
-    env = None if host.env is None else dict(host.env)
-    with errors_of(host) as errors:
-        # A byte that is no UTF-8 spoils its line, and not the connection.
-        program = StdioServerParameters(
-            command=command, args=args, env=env, cwd=host.cwd, encoding_error_handler="replace"
-        )
-        async with stdio_client(program, errlog=errors) as streams:
-            yield streams
-
-
-@contextlib.contextmanager
-def errors_of(host: StdioHost) -> Generator[TextIO]:
-    """Where a child writes its errors to. Ours may be replaced by something that is no file."""
-    if host.stderr == "inherit":
-        with contextlib.suppress(AttributeError, OSError):
-            sys.stderr.fileno()
-            yield sys.stderr
-            return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        yield nowhere
+        if isinstance(self._host, HttpHost):
+            return over_http(self._host, self._listener, self._limits.timeout)
+        return over_stdio(self._host, self._listener, min(_GRACE, self._limits.ending))
 
 
 def _noise(garbled: int) -> str:
     return ", and wrote something that is no MCP message" if garbled else ""
 
 
-__all__ = ["CLIENT", "REVISIONS", "Wire", "WireError", "authorised", "errors_of"]
+__all__ = ["CLIENT", "REVISIONS", "Wire", "WireError"]

@@ -44,7 +44,7 @@ async def _look(site: Site, point: Point, results: Mapping[str, Result]) -> str 
         raise Skipped("it was not asked anything", "let the check ask it: --model")
     for needed in point.needs:
         if results[needed].status in ("fail", "skip"):
-            raise Skipped(f"it needs {needed}", "see that point")
+            raise Skipped(f"it needs {needed}", "see that point", reason="needs")
     return await CHECKS[point.id](site)
 
 

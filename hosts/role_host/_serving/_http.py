@@ -19,6 +19,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 
 from ....core.errors import InvalidArgument
 from .._server import RoleHost
+from ._connections import BURST, QUEUE, GuardedConnection
 from ._signals import stopped_by_signals
 
 PATH = "/mcp"
@@ -95,7 +96,9 @@ async def serve_http(
             log_config=None,
             access_log=False,
             server_header=False,
+            http=GuardedConnection,
             ws="none",
+            backlog=BURST,
             timeout_graceful_shutdown=DRAIN,
         )
     )
@@ -132,6 +135,11 @@ def application(host: RoleHost, address: Address) -> Starlette:
 
 class _Server(uvicorn.Server):
     """A server that leaves signals to us: it would raise them once more when it has ended."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(QUEUE)  # asyncio has one number for what may wait and for what it accepts in a row
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -12,7 +12,7 @@ import httpx2
 from .....mcp_client import HttpHost
 from ..._outcomes import Failed, Skipped, Warned
 from .._kit import Kit
-from .._wire import authorised
+from .._streams import authorised, certificates
 
 _PAGE: Final = "pages.example"
 _UNAUTHORISED: Final = 401
@@ -35,7 +35,7 @@ async def page(kit: Kit) -> str | None:
     """On loopback, a page in somebody's browser is no caller (DNS rebinding)."""
     host = _http(kit)
     if not _is_loopback(urlsplit(host.url).hostname or ""):
-        raise Skipped("it is not on this machine's loopback", "nothing: its token keeps it")
+        raise Skipped("it is not on this machine's loopback, so its token keeps it")
     asked, message, headers = _messages(kit)[-1]
     for what, foreign in (("Host", {"Host": _PAGE}), ("Origin", {"Origin": f"http://{_PAGE}"})):
         status = await _status(kit, message, headers | authorised(host.token) | foreign)
@@ -74,13 +74,15 @@ async def _status(kit: Kit, message: dict[str, Any], headers: dict[str, str]) ->
     accept = {"Accept": "application/json, text/event-stream"}
     why = ""
     try:
-        async with httpx2.AsyncClient(timeout=limit) as client:
+        async with httpx2.AsyncClient(timeout=limit, verify=certificates()) as client:
             async with client.stream("POST", host.url, json=message, headers=accept | headers) as response:
                 session = response.headers.get("mcp-session-id")
                 status: int = response.status_code
             if session is not None:  # it need not keep what nobody goes on with
+                gone = {**headers, "Mcp-Session-Id": session}
                 with contextlib.suppress(httpx2.HTTPError):
-                    await client.delete(host.url, headers={**headers, "Mcp-Session-Id": session})
+                    async with client.stream("DELETE", host.url, headers=gone):  # no body is read
+                        pass
             return status
     except (httpx2.HTTPError, OSError) as error:
         why = type(error).__name__

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .....core import Tier
+from .....core import STORED_TIERS, Tier
 from ..._outcomes import Failed
 from .._kit import Kit
-from .._options import STORED
 
 Call = tuple[str, dict[str, Any], str]
 
@@ -18,7 +17,7 @@ async def tier(kit: Kit) -> str | None:
     calls: list[Call] = [("role_get", place, "for an unknown tier")]
     names = ["no-such-tier", Tier.CALL.value, Tier.THREAD.value]
     if kit.passed("tools.tiers"):
-        names += [each.value for each in STORED if each not in kit.tiers]
+        names += [each.value for each in STORED_TIERS if each not in kit.tiers]
     for name in names:
         about = "for an unknown tier" if name == names[0] else f"for the {name} tier"
         place = {"tier": name, "scope_id": kit.made_up()}

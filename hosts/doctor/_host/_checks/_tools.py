@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .....core import Tier
+from .....core import STORED_TIERS, Tier
+from .....mcp_client import TOOLS
 from ..._outcomes import Failed, Skipped
-from .._kit import TOOLS, Kit
-from .._options import STORED
+from .._kit import Kit
 from .._replies import CONTRACT_REMEDY
 from .._wire import REVISIONS, WireError
 
@@ -51,12 +51,12 @@ async def revision(kit: Kit) -> str | None:
 async def same(kit: Kit) -> str | None:
     """What a host gives does not depend on the revision."""
     if len(kit.heard) < len(REVISIONS):
-        raise Skipped(f"it speaks {kit.revision} only", "nothing: one revision is enough")
+        raise Skipped(f"it speaks {kit.revision} only, which is enough")
     first, second = kit.heard.values()
     if first.tools != second.tools:
         raise Failed("its tools differ between the revisions", "give the same tools in both")
     if None in (first.roles, second.roles):
-        raise Skipped("role_list was not answered", "see list.answer")
+        raise Skipped("role_list was not answered", "see list.answer", reason="needs")
     if first.roles != second.roles:
         raise Failed("role_list answers differ between the revisions", "answer the same in both")
     return None
@@ -73,9 +73,9 @@ async def present(kit: Kit) -> str | None:
 async def arguments(kit: Kit) -> str | None:
     """The schemas take what the contract sends, and nothing without a part of it or of another type."""
     if not kit.schemas:
-        raise Skipped("there is no tool to look at", "see tools.present")
+        raise Skipped("there is no tool to look at", "see tools.present", reason="needs")
     for tool, schema in kit.schemas.items():
-        takes = _reader(tool, schema)
+        takes = _Schema(tool, schema).takes
         sample = _SAMPLES[tool]
         if not takes(sample):
             raise Failed(f"the schema of {tool} does not take the contract's arguments", CONTRACT_REMEDY)
@@ -96,11 +96,11 @@ async def arguments(kit: Kit) -> str | None:
 async def tiers(kit: Kit) -> str | None:
     """The tools name the same tiers, and workspace and account are among them."""
     if not kit.schemas:
-        raise Skipped("there is no tool to look at", "see tools.present")
+        raise Skipped("there is no tool to look at", "see tools.present", reason="needs")
     found = {tool: _tiers(tool, schema) for tool, schema in kit.schemas.items()}
     named = {tool: each for tool, each in found.items() if each is not None}
     for tool, each in named.items():
-        foreign = each - set(STORED)
+        foreign = each - set(STORED_TIERS)
         if foreign:
             raise Failed(f"the schema of {tool} names the tier {min(foreign)}", "name those that a host keeps only")
         missing = {Tier.WORKSPACE, Tier.ACCOUNT} - each
@@ -110,13 +110,13 @@ async def tiers(kit: Kit) -> str | None:
         raise Failed(f"the tiers of {' and '.join(named)} differ", "name the same tiers in each")
     told = next(iter(named.values()), None)
     if told is not None:
-        kit.tiers = tuple(tier for tier in STORED if tier in told)
+        kit.tiers = tuple(tier for tier in STORED_TIERS if tier in told)
     return ", ".join(kit.tiers)
 
 
 def _tiers(tool: str, schema: dict[str, Any]) -> frozenset[Tier] | None:
     """The tiers that a tool's schema takes; None where it names none."""
-    takes, sample = _reader(tool, schema), _SAMPLES[tool]
+    takes, sample = _Schema(tool, schema).takes, _SAMPLES[tool]
 
     def with_tier(name: str) -> dict[str, Any]:
         return {"scope_ids": {name: _TEXT}} if tool == "role_list" else sample | {"tier": name}
@@ -127,8 +127,8 @@ def _tiers(tool: str, schema: dict[str, Any]) -> frozenset[Tier] | None:
     return found or None  # a schema that takes nothing is told by tools.arguments
 
 
-class _reader:  # noqa: N801 -- it is called like a function
-    """Tells what a schema takes. A reference to another site is not followed."""
+class _Schema:
+    """The input schema of a tool. A reference to another site is not followed."""
 
     def __init__(self, tool: str, schema: dict[str, Any]) -> None:
         # Here, because only this check needs it; mcp itself brings it.
@@ -140,7 +140,12 @@ class _reader:  # noqa: N801 -- it is called like a function
         registry: Any = Registry()
         self._validator: Any = kind(schema, registry=registry)
 
-    def __call__(self, value: Mapping[str, Any]) -> bool:
+    def takes(self, value: Mapping[str, Any]) -> bool:
+        """Whether `value` fits.
+
+        Raises:
+            Failed: The schema is none.
+        """
         try:
             return bool(self._validator.is_valid(value))
         except Exception:  # of the many kinds that a wrong schema brings about

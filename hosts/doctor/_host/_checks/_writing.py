@@ -17,12 +17,15 @@ from .._replies import Reply
 
 LONG: Final = 32 * 1024
 """Bytes of UTF-8 that every host takes."""
-_TOO_LONG: Final = (LONG + 1, 16 * LONG)
+MOST: Final = 512 * 1024
+"""Bytes of UTF-8 that a host may take at most."""
+_TOO_LONG: Final = (LONG + 1, MOST + 1)
 
 # Composed and decomposed, right to left, joined and astral characters, blanks and line ends that a form would trim.
 _ODD: Final = (
     " \t\u00e9 e\u0301 \u05e9\u05dc\u05d5\u05dd \u6f22\u5b57 \U0001f469\u200d\U0001f680 \ufeff\u00a0\u2028\r\n"
 )
+_ODD_NAME: Final = "\u00e9 e\u0301 \u05e9\u05dc\u05d5\u05dd \u6f22\u5b57 \U0001f680 doctor"
 
 
 async def free(kit: Kit) -> str | None:
@@ -49,7 +52,7 @@ async def put(kit: Kit) -> str | None:
 async def text(kit: Kit) -> str | None:
     """What comes back is what was put, in every byte, wherever it comes back."""
     scope_id = await kit.free(kit.tier)
-    content, name = f"{_ODD}{kit.text()}{_ODD}", f"{_ODD.strip()} doctor"
+    content, name = f"{_ODD}{kit.text()}{_ODD}", _ODD_NAME
     _hold(await kit.put(kit.tier, scope_id, content, name), kit.tier, name, content)
     _hold(await kit.get(kit.tier, scope_id), kit.tier, name, content)
     if content not in await _listed(kit, scope_id):
@@ -87,11 +90,11 @@ async def too_long(kit: Kit) -> str | None:
             reply.expect("too_long", f"of {size:,} bytes")
             await _unset(kit, scope_id, "a put that was refused changed the role")
             return f"{size:,} bytes are refused"
-    raise Failed(f"it takes {_TOO_LONG[-1]:,} bytes", "refuse what is longer than you want to keep, with too_long")
+    raise Failed(f"it takes more than {MOST // 1024} KiB", "refuse a longer text than you keep with the code too_long")
 
 
 async def blank(kit: Kit) -> str | None:
-    """A role without a text or a name is none."""
+    """A role without a text, or with a name that cannot be one, is none."""
     scope_id = await kit.free(kit.tier)
     for name, content, what in (
         ("doctor", "", "of an empty text"),
@@ -99,6 +102,8 @@ async def blank(kit: Kit) -> str | None:
         ("doctor", "\u3000\u00a0", "of a text of blanks that are not ASCII"),
         ("", kit.text(), "of an empty name"),
         ("  ", kit.text(), "of a blank name"),
+        ("d" * 201, kit.text(), "of a name of 201 characters"),
+        ("the\ndoctor", kit.text(), "of a name with a line break"),
     ):
         (await kit.put(kit.tier, scope_id, content, name)).expect("invalid", what)
     await _unset(kit, scope_id, "a put that was refused set a role")
@@ -142,7 +147,7 @@ async def notice(kit: Kit) -> str | None:
     session = (await kit.wire()).session
     resources = session.server_capabilities.resources if session.server_capabilities else None
     if kit.revision not in MODERN_PROTOCOL_VERSIONS or resources is None or not resources.subscribe:
-        raise Skipped("it does not offer to", "nothing: it need not")
+        raise Skipped("it does not offer to, and need not")
     scope_id = await kit.free(kit.tier)
     uri = f"role://{kit.tier}/{quote(scope_id, safe='')}"
     problem = ""

@@ -10,19 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.session import ClientSession
 from mcp.types import (
     CONNECTION_CLOSED,
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    UNSUPPORTED_PROTOCOL_VERSION,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -33,24 +27,20 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from ..core import Clock, Tier
-from . import _failures as failures
-from ._contract import CONTRACT, Answer, Operation, offered_tiers
-from ._failures import SESSION_GONE, Failure
-from ._hosts import TOOLS, Host, HttpHost
+from ...core import Clock, Tier
+from .. import _failures as failures
+from .._contract import CONTRACT, Answer, Operation, offered_tiers
+from .._failures import SESSION_GONE, Failure
+from .._hosts import TOOLS, Host, StdioHost
+from .._quiet import quiet_context, quieten
+from .._transports import open_transport
+from . import _meanings as meanings
+from ._calls import Calls
 from ._notices import Notices
-from ._quiet import quiet_context
-from ._transports import open_transport
 
 T = TypeVar("T")
 
-IN_FLIGHT: Final = 32
-"""Calls that a host gets at once; the others wait."""
-WAITING: Final = 256
-"""Calls that may be under way or wait; one more is refused."""
-
 _PAGES: Final = 20  # of the list of tools
-_MISUSED = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
 
 
 class Link:
@@ -72,15 +62,16 @@ class Link:
         self._notices = Notices(on_change)
         self._session: ClientSession | None = None
         self._tools: frozenset[str] = frozenset()
-        self._calls: asyncio.TaskGroup | None = None
-        self._waiting: dict[asyncio.Future[Any], asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._serving: asyncio.TaskGroup | None = None
         self._stop = asyncio.Event()
         self._why: Failure | None = None
         self._settled = asyncio.Event()
+        self._over_since: float | None = None
         self._garbled = False
+        self._silent_since: float | None = None
         self._failure: Failure | None = None
         self._context = quiet_context()
+        self._calls = Calls(host, ask=self._ask, late=self._late, context=self._context)
         self.task = asyncio.get_running_loop().create_task(
             self._own(), name=f"role host {host.label}", context=self._context
         )
@@ -88,29 +79,24 @@ class Link:
     @property
     def over(self) -> bool:
         """Whether it takes no call any more."""
-        return self._stop.is_set() or (self._settled.is_set() and self._calls is None)
+        return self._stop.is_set() or (self._settled.is_set() and self._serving is None)
+
+    @property
+    def over_since(self) -> float | None:
+        """When it was over, by the clock."""
+        return self._over_since
 
     async def ready(self) -> Failure | None:
         """Wait until calls can be made; what is in the way, if they cannot."""
         await self._settled.wait()
-        return self._failure if self._calls is None else None
+        return self._failure if self._serving is None else None
 
     async def call(self, operation: Operation[T]) -> T | Failure:
         """Make one call. Cancelling it cancels it in the host."""
-        label = self._host.label
-        if self._calls is None or self._stop.is_set():
-            return failures.gone(label)
-        if len(self._waiting) >= WAITING:
-            return failures.crowded(label, len(self._waiting))
-        outcome: asyncio.Future[T | Failure] = asyncio.get_running_loop().create_future()
-        task = self._calls.create_task(self._run(operation, outcome), context=self._context.copy())
-        self._waiting[outcome] = task
-        try:
-            return await outcome
-        finally:
-            del self._waiting[outcome]
-            if outcome.cancelled():
-                task.cancel()
+        if self._serving is None or self._stop.is_set():
+            return failures.gone(self._host)
+        quieten()
+        return await self._calls.make(self._serving, operation)
 
     def watch(self, scope_ids: dict[Tier, str]) -> None:
         """Ask the host, in the background, to tell of changes in these scopes; it need not be able to."""
@@ -124,24 +110,30 @@ class Link:
             self.task.cancel()  # once: a second one would cut off the end of a child
 
     def _lose(self, why: Failure | None = None) -> None:
-        label = self._host.label
-        lost = failures.broken(label) if self._session else failures.unreachable(label, "it ended at once")
-        self._end(why or lost)
+        unopened = failures.unreachable(self._host.label, "it ended at once")
+        self._end(why or (failures.broken(self._host) if self._session else unopened))
 
     def _give_up(self) -> None:
-        self._failure = failures.late(self._host.label, self._host.connect_timeout)
-        self._settled.set()
+        self._settle(failures.late_connecting(self._host))
 
     def _end(self, why: Failure) -> None:
         """Begin to end it. Callers are told now: the end of a child may take seconds."""
         self._why = self._why or why
         self._stop.set()
         if not self._settled.is_set():
-            self._failure = self._why
-            self._settled.set()
-        for outcome in self._waiting:
-            if not outcome.done():
-                outcome.set_result(self._why)
+            self._settle(self._why)
+        self._mark_over()
+        self._calls.settle(self._why)
+
+    def _settle(self, failure: Failure) -> None:
+        """Have done with connecting: this is what became of it."""
+        self._failure = failure
+        self._settled.set()
+        self._mark_over()
+
+    def _mark_over(self) -> None:
+        if self._over_since is None:
+            self._over_since = self._clock.monotonic()
 
     # --- the owner task ---------------------------------------------------------------------------------------------
 
@@ -154,11 +146,9 @@ class Link:
         except Exception as error:
             failure = self._failure_of(error)
         finally:
-            self._failure = failure = self._why or failure or failures.closed(self._host.label)
-            self._settled.set()
-            for outcome in self._waiting:
-                if not outcome.done():
-                    outcome.set_result(failure)
+            failure = self._why or failure or failures.closed(self._host.label)
+            self._settle(failure)
+            self._calls.settle(failure)
 
     async def _live(self) -> Failure | None:
         async with contextlib.AsyncExitStack() as opened:
@@ -204,6 +194,7 @@ class Link:
             request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
             page = await session.send_request(request, ListToolsResult)
             schemas |= {tool.name: tool.input_schema for tool in page.tools}
+            self._heard()
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -216,22 +207,16 @@ class Link:
         self._session = client.session
         async with asyncio.TaskGroup() as calls:
             notices = calls.create_task(self._notices.follow(client))
-            self._calls = calls
+            self._serving = calls
             self._settled.set()
             try:
                 await self._stop.wait()
             finally:
-                self._calls = None
+                self._serving = None
                 notices.cancel()
-                for task in self._waiting.values():
-                    task.cancel()
+                self._calls.cancel()
 
     # --- one call ---------------------------------------------------------------------------------------------------
-
-    async def _run(self, operation: Operation[T], outcome: asyncio.Future[T | Failure]) -> None:
-        result = await self._ask(operation)
-        if not outcome.done():
-            outcome.set_result(result)
 
     async def _ask(self, operation: Operation[T]) -> T | Failure:
         session = self._session
@@ -240,58 +225,65 @@ class Link:
             return self._lacking(operation.tool)
         params = CallToolRequestParams(name=self._name(operation.tool), arguments=operation.arguments())
         try:
-            async with asyncio.timeout(self._host.timeout), self._slots:
-                result = await session.send_request(CallToolRequest(params=params), CallToolResult)
+            result = await session.send_request(CallToolRequest(params=params), CallToolResult)
         except Exception as error:
             return self._failure_of(error)
         self.answered = True
+        self._heard()
         answer = Answer(cast("object", result.structured_content), bool(result.is_error))
         return operation.read(answer, self._host.label)
 
+    def _heard(self) -> None:
+        """Note that the host answered: what it did before says nothing about its next silence."""
+        self._garbled = False
+        self._silent_since = None
+
+    def _late(self, began: float) -> Failure:
+        """What the caller is told whose call got no answer in time.
+
+        A program that left this call and an earlier one without an answer is ended, so that the next call starts it
+        again. Of calls made at the same time the first one counts; a service over HTTP is not ours to end.
+        """
+        loop = asyncio.get_running_loop()
+        if self._silent_since is None:
+            self._silent_since = loop.time()
+        elif began >= self._silent_since and isinstance(self._host, StdioHost):
+            loop.call_soon(self._lose, failures.silent(self._host))
+        return failures.stray(self._host.label) if self._garbled else failures.late(self._host)
+
     def _failure_of(self, error: BaseException) -> Failure:
-        """What an error of the library means. Nothing of its text is kept."""
+        """What an error of the library means, and what follows from it for the link."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        label = self._host.label
+        host = self._host
         match error:
-            case TimeoutError() if self._garbled:
-                return failures.stray(label)
-            case httpx2.TimeoutException() if self._session is None:
-                return failures.late(label, self._host.timeout)
-            case TimeoutError():
-                served = self._calls is not None
-                return failures.late(label, self._host.timeout if served else self._host.connect_timeout)
             case MCPError():
                 return self._failure_of_code(error.code, error.data)
             case ValidationError():
-                return failures.invalid(label, "answered something that is no MCP message of its kind")
-            case RuntimeError() if self._session is None:
-                return failures.foreign(label)
+                self._heard()
+                return failures.invalid(host.label, "answered something that is no MCP message of its kind")
             case _ if self._session is not None:
                 self._lose()
-                return failures.broken(label)
+                return failures.broken(host)
+            case TimeoutError() if self._garbled:
+                return failures.stray(host.label)
+            case TimeoutError():
+                return failures.late_connecting(host)
+            case httpx2.TimeoutException():
+                return failures.late(host)
             case _:
-                return failures.unopened(label, error)
+                return meanings.of_connecting(host, error)
 
     def _failure_of_code(self, code: int, data: object) -> Failure:
-        label = self._host.label
         if code == SESSION_GONE:
             # No later call can use it either; soon, because the end tells the others something else than this one.
             asyncio.get_running_loop().call_soon(self._lose)
-            return failures.gone(label)
+            return failures.gone(self._host)
         if code == CONNECTION_CLOSED:
             self._lose()
-        if self._why is not None:
-            return self._why
-        if code == PARSE_ERROR:
-            return failures.garbled(label)
-        if code == UNSUPPORTED_PROTOCOL_VERSION:
-            return failures.foreign(label)
-        if code in _MISUSED:
-            over_http = isinstance(self._host, HttpHost)
-            what = "the address is perhaps not its MCP endpoint" if over_http else "it is perhaps none"
-            return failures.invalid(label, f"did not take a request of the contract (MCP error {code}); {what}")
-        return failures.failed(label, code, data)
+        else:
+            self._heard()
+        return self._why or meanings.of_code(self._host, code, data)
 
     def _name(self, tool: str) -> str:
         return self._host.tools.get(tool, tool)
@@ -300,5 +292,5 @@ class Link:
         return failures.invalid(
             self._host.label,
             f"has no tool {self._name(tool)!r}",
-            f"let it offer one, or say what it calls it: tools={{{tool!r}: ...}}",
+            f"let it offer one, or say what it calls it: {{{tool!r}: ...}} as tools= or in the setting role_host_tools",
         )

@@ -1,0 +1,263 @@
+"""What is typed at `worldagent chat`: roles, other commands, several lines, its history. A real terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.chat import BOUND, Service, Start, environment, home, service, start
+from support.mcp_hosts import HostProcess
+from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP
+from worldagent.core import Tier
+from worldagent.role_resolution import Role, SqliteRoleStore
+from worldagent.testing import assert_no_role_leak
+
+__all__ = ["environment", "home", "service", "start"]  # fixtures
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+
+
+# --- roles ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R5", "R7")
+async def test_a_call_role_goes_with_every_message_until_it_is_off_and_is_kept_nowhere(
+    start: Start, service: Service, home: Path, tmp_path: Path
+) -> None:
+    async with start() as terminal:
+        told = await terminal.say(f"/role {SECRET}")
+        assert told == "call role set, 60 characters; it goes with every message until /role off"
+        assert await terminal.say("One") == "role: call\nParis."
+        assert await terminal.say("Two") == "role: call\nParis."
+        for at in (0, 1):
+            assert f"[[ ## role ## ]]\n{SECRET}" in service.said(at)
+        assert SECRET in (await terminal.say("/role")).splitlines()
+        assert SECRET not in " ".join(psutil.Process(terminal.process.pid).cmdline())
+        assert await terminal.say("/role off") == "the call role is off"
+        assert await terminal.say("Three") == "Paris."
+        assert "role" not in service.said().replace("assistant", "")
+        assert SECRET not in service.asked()
+        terminal.write(f"/rol {SECRET}" + ENTER)  # mistyped
+        await terminal.shows("there is no command '/rol'")
+        await terminal.prompt()
+        terminal.write(f"  /role  {SECRET}" + ENTER)
+        await terminal.until(lambda: terminal.text.count("call role set") == 2)
+        await terminal.prompt()
+        terminal.write(UP)
+        await terminal.shows("main> Three")  # neither the role nor the mistyped one is offered again
+        terminal.write(CTRL_C)
+        assert_no_role_leak([home], SECRET)  # also while it is set
+        terminal.write(CTRL_D)
+        assert await terminal.ended() == 0
+    assert_no_role_leak([home, tmp_path], SECRET)
+    assert "Three" in (home / "chat-history.jsonl").read_text(encoding="utf-8")
+
+
+async def test_a_role_comes_from_a_file_or_the_command_line(start: Start, service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "lighthouse.md"
+    file.write_text(SECRET, encoding="utf-8")
+    async with start("--role", "Be brief.") as terminal:
+        assert "role: call" in await terminal.say("Hello")
+        assert "[[ ## role ## ]]\nBe brief." in service.said()
+        assert "60 characters" in await terminal.say(f"/role @{file}")
+        await terminal.say("Hello")
+        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
+        assert "'no-such-file'" in await terminal.say("/role @no-such-file")
+        assert "error:" in await terminal.say("/role -")
+        assert "role: call" in await terminal.say("The one before still counts?")
+
+
+async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) -> None:
+    home.mkdir()
+    store = await SqliteRoleStore.open(home / "roles.db", limit=32 * 1024)
+    await store.put(Tier.WORKSPACE, "default", Role("house style", "Answer politely."))
+    await store.put(Tier.ACCOUNT, "ana", Role("灯台", "Answer in French."))
+    await store.aclose()
+    async with start("--account", "ana") as terminal:
+        assert await terminal.say("Hello") == "role: account, workspace\nParis."
+        table = (await terminal.say("/roles")).splitlines()
+        assert [line.split() for line in table] == [
+            ["TIER", "SCOPE", "NAME", "BYTES"],
+            ["workspace", "default", "house", "style", "16"],
+            ["account", "ana", "灯台", "17"],
+        ]
+        await terminal.say(f"/role {SECRET}")
+        why = await terminal.say("/why")
+    rows = [line.split()[:2] for line in why.splitlines()[1:6]]
+    assert rows == [
+        ["account", "active"],
+        ["workspace", "active"],
+        ["channel", "-"],
+        ["thread", "-"],
+        ["call", "active"],
+    ]
+    assert why.splitlines()[-1] == "Where active roles conflict, the later in this list wins."
+    assert all(len(line) <= 80 for line in terminal.lines)
+    assert "polite" not in terminal.text
+
+
+@pytest.mark.requirement("R14")
+async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
+    start: Start, service: Service, tmp_path: Path
+) -> None:
+    async def back() -> None:
+        await host.start()
+        async with asyncio.timeout(BOUND):
+            while await terminal.say("And now?") != "Paris.":
+                pass
+
+    host = HostProcess(tmp_path)
+    async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
+        await terminal.shows(f"model openai/answer, roles at {host.url}")
+        await terminal.shows("error: ", "remedy: ", "Messages get no answer until the role host is back.")
+        assert "remedy: " in await terminal.say("Hello")
+        assert service.stub.requests == []
+        try:
+            await back()
+            await host.kill()
+            before = len(service.stub.requests)
+            shown = await terminal.say("Are you there?")
+            assert "error: " in shown
+            assert "workspace" in shown
+            assert "remedy: " in shown
+            assert len(service.stub.requests) == before
+            await back()
+        finally:
+            await host.kill()
+
+
+# --- commands and input ---------------------------------------------------------------------------------------------
+
+
+async def test_threads_and_their_history(start: Start, service: Service) -> None:
+    async with start() as terminal:
+        assert await terminal.say("/history") == "nothing was said on the thread 'main'"
+        await terminal.say("What is the capital of France?")
+        assert await terminal.say("/thread") == "on the thread 'main' of the workspace 'default'"
+        await terminal.say("/thread novel", then="novel>")
+        await terminal.say("Who are you?", prompt="novel>")
+        assert "France" not in service.asked()
+        shown = await terminal.say("/history", prompt="novel>")
+        assert shown == "user: Who are you?\n\nagent: Paris."
+        assert await terminal.say("/history 1", prompt="novel>") == "agent: Paris."
+        for wrong in ("/history none", "/history 0", "/history 1001"):
+            assert "give 1 to 1000" in await terminal.say(wrong, prompt="novel>")
+        assert "error:" in await terminal.say("/thread " + "x" * 2000, prompt="novel>")
+        await terminal.say("/thread main", prompt="novel>", then="main>")
+        assert "France" in await terminal.say("/history")
+
+
+async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_nearest_and_not_sent(
+    start: Start, service: Service
+) -> None:
+    async with start() as terminal:
+        shown = " ".join((await terminal.say("/histroy 3")).split())
+        assert shown.startswith("error: there is no command '/histroy', and nothing was sent")
+        assert "the nearest is /history" in shown
+        assert "takes nothing" in await terminal.say("/why not")
+        for name in ("/role", "/roles", "/why", "/history", "/thread", "/help", "/quit", "Alt-Enter"):
+            assert name in await terminal.say("/help")
+        assert service.stub.requests == []
+        assert await terminal.say("//etc/hosts, what is it?") == "Paris."
+        assert "/etc/hosts, what is it?" in service.said()
+        assert "//etc" not in service.said()
+        await terminal.prompt()
+        terminal.write("/hi" + TAB)
+        await terminal.shows("main> /history")
+        terminal.write(CTRL_C)
+        await terminal.prompt()
+        terminal.write("/r" + TAB)
+        await terminal.shows("/role ", "the stored roles of workspace")
+
+
+async def test_several_lines_are_one_message(start: Start, service: Service) -> None:
+    async with start() as terminal:
+        terminal.write("one" + ALT_ENTER + "two\\" + ENTER + "three" + ENTER)
+        await terminal.shows("Paris.")
+        assert "one\ntwo\nthree" in service.said()
+        await terminal.prompt()
+        terminal.paste("four\nfive\n\nsix")
+        await terminal.shows("six")
+        terminal.write(ENTER)
+        await terminal.until(lambda: terminal.text.count("Paris.") == 2)
+        await terminal.prompt()
+        assert "four\nfive\n\nsix" in service.said()
+        assert len(service.stub.requests) == 2
+        terminal.paste("/usr/bin/thing: an error\nand more of it")
+        terminal.write(ENTER)
+        await terminal.shows("there is no command '/usr/bin/thing:'", "main> /usr/bin/thing:", "and more of it")
+        assert len(service.stub.requests) == 2  # and it is given back for a correction
+
+
+async def test_a_long_paste_that_the_terminal_does_not_mark_is_read_at_once(start: Start, service: Service) -> None:
+    text = "The lamp is lit. " * 6000
+    async with start() as terminal:
+        began = time.monotonic()
+        await terminal.flood(text + "Truly?" + ENTER)
+        await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
+        assert time.monotonic() - began < 30  # seconds; key by key it takes minutes
+        assert text + "Truly?" in service.said()
+
+
+async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(start: Start, home: Path) -> None:
+    async with start() as terminal:
+        await terminal.say("first")
+        await terminal.say("second\\" + ENTER + "line")
+        await terminal.say("/why")
+        terminal.write(CTRL_D)
+        await terminal.ended()
+    file = home / "chat-history.jsonl"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with file.open("ab") as more:
+        more.write(b'not JSON\n{"a": 1}\n"cut off')
+    async with start() as terminal:
+        terminal.write(UP)
+        await terminal.shows("main> /why")
+        terminal.write(UP)
+        await terminal.shows("main> second", "      line")
+        terminal.write(UP + UP)
+        await terminal.shows("main> first")
+        terminal.write(ENTER)
+        await terminal.shows("Paris.")
+
+
+@pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
+    start: Start, service: Service, more: dict[str, str]
+) -> None:
+    async with start("--role", "Be brief.", **more) as terminal:
+        assert (await terminal.say("Hello")).endswith("role: call\nParis.")
+        assert "error: " in await terminal.say("/hlep")
+        terminal.write("one\\" + ENTER + "two" + ENTER)
+        await terminal.until(lambda: terminal.text.count("Paris.") == 2)
+        assert "one\ntwo" in service.said()
+        service.answers = [("The lamp is lit, ", "and never seen.")]
+        await terminal.prompt()
+        terminal.write("Tell me." + ENTER)
+        await terminal.shows("The lamp is")
+        terminal.write(CTRL_C)
+        await terminal.shows("cancelled")
+        await terminal.prompt()
+        terminal.write(CTRL_C)
+        await terminal.shows("Ctrl-C again leaves")
+        await terminal.prompt()
+        terminal.write(CTRL_C)
+        assert await terminal.ended() == 130
+        assert terminal.modes() == terminal.before
+    coloured = [code for code in escapes(terminal.raw) if code.startswith(("3", "4", "9", "10"))]
+    assert coloured == []
+    if "TERM" in more:
+        assert b"\x1b" not in terminal.raw
+
+
+def escapes(raw: bytearray) -> Iterator[str]:
+    """The parameters of every sequence that sets colours or style."""
+    for found in re.finditer(rb"\x1b\[([0-9;]*)m", raw):
+        yield from found[1].decode().split(";")

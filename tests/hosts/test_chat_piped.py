@@ -1,0 +1,104 @@
+"""`worldagent chat` where its streams are pipes: a line is a message, and what is printed is data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+from support.chat import BOUND, CHAT, Service, environment, home, piped, service
+
+__all__ = ["environment", "home", "service"]  # fixtures
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+
+
+async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
+    environment: dict[str, str], service: Service
+) -> None:
+    code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
+    assert (code, out) == (0, "Paris.\nParis.\n")
+    assert told.startswith("error: there is no command '/nothing'")
+    assert told.count("\n") == 2
+    assert "Hello" in service.said(0)
+    assert "\ufeff" not in service.said(0)
+    assert "灯台" in service.said(1)
+
+
+async def test_piped_lines_may_be_commands_and_name_no_file(
+    environment: dict[str, str], service: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text(SECRET, encoding="utf-8")
+    lines = f"/role {SECRET}\nHello\n/role @{tmp_path / 'key'}\n/role off\nHello\n/quit\nnot read\n"
+    code, out, told = await piped(environment, lines.encode(), "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert (code, told) == (0, "")
+    assert [value.get("command") for value in found] == ["/role", None, None, "/role", None]
+    assert [value.get("role_tiers") for value in found] == [None, ["call"], None, None, []]
+    assert found[2]["error"]["code"] == "invalid_argument"
+    assert found[1]["text"] == found[4]["text"] == "Paris."
+    assert len(service.stub.requests) == 2
+
+
+async def test_piped_input_fails_with_1_where_the_last_line_failed(
+    environment: dict[str, str], service: Service
+) -> None:
+    huge = b"x" * (9 << 20)
+    lines = b"\n".join((b"Hello", huge, b"And again", b"\xff", huge))
+    code, out, told = await piped(environment, lines)
+    assert (code, out) == (1, "Paris.\nParis.\n")
+    assert [line for line in told.splitlines() if line.startswith("error:")] == [
+        "error: line 2 is longer than 8388608 bytes, and none of it was sent",
+        "error: line 4 is not UTF-8 at byte 0",
+        "error: line 5 is longer than 8388608 bytes, and none of it was sent",
+    ]
+    assert "And again" in service.said()
+    code, out, told = await piped(environment, b"Hello\n", "--json", "--lm", "openai/down-500")
+    assert (code, told) == (1, "")
+    assert json.loads(out)["error"]["code"] == "model_unavailable"
+
+
+async def test_piped_input_is_interrupted_with_130_though_nothing_was_read(environment: dict[str, str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *CHAT, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"Hello\n")
+        assert await asyncio.wait_for(process.stdout.readline(), BOUND) == b"Paris.\n"
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), BOUND) == 130
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_piped_chat_that_is_interrupted_in_an_answer_ends_with_it(
+    environment: dict[str, str], service: Service
+) -> None:
+    service.answers = [("The lamp is lit, ", "and never seen.")]
+    process = await asyncio.create_subprocess_exec(
+        *CHAT, "--json", env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(b"Tell me.\nAnd again.\n")
+        await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
+        process.send_signal(signal.SIGINT)
+        out, _ = await asyncio.wait_for(process.communicate(), BOUND)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 130
+    assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == ["interrupted"]
+    assert len(service.stub.requests) == 1
+
+
+async def test_standard_input_has_one_reader(environment: dict[str, str]) -> None:
+    code, _, told = await piped(environment, b"Hello\n", "--role", "-")
+    assert code == 2
+    assert "both read standard input" in told
