@@ -241,5 +241,5 @@ def _role(entry: object) -> tuple[Tier, Role] | None:
     if not isinstance(tier, str) or tier not in STORED_TIERS:
         return None
     with contextlib.suppress(RoleInvalid):
-        return Tier(tier), Role(cast("str", name), cast("str", content))
+        return Tier(tier), Role.of_record(cast("str", name), cast("str", content))
     return None

@@ -16,6 +16,7 @@ ROLE_LIMIT = 32 * 1024
 """Default limit of one role's content, in bytes of UTF-8 (R15)."""
 
 NAME_LIMIT = 200
+_UNNAMED = "unnamed"
 """Most characters of a role's name (R15)."""
 
 
@@ -104,6 +105,18 @@ class Role(Sealed):
             )
         for field, value in (("name", name), ("content", content), ("applies_to", patterns), ("exclusive", exclusive)):
             object.__setattr__(self, field, bool(value) if field == "exclusive" else value)
+
+    @classmethod
+    def of_record(cls, name: str, content: str) -> Role:
+        """A role as somebody stored it. A name that is too long or cannot be printed is changed: it must fail no turn.
+
+        Raises:
+            RoleInvalid: As for `Role`.
+        """
+        if is_name(name) or not isinstance(name, str) or not name.strip():
+            return cls(name, content)
+        plain = "".join(mark if mark.isprintable() else " " for mark in name[: 2 * NAME_LIMIT]).strip()
+        return cls((plain if len(plain) <= NAME_LIMIT else plain[: NAME_LIMIT - 1] + "…") or _UNNAMED, content)
 
     def __repr__(self) -> str:
         return f"Role({self.name!r}, <{len(self.content)} characters>)"

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from ..core import STORED_TIERS, Tier, check_id
 from ..core.errors import RoleNotStorable, UnknownTier
 from ..storage import Database, Schema, Transaction
-from ._role import NAME_LIMIT, ROLE_LIMIT, Role, check_length, is_name
+from ._role import ROLE_LIMIT, Role, check_length
 
 _ALL: Final = frozenset(STORED_TIERS)
 
@@ -62,7 +62,7 @@ class SqliteRoleStore:
         def read(tx: Transaction) -> list[tuple[Any, ...]]:
             return tx.execute(query, [value for pair in wanted for value in pair])
 
-        return {Tier(tier): Role(_label(name), content) for tier, name, content in await self._database.read(read)}
+        return {Tier(tier): _read(name, content) for tier, name, content in await self._database.read(read)}
 
     async def get(self, tier: Tier, scope_id: str) -> Role | None:
         check_storable_tier(tier)
@@ -120,10 +120,6 @@ def check_storable(tier: Tier, role: Role, limit: int) -> None:
     check_length(role, tier, limit)
 
 
-def _label(name: str | bytes) -> str:
-    """A stored name, changed to what a role takes: older versions took any, and a label must not fail a turn."""
-    if isinstance(name, str) and is_name(name):
-        return name
-    text = name if isinstance(name, str) else ""
-    plain = "".join(character if character.isprintable() else " " for character in text[: 2 * NAME_LIMIT]).strip()
-    return (plain if len(plain) <= NAME_LIMIT else plain[: NAME_LIMIT - 1] + "…") or "unnamed"
+def _read(name: str | bytes, content: str) -> Role:
+    """A stored role; older versions took any name, and bytes that are no text too."""
+    return Role.of_record(name if isinstance(name, str) and name.strip() else "unnamed", content)

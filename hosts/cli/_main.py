@@ -6,8 +6,6 @@ import io
 import os
 import signal
 import sys
-from importlib.util import find_spec
-from types import FrameType
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -21,6 +19,10 @@ def main() -> None:
     # An interrupt that is raised in the import system can leave its lock held, and the process would never end.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
+    # Imported no earlier, since an interrupt before that is a traceback.
+    import logging
+    from importlib.util import find_spec
+
     if any(find_spec(name) is None for name in ("typer", "rich", "prompt_toolkit")):
         print("error: the command line needs the packages 'typer', 'rich' and 'prompt_toolkit'", file=sys.stderr)
         print("remedy: run `pip install 'worldagent[cli]'`", file=sys.stderr)
@@ -28,8 +30,6 @@ def main() -> None:
     # Unless told so, dspy asks the network for a price list at its first call. The library leaves the environment of
     # its embedder alone; this process is our own.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    import logging  # it is slow, and an interrupt before the handler stands is a traceback
-
     # What these say of a retry, or of an answer that was cut, nobody at a command line can act on.
     for name in ("stamina", "dspy.clients.lm"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -51,7 +51,7 @@ def main() -> None:
         sys.exit(FAILED)
 
 
-def leave(number: int, frame: FrameType | None) -> None:
+def leave(number: int, frame: object) -> None:
     """End the process at an interrupt, as long as nothing is under way that would have to be cancelled."""
     os._exit(INTERRUPTED)
 
