@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from ._stream import TurnStream
     from ._thread import Thread
     from ._turns import Trigger, Turn, TurnUsage
+    from ._unset import UNSET
 
 _HOMES = {
+    "UNSET": "._unset",
     "Composed": "..graphs",
     "Roles": "._roles",
     "Settings": "._settings",
@@ -31,6 +33,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "UNSET",
     "Composed",
     "Roles",
     "Settings",

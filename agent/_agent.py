@@ -15,9 +15,10 @@ from ..core import STORED_TIERS, Clock, Emitter, Scope, SystemClock, check_id, n
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
 from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
-from ..harness import CallContext, Function, OnError, Registry, Worker
+from ..harness import CallContext, Function, OnError, Registry, Worker, call_alone
+from ..harness.journal import JOURNAL, Drive, Frame, SqlJournal
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
-from ..memory import CONVERSATION, ConversationLog
+from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
 from ..role_resolution import (
     ResolverOptions,
     Role,
@@ -28,8 +29,10 @@ from ..role_resolution import (
 )
 from ..signatures import LM, ModelOptions, Program, open_model
 from ..storage import EPOCHS, Database, Leases, Storage
+from ._pins import Pins
 from ._roles import Roles, StoredRoles
-from ._runner import RunnerParts, TurnRunner
+from ._runner import TurnRunner
+from ._running import RunnerParts
 from ._settings import Settings
 from ._thread import Thread
 
@@ -132,6 +135,18 @@ class WorldAgent:
                 stack.push_async_callback(self._runner.close)
                 await stack.aclose()
 
+    async def drain(self, seconds: float = 10.0) -> None:
+        """Close the agent so that what is under way can go on later: each turn stops at its next step (T5).
+
+        Args:
+            seconds: How long to wait for that; what is not there by then is cut off; it is resumed all the same.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        await self._runner.drain(seconds)
+        await self.aclose()
+
     def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> Thread:
         """A handle on one conversation, as one account sees it. It costs nothing.
 
@@ -170,13 +185,13 @@ class WorldAgent:
         parts = self._runner.parts
         path = new_id("call")
         root = CallContext(
-            path=path,
             scope=Scope(workspace=self.workspace, account=account),
             registry=self._registry,
             emit=Emitter(path, parts.clock, lambda event: None),
+            frame=Frame(Drive(path, clock=parts.clock), path, 0),
             on_error=self._on_error,
         )
-        return await self._runner.own(root.call(name, input))
+        return await self._runner.own(call_alone(name, input, root))
 
     async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:
         """What would be active in a conversation turn now, in what order and how long; it shows no content.
@@ -220,7 +235,7 @@ class WorldAgent:
             on_error=self._on_error,
         )
         opened.push_async_callback(caller.aclose)
-        database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION))
+        database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
         opened.push_async_callback(database.aclose)
         resolver = RoleResolver(
             await self._open_role_store(opened),
@@ -231,6 +246,7 @@ class WorldAgent:
                 limit=settings.role_limit,
                 timeout=settings.role_timeout,
                 cache_ttl=settings.role_cache_ttl,
+                key=storage.role_key if settings.role_key is None else settings.role_key.get_secret_value(),
             ),
             clock=self._clock,
         )
@@ -248,6 +264,8 @@ class WorldAgent:
             ),
             programs=self._programs,
             on_error=self._on_error,
+            journal=SqlJournal(database),
+            clock=self._clock,
         )
         engine = await TurnEngine.open(parts, storage.database)
         opened.push_async_callback(engine.aclose)
@@ -255,6 +273,10 @@ class WorldAgent:
             engine=engine,
             resolver=resolver,
             leases=Leases(database, storage.locks),
+            journal=SqlJournal(database),
+            turns=TurnRegister(database, self._clock),
+            thread_role_ttl=settings.thread_role_ttl,
+            pins=Pins(settings.role_pin_ttl, self._clock),
             clock=self._clock,
             thread_wait=settings.thread_wait,
         )

@@ -3,59 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from traceback import clear_frames
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from ..core import Clock, Emitter, Scope, Tier, new_id
-from ..core.errors import AgentClosed, StorageUnavailable, WorldAgentError
-from ..core.events import Event, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
-from ..graphs import TurnEngine, TurnRequest
-from ..memory import Message
-from ..role_resolution import Resolution, Role, RoleExplanation, RoleResolver
-from ..storage import Leases
+from ..core import Emitter, Scope, new_id
+from ..core.errors import AgentClosed, WorldAgentError
+from ..core.events import Event
+from ..core.pauses import Pause
+from ..memory import Message, TurnRecord, TurnRegister
+from ..role_resolution import Role, RoleExplanation
+from ._resuming import cancel_waiting, open_pauses, resumable, take_answers
 from ._roles import check_role
+from ._running import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts, TurnRunning, thread_key
 from ._stream import TurnStream
-from ._turns import Turn, TurnUsage
+from ._turns import Turn
 
 T = TypeVar("T")
 
+_CANCEL_LOOK: Final = 0.25  # seconds between two looks for what another process wants cancelled
+
 Sink = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a surface hands over.
-
-    Attributes:
-        kind: Which surface.
-        scope: The ids the turn runs under.
-        body: What goes into the log.
-        work: The checked task of a task or skill turn.
-        prompt: A skill's prompt.
-    """
-
-    kind: TurnKind
-    scope: Scope
-    body: Mapping[str, Any]
-    work: Any = None
-    prompt: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerParts:
-    """What a runner works with, once the agent is started."""
-
-    engine: TurnEngine
-    resolver: RoleResolver
-    leases: Leases
-    clock: Clock
-    thread_wait: float
 
 
 class TurnRunner:
@@ -64,6 +34,8 @@ class TurnRunner:
     def __init__(self) -> None:
         self._parts: RunnerParts | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._turns: dict[str, asyncio.Task[Turn]] = {}
+        self._look: asyncio.TimerHandle | None = None
 
     @property
     def parts(self) -> RunnerParts:
@@ -87,6 +59,15 @@ class TurnRunner:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def drain(self, seconds: float) -> None:
+        """Accept none, let those under way come to a point where they can go on later, and cut off what does not."""
+        parts, self._parts = self.parts, None
+        parts.stopping.set()
+        parts.engine.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        await self.close()
 
     async def own(self, call: Coroutine[Any, Any, T]) -> T:
         """Wait for something outside any turn, which the agent's end cancels as it cancels turns.
@@ -120,6 +101,37 @@ class TurnRunner:
         """One turn as a stream of events."""
         return self._stream(ask, role, deltas=True, detach=detach)
 
+    async def resume(self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool) -> TurnStream:
+        """Take a person's answers, and go on with the turn that waits.
+
+        Raises:
+            NothingToResume: The thread has no turn that could go on.
+            UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
+        """
+        parts = self.parts
+        record = await resumable(parts, scope)
+        taken = await take_answers(parts, record, answers)
+        return self._streamed(record.id, ResumedTurn(record, how, taken), deltas=deltas, detach=False)
+
+    async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
+        """What waits for a person on a thread."""
+        record = await self.parts.turns.latest(thread_key(scope))
+        return () if record is None else await open_pauses(self.parts, record)
+
+    async def cancel(self, scope: Scope) -> bool:
+        """Cancel the thread's turn, in whatever process it runs or wherever it waits; False if there is none."""
+        parts = self.parts
+        record = await parts.turns.latest(thread_key(scope))
+        if record is None or not await parts.turns.ask_to_cancel(record.id):
+            return False
+        self._cancel(record.id)
+        await cancel_waiting(parts, record)
+        return True
+
+    async def threads(self, workspace: str, *, limit: int) -> tuple[TurnRecord, ...]:
+        """The newest turn of each thread."""
+        return await self.parts.turns.threads(workspace, limit=limit)
+
     async def history(self, scope: Scope, *, before: str | None, limit: int) -> tuple[Message, ...]:
         """A page of a thread's log."""
         return await self.parts.engine.history(thread_key(scope), before=before, limit=limit)
@@ -131,116 +143,61 @@ class TurnRunner:
         return await self.parts.resolver.explain(scope, call=call, entry=entry, signatures=others)
 
     def _stream(self, ask: Ask, role: Role | None, *, deltas: bool, detach: bool) -> TurnStream:
-        parts = self.parts
         call = check_role(role) if role is not None else None
-        turn_id = new_id("turn")
+        return self._streamed(new_id("turn"), NewTurn(ask, call), deltas=deltas, detach=detach)
+
+    def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool) -> TurnStream:
+        parts = self.parts
 
         def run(sink: Sink) -> Awaitable[Turn]:
             if self.parts is not parts:
                 raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
-            return _Run(parts, turn_id, ask, call, Emitter(turn_id, parts.clock, sink), deltas)()
+            return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, sink), deltas)()
 
-        return TurnStream(turn_id, run, self._spawn, detach=detach)
+        return TurnStream(turn_id, run, lambda turn: self._spawn(turn_id, turn), detach=detach)
 
-    def _spawn(self, turn: Awaitable[Turn]) -> asyncio.Task[Turn]:
+    def _spawn(self, turn_id: str, turn: Awaitable[Turn]) -> asyncio.Task[Turn]:
         task = asyncio.ensure_future(turn)
         assert isinstance(task, asyncio.Task)
         self._tasks.add(task)
-        task.add_done_callback(self._forget)
+        self._turns[turn_id] = task
+        task.add_done_callback(lambda done: self._over(turn_id, done))
+        if self._look is None:
+            self._look_later()
         return task
+
+    def _over(self, turn_id: str, task: asyncio.Task[Turn]) -> None:
+        if self._turns.get(turn_id) is task:
+            del self._turns[turn_id]
+        if not self._turns and self._look is not None:
+            self._look.cancel()
+            self._look = None
+        self._forget(task)
+
+    def _look_later(self) -> None:
+        """Look every now and then for what another process wants cancelled, for as long as turns are under way.
+
+        A timer, not a task: it lets go of an agent that is forgotten without a close.
+        """
+        self._look = asyncio.get_running_loop().call_later(_CANCEL_LOOK, self._look_now)
+
+    def _look_now(self) -> None:
+        if self._parts is not None:
+            looking = asyncio.ensure_future(self._cancel_what_others_want(self._parts.turns))
+            self._tasks.add(looking)
+            looking.add_done_callback(self._forget)
+        self._look_later()
+
+    async def _cancel_what_others_want(self, turns: TurnRegister) -> None:
+        with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turns themselves
+            for turn_id in await turns.to_cancel():
+                self._cancel(turn_id)
+
+    def _cancel(self, turn_id: str) -> None:
+        if turn_id in self._turns:
+            self._turns[turn_id].cancel()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a detached turn's error was told by its last event; asyncio need not warn of it
-
-
-@dataclass(slots=True)
-class _Run:
-    """One turn under way. It lets go of the call's role as soon as that is resolved."""
-
-    parts: RunnerParts
-    turn_id: str
-    ask: Ask
-    role: Role | None = field(repr=False)
-    emit: Emitter
-    deltas: bool
-
-    async def __call__(self) -> Turn:
-        failure: WorldAgentError
-        try:
-            turn = await self._owned()
-        except asyncio.CancelledError as error:
-            clear_frames(error.__traceback__)
-            self._end("cancelled")
-            raise
-        except WorldAgentError as error:
-            failure = error
-        except (sqlite3.Error, OSError) as error:
-            failure = StorageUnavailable(
-                f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
-            )
-        except BaseException:  # whatever it is, a reader of the events learns that the turn is over
-            self._end("failed", "internal")
-            raise
-        else:
-            self.emit(TurnEnded, status="done", text=turn.text)
-            return turn
-        # Whoever keeps the error keeps its frames, and what they held of the turn with them.
-        clear_frames(failure.__traceback__)
-        failure.turn_id = self.turn_id
-        self._end("failed", failure.code)
-        raise failure
-
-    def _end(self, status: str, code: str | None = None) -> None:
-        """Say that there is no answer; what was streamed of one does not stand."""
-        if self.emit.standing:
-            self.emit(TextReplaced, text="")
-        self.emit(TurnEnded, status=status, code=code)
-
-    async def _owned(self) -> Turn:
-        key = thread_key(self.ask.scope)
-        async with self.parts.leases.hold(key, wait=self.parts.thread_wait) as lease:
-            resolution = await self._resolve()
-            outcome = await self.parts.engine.run(
-                TurnRequest(
-                    turn_id=self.turn_id,
-                    kind=self.ask.kind,
-                    thread_key=key,
-                    scope=self.ask.scope,
-                    author=self.ask.scope.account or "user",
-                    body=self.ask.body,
-                    work=self.ask.work,
-                    prompt=self.ask.prompt,
-                ),
-                role=resolution.role,
-                emit=self.emit,
-                lease=lease,
-                stream=self.deltas,
-            )
-        usage = outcome.usage
-        return Turn(
-            id=self.turn_id,
-            status="done",
-            text=outcome.text if outcome.result is None else outcome.result.model_dump_json(),
-            result=outcome.result,
-            role_tiers=resolution.role.tiers,
-            skipped_tiers=tuple(tier for tier in reversed(Tier) if tier in resolution.skipped),
-            usage=TurnUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, calls=usage.calls),
-        )
-
-    async def _resolve(self) -> Resolution:
-        """Resolve the role before anything is written or sent (R3)."""
-        entry, others = self.parts.engine.signatures(self.ask.work)
-        call, self.role = self.role, None
-        resolution = await self.parts.resolver.resolve(self.ask.scope, call=call, entry=entry, signatures=others)
-        assert self.ask.scope.thread is not None
-        self.emit(TurnStarted, thread=self.ask.scope.thread, kind=self.ask.kind, role_tiers=resolution.role.tiers)
-        for tier, code in resolution.skipped.items():
-            self.emit(RoleTierSkipped, tier=tier, code=code)
-        return resolution
-
-
-def thread_key(scope: Scope) -> str:
-    """The id of the checkpointed thread: workspace and thread, so that no two workspaces ever share one."""
-    return f"{quote(scope.workspace, safe='')}/{quote(scope.thread or '', safe='')}"

@@ -46,6 +46,19 @@ class Settings(BaseSettings):
         default={}, description="its own names for the tools of the contract, as a table or JSON"
     )
     role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
+    role_key: SecretStr | None = Field(
+        default=None,
+        min_length=16,
+        description="key of role digests, the same on all machines of an installation; none is role.key in the home",
+    )
+    role_pin_ttl: float = Field(
+        default=3600.0,
+        ge=0,
+        description="seconds the role of a paused turn is kept in memory, for on_role_change='pin'",
+    )
+    thread_role_ttl: float = Field(
+        default=3600.0, gt=0, description="seconds a role that is set for a thread holds, where set() does not say"
+    )
     role_timeout: float = Field(default=5.0, gt=0, description="seconds that each source of a role may take")
     role_cache_ttl: float = Field(
         default=5.0, ge=0, description="seconds a stored role may be kept in memory; 0 is off"

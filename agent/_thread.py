@@ -10,13 +10,18 @@ from pydantic import BaseModel
 
 from ..core import Scope
 from ..core.errors import InvalidArgument
+from ..core.pauses import Pause
 from ..core.validation import is_text
 from ..graphs import Composed
 from ..memory import Message
 from ..role_resolution import Role
-from ._runner import Ask, TurnRunner
+from ._roles import check_role
+from ._runner import TurnRunner
+from ._running import Ask, OnRoleChange, Resumption
 from ._stream import TurnStream
+from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
+from ._unset import UNSET, Unset
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ class Thread:
 
     _runner: TurnRunner = field(repr=False)
     scope: Scope
+
+    @property
+    def role(self) -> ThreadRole:
+        """The thread's own role: `thread.role.set(Role(...))`, `thread.role.clear()`."""
+        return ThreadRole(self._runner, self.scope)
 
     async def converse(self, text: str, *, role: Role | None = None) -> Turn:
         """Say something and wait for the answer.
@@ -132,6 +142,63 @@ class Thread:
         }
         return await self._runner.run(Ask("schedule", self.scope, body), role)
 
+    async def resume(
+        self,
+        answers: Mapping[str, object] | None = None,
+        *,
+        role: Role | Unset | None = UNSET,
+        on_role_change: OnRoleChange = "fail",
+        skill: Composed | None = None,
+    ) -> Turn:
+        """Go on with the turn that waits for a person, was stopped, failed in passing, or was cut off with its process.
+
+        Args:
+            answers: Answers by pause id: `Approve()`, `Reject(reason)`, `Answer(value)` and so on from
+                `worldagent.core.pauses`; to a question its value alone will do. Some of several pauses will do.
+            role: The call's role again. Left out where the turn had one is `RoleRequired`; None goes on without one on
+                purpose.
+            on_role_change: `fail`, `refresh` to go on with what resolves now, or `pin` to keep the role as it was,
+                while it is still in memory (R13).
+            skill: The skill again, where the turn runs one.
+
+        Returns:
+            The turn: `done`, or `paused` again.
+
+        Raises:
+            NothingToResume: The thread has no turn that could go on.
+            UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
+            RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with; no model was
+                called, and the answers are kept.
+            ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
+        """
+        how = _resumption(role, on_role_change, skill)
+        async with await self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
+            return await stream.wait()
+
+    async def stream_resume(
+        self,
+        answers: Mapping[str, object] | None = None,
+        *,
+        role: Role | Unset | None = UNSET,
+        on_role_change: OnRoleChange = "fail",
+        skill: Composed | None = None,
+    ) -> TurnStream:
+        """As `resume`, as a stream of events: `async with await thread.stream_resume(...) as stream`."""
+        how = _resumption(role, on_role_change, skill)
+        return await self._runner.resume(self.scope, answers or {}, how, deltas=True)
+
+    async def pauses(self) -> tuple[Pause, ...]:
+        """What the thread's turn waits for; empty where it waits for nobody."""
+        return await self._runner.pauses(self.scope)
+
+    async def cancel(self) -> bool:
+        """Cancel the thread's turn, in whatever process it runs or wherever it waits.
+
+        Returns:
+            False if there is none to cancel.
+        """
+        return await self._runner.cancel(self.scope)
+
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """A page of the conversation, oldest first.
 
@@ -149,3 +216,16 @@ class Thread:
         if not is_text(text):
             raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
         return Ask("message", self.scope, {"text": text})
+
+
+def _resumption(role: Role | Unset | None, on_role_change: OnRoleChange, skill: Composed | None) -> Resumption:
+    if on_role_change not in ("fail", "refresh", "pin"):
+        raise InvalidArgument(f"on_role_change {on_role_change!r} is unknown", remedy="use 'fail', 'refresh' or 'pin'")
+    if skill is not None and not isinstance(skill, Composed):
+        raise InvalidArgument(
+            f"a skill of type {type(skill).__name__} was given",
+            remedy="pass the Composed(...) that the turn began with",
+        )
+    if role is not None and role is not UNSET:
+        check_role(role)
+    return Resumption(role, on_role_change, None if skill is None else skill.prompt)

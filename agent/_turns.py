@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from ..core import Tier, canonical_json, check_id
 from ..core.errors import InvalidArgument
+from ..core.pauses import Pause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +35,24 @@ class Turn:
 
     Attributes:
         id: Its id, which every event of it carries.
-        status: `done` or `cancelled`; a turn that fails raises instead, and the error carries the id.
+        status: `done`, `cancelled`, `paused` where it waits for a person, `stopped` where it was to stop and can go on
+            later. A turn that fails raises instead, and the error carries the id.
         text: The answer; for a task or a skill its result as JSON.
         result: The typed result of a task or a skill.
         role_tiers: The tiers that were active, lowest precedence first.
         skipped_tiers: The tiers that were left out because their source was down.
         usage: Its tokens.
+        pauses: What waits for a person; `thread.resume()` takes the answers.
     """
 
     id: str
-    status: Literal["done", "cancelled"]
+    status: Literal["done", "cancelled", "paused", "stopped"]
     text: str = ""
     result: BaseModel | None = None
     role_tiers: tuple[Tier, ...] = ()
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)
+    pauses: tuple[Pause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dspy.lm15 import Request, Response, StreamDeltaEvent, StreamEndEvent, Strea
 
 from worldagent.core import Emitter, Scope, SystemClock, Tier
 from worldagent.core.events import Event
-from worldagent.graphs import EngineParts, TurnEngine, TurnOutcome, TurnRequest
+from worldagent.graphs import EngineParts, TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from worldagent.harness import Registry, Worker
 from worldagent.memory import Draft, Message
 from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
@@ -120,7 +120,8 @@ class BareTurns:
             body={"text": QUESTION},
         )
         emit = Emitter(request.turn_id, _CLOCK, events.append)
-        return await self.engine.run(request, role=role, emit=emit, lease=None, stream=stream)
+        run = TurnRun(role=role, emit=emit, lease=None, stream=stream)
+        return await self.engine.run(request, run, asked=await self.engine.begin(request, lease=None))
 
 
 class _NoStore:

@@ -29,6 +29,16 @@ class WorldAgentError(Exception):
         self.remedy = remedy
         self.turn_id: str | None = None
 
+    @staticmethod
+    def kind_of(code: str) -> type[WorldAgentError]:
+        """The type of error with this code; `TaskFailed` for one that this version does not know."""
+        kinds = [WorldAgentError]
+        for kind in kinds:  # it grows meanwhile
+            if kind.code == code and kind.__module__ == __name__:
+                return kind
+            kinds.extend(kind.__subclasses__())
+        return TaskFailed
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.problem, self.remedy, self.turn_id))
 
@@ -95,6 +105,30 @@ class TaskFailed(ModelFacing):
     """The code of a shape or function raised something of its own; only the type's name is kept."""
 
     code = "task_failed"
+
+
+class CallRefused(ModelFacing):
+    """A person did not allow a call."""
+
+    code = "call_refused"
+
+
+class PauseExpired(ModelFacing):
+    """Nobody answered in time."""
+
+    code = "pause_expired"
+
+
+class EffectLost(ModelFacing):
+    """A call was under way when its process stopped, and a person says that it did not happen (T5)."""
+
+    code = "effect_lost"
+
+
+class DepthExceeded(ModelFacing):
+    """Calls nest too deep (H4)."""
+
+    code = "depth_exceeded"
 
 
 # --- the host must act ----------------------------------------------------------------------------------------------
@@ -214,6 +248,36 @@ class SchemaTooNew(HostError):
     code = "schema_too_new"
 
 
+class RoleRequired(HostError):
+    """A paused turn had a role that is not there now; the text names the tier (R13)."""
+
+    code = "role_required"
+
+
+class RoleChanged(HostError):
+    """A paused turn goes on under another role than it began with (R13)."""
+
+    code = "role_changed"
+
+
+class RoleKeyMismatch(HostError):
+    """A paused turn's role was noted down with another key (R13)."""
+
+    code = "role_key_mismatch"
+
+
+class ThreadPaused(HostError):
+    """The thread's turn waits for a person; the text names the pauses (T4)."""
+
+    code = "thread_paused"
+
+
+class GraphChanged(HostError):
+    """A paused turn was begun by code that was otherwise (D15)."""
+
+    code = "graph_changed"
+
+
 # --- the developer must act -----------------------------------------------------------------------------------------
 
 
@@ -277,6 +341,42 @@ class MissingExtra(UsageError):
     code = "missing_extra"
 
 
+class UnknownPause(UsageError):
+    """No open pause of the thread has this id."""
+
+    code = "unknown_pause"
+
+
+class AlreadyAnswered(UsageError):
+    """Somebody answered the pause first (T4)."""
+
+    code = "already_answered"
+
+
+class AnswerInvalid(UsageError):
+    """An answer does not fit what a pause asks; the pause stays open."""
+
+    code = "answer_invalid"
+
+
+class NothingToResume(UsageError):
+    """The thread has no turn that could go on."""
+
+    code = "nothing_to_resume"
+
+
+class NobodyToAsk(UsageError):
+    """A call that asks a person was made outside any turn."""
+
+    code = "nobody_to_ask"
+
+
+class Diverged(UsageError):
+    """A body that ran again took another path than the one that is recorded; nothing of the new path was done (D8)."""
+
+    code = "diverged"
+
+
 class AgentClosed(UsageError):
     """The agent was not started, or is closed."""
 
@@ -285,8 +385,15 @@ class AgentClosed(UsageError):
 
 __all__ = [
     "AgentClosed",
+    "AlreadyAnswered",
+    "AnswerInvalid",
+    "CallRefused",
     "ContextExceeded",
+    "DepthExceeded",
+    "Diverged",
+    "EffectLost",
     "FunctionInvalid",
+    "GraphChanged",
     "HostError",
     "HostForbidden",
     "HostUnavailable",
@@ -300,12 +407,18 @@ __all__ = [
     "ModelTimeout",
     "ModelUnavailable",
     "NameTaken",
+    "NobodyToAsk",
+    "NothingToResume",
     "OutputInvalid",
     "ParamsInvalid",
+    "PauseExpired",
     "ResultInvalid",
+    "RoleChanged",
     "RoleEchoed",
     "RoleInvalid",
+    "RoleKeyMismatch",
     "RoleNotStorable",
+    "RoleRequired",
     "RoleSourceInvalid",
     "RoleSourceUnavailable",
     "RoleTooLong",
@@ -315,8 +428,10 @@ __all__ = [
     "StorageUnavailable",
     "TaskFailed",
     "ThreadBusy",
+    "ThreadPaused",
     "UnknownFunction",
     "UnknownMessage",
+    "UnknownPause",
     "UnknownShape",
     "UnknownTier",
     "UnknownWorker",

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ._scope import Tier
+from .pauses import PauseKind
 
 TurnKind = Literal["message", "task", "skill", "schedule"]
 
@@ -33,6 +34,7 @@ class TurnStarted(_Event):
     thread: str
     kind: TurnKind
     role_tiers: tuple[Tier, ...] = ()
+    resumed: bool = False
 
 
 class RoleTierSkipped(_Event):
@@ -79,7 +81,7 @@ class TaskEnded(_Event):
 
     type: Literal["task_ended"] = "task_ended"
     task_id: str
-    status: Literal["done", "failed", "cancelled"]
+    status: Literal["done", "failed", "cancelled", "paused"]
     code: str | None = None
 
 
@@ -96,7 +98,7 @@ class CallEnded(_Event):
 
     type: Literal["call_ended"] = "call_ended"
     call_id: str
-    status: Literal["done", "failed", "cancelled"]
+    status: Literal["done", "failed", "cancelled", "paused"]
     code: str | None = None
 
 
@@ -109,11 +111,34 @@ class Usage(_Event):
     output_tokens: int
 
 
+class PauseOpened(_Event):
+    """A person is asked; the turn will end as `paused` once nothing else in it can go on."""
+
+    type: Literal["pause_opened"] = "pause_opened"
+    pause_id: str
+    kind: PauseKind
+    function: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    question: str | None = None
+    options: tuple[str, ...] | None = None
+    answer_schema: dict[str, Any] | None = None
+
+
+class PauseClosed(_Event):
+    """A person answered, and the turn goes on."""
+
+    type: Literal["pause_closed"] = "pause_closed"
+    pause_id: str
+
+
 class TurnEnded(_Event):
-    """The last event of a turn. `code` is the error's where it failed."""
+    """The last event of a turn in this run. `code` is the error's where it failed.
+
+    A turn that is `paused` waits for a person; one that is `stopped` can go on where it stood. Both are resumed.
+    """
 
     type: Literal["turn_ended"] = "turn_ended"
-    status: Literal["done", "failed", "cancelled"]
+    status: Literal["done", "failed", "cancelled", "paused", "stopped"]
     text: str = ""
     code: str | None = None
 
@@ -128,6 +153,8 @@ Event = Annotated[
     | TaskEnded
     | CallStarted
     | CallEnded
+    | PauseOpened
+    | PauseClosed
     | Usage
     | TurnEnded,
     Field(discriminator="type"),
@@ -157,6 +184,8 @@ __all__ = [
     "CallEnded",
     "CallStarted",
     "Event",
+    "PauseClosed",
+    "PauseOpened",
     "PlanRejected",
     "RoleTierSkipped",
     "TaskEnded",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from ._ids import canonical_json
+from ._ids import canonical_json, digest
 from .errors import WorldAgentError
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -100,6 +101,37 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
     raise error(f"{what} are not JSON ({problem})", remedy="use JSON values, and text that UTF-8 can hold")
 
 
+def schema_digest(model: type[BaseModel]) -> str:
+    """Stands for what a model declares: another one, where its fields or their types are."""
+    return _schema_digest(model)
+
+
+@lru_cache(maxsize=1024)
+def _schema_digest(model: Any) -> str:
+    return digest(model.model_json_schema(), length=16)
+
+
+def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error: type[WorldAgentError]) -> Any:
+    """Return a checked `value` of the adapter's type as JSON, or raise `error` naming `what`."""
+    try:
+        dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
+        canonical_json(dumped).encode()
+    except (PydanticSerializationError, TypeError, ValueError) as failure:
+        problem = type(failure).__name__
+    else:
+        return dumped
+    raise error(f"{what} is not JSON ({problem})", remedy="return JSON values, and text that UTF-8 can hold")
+
+
+def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[WorldAgentError]) -> Any:
+    """Return the JSON value `data`, such as `json_of_value` gave, as the adapter's type."""
+    try:
+        return adapter.validate_json(canonical_json(data))
+    except ValidationError as failure:
+        problems = describe_failure(failure)
+    raise error(f"{what} cannot be read again: {problems}", remedy="use a type that reads what it writes as JSON")
+
+
 def is_text(value: object) -> bool:
     """Whether `value` is a text with something in it that UTF-8 can hold."""
     return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= mark <= "\udfff" for mark in value)
@@ -126,4 +158,13 @@ def _extra(model: type[BaseModel]) -> Any:
     return None if model.model_config.get("extra") else "forbid"
 
 
-__all__ = ["is_text", "json_of", "read_model", "validate_model", "validate_value"]
+__all__ = [
+    "is_text",
+    "json_of",
+    "json_of_value",
+    "read_model",
+    "read_value",
+    "schema_digest",
+    "validate_model",
+    "validate_value",
+]

@@ -2,7 +2,7 @@
 
 from ._composed import Composed
 from ._context import GraphOptions, TokenCount
-from ._engine import EngineParts, TurnEngine, TurnOutcome, TurnRequest
+from ._engine import EngineParts, TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from ._shape import Shape, ShapeRegistry
 from ._task import TaskContext, task
 
@@ -17,5 +17,6 @@ __all__ = [
     "TurnEngine",
     "TurnOutcome",
     "TurnRequest",
+    "TurnRun",
     "task",
 ]

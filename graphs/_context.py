@@ -11,8 +11,10 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ..core import Emitter, Scope
+from ..core.errors import RoleChanged
 from ..core.events import TextDelta, TextReplaced, Usage
 from ..harness import OnError, Registry
+from ..harness.journal import Drive, Journal
 from ..memory import ConversationStore
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import Listener, ModelCaller, Planner, PredictorPool
@@ -49,6 +51,7 @@ class Services:
     saver: BaseCheckpointSaver[Any] | None
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
+    journal: Journal | None = None
 
 
 @dataclass(slots=True)
@@ -75,6 +78,8 @@ class TurnContext:
         lease: The ownership of the thread, or None where nothing is stored.
         stream: Whether anybody wants deltas.
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
+        drive: This owner's run at the turn's calls.
+        noted: What stands for the role in the turn's state; the same at every node (R13).
     """
 
     turn_id: str
@@ -87,6 +92,20 @@ class TurnContext:
     lease: Lease | None = None
     stream: bool = False
     prompt: str | None = None
+    drive: Drive
+    noted: str | None = None
+
+    def check_role(self, noted: str | None) -> None:
+        """Compare the role with what the state of a graph keeps of it, before anything is done (R13).
+
+        Raises:
+            RoleChanged: It is another one.
+        """
+        if noted != self.noted and not self.drive.refreshed:
+            raise RoleChanged(
+                f"the turn {self.turn_id!r} would go on under another role",
+                remedy="bring the role back as it was, or resume with on_role_change='refresh'",
+            )
 
     def listener(self, signature: str, field: str | None = None) -> Listener:
         """Who hears of one model call of this turn; deltas of `field` only where they are wanted."""

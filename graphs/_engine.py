@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from ..core import Emitter, Scope
-from ..core.errors import InvalidArgument, ParamsInvalid
+from ..core import Clock, Emitter, Scope, SystemClock
+from ..core.errors import Diverged, GraphChanged, InvalidArgument, ParamsInvalid
 from ..core.events import TurnKind
-from ..core.validation import json_of
+from ..core.pauses import Pause
+from ..core.validation import json_of, schema_digest
 from ..harness import OnError, Registry
+from ..harness.journal import CallRecord, Drive, Journal, pause_of
 from ..memory import ConversationStore, Draft, Message
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import ModelCaller, Planner, PredictorPool, Program
@@ -22,7 +24,7 @@ from ._checkpoints import WholeSaver, run_graph
 from ._context import GraphOptions, Services, TokenCount, TurnContext
 from ._plan import Work, roster
 from ._shape import Shape, ShapeRegistry
-from ._turn import build_turn_graph, first_state
+from ._turn import TurnState, build_turn_graph, first_state
 from ._worker_loop import Subagents
 
 
@@ -38,7 +40,6 @@ class TurnRequest:
         author: Who asks.
         body: What goes into the log as the turn's first message.
         work: The task that a task or skill turn runs.
-        prompt: A skill's prompt.
     """
 
     turn_id: str
@@ -48,7 +49,6 @@ class TurnRequest:
     author: str
     body: Mapping[str, Any]
     work: Work | None = None
-    prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,39 @@ class TurnOutcome:
     """What a turn gave.
 
     Attributes:
+        status: `done`, `paused` where a person is asked, `stopped` where it was to stop and can go on later.
         text: The answer; empty for a task.
         result: A task's result.
         usage: Its tokens.
+        pauses: What is asked.
     """
 
+    status: Literal["done", "paused", "stopped"] = "done"
     text: str = ""
     result: BaseModel | None = None
     usage: TokenCount = field(default_factory=TokenCount)
+    pauses: tuple[Pause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRun:
+    """What one owner's run at a turn works with.
+
+    Attributes:
+        role: The turn's resolved role.
+        emit: Where events go.
+        lease: The ownership of the thread.
+        stream: Whether anybody wants deltas.
+        prompt: A skill's prompt.
+        refreshed: Whether the turn may go on under another role than it began with.
+    """
+
+    role: ResolvedRole = field(repr=False)
+    emit: Emitter
+    lease: Lease | None
+    stream: bool = False
+    prompt: str | None = field(default=None, repr=False)
+    refreshed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +104,8 @@ class EngineParts:
     options: GraphOptions = field(default_factory=GraphOptions)
     programs: Mapping[str, Any] = field(default_factory=dict)
     on_error: OnError | None = None
+    journal: Journal | None = None
+    clock: Clock = field(default_factory=SystemClock)
 
 
 class TurnEngine:
@@ -92,6 +119,9 @@ class TurnEngine:
         NameTaken: Two shapes have one key, or a worker is called as the planner's Signature is.
         FunctionInvalid: A Signature cannot carry a role.
     """
+
+    GRAPH: ClassVar[str] = "turn/1"
+    """Which graph turns run in; another name once its nodes or channels are others."""
 
     def __init__(self, parts: EngineParts, saver: WholeSaver | None) -> None:
         self._saver = saver
@@ -118,7 +148,10 @@ class TurnEngine:
             saver=saver,
             options=parts.options,
             on_error=parts.on_error,
+            journal=parts.journal,
         )
+        self._clock = parts.clock
+        self._drives: dict[str, Drive] = {}
         subagents.compile(saver)
         self._graph = build_turn_graph(saver)
 
@@ -171,51 +204,178 @@ class TurnEngine:
 
     async def head(self, thread_key: str) -> str | None:
         """The head of a thread's log, or None for a new thread."""
-        if self._saver is None:
-            return None
-        found = await self._saver.aget_tuple({"configurable": {"thread_id": thread_key}})
-        return None if found is None else found.checkpoint["channel_values"].get("head")
+        values = await self._values(thread_key)
+        return None if values is None else values.get("head")
 
     async def history(self, thread_key: str, *, before: str | None, limit: int) -> tuple[Message, ...]:
         """A page of a thread's log."""
         return await self.services.log.history(await self.head(thread_key), before=before, limit=limit)
 
-    async def run(
-        self, request: TurnRequest, *, role: ResolvedRole, emit: Emitter, lease: Lease | None, stream: bool
-    ) -> TurnOutcome:
-        """Run one turn to its end.
+    def note(self, role: ResolvedRole) -> dict[str, Any]:
+        """What a turn keeps of its role: the tiers, a keyed digest, the key's id (R13)."""
+        return self.services.resolver.key.note(role)
 
-        Args:
-            request: What is asked for.
-            role: The turn's resolved role.
-            emit: Where events go.
-            lease: The ownership of the thread.
-            stream: Whether anybody wants deltas.
+    def check_graph(self, kept: str) -> None:
+        """Compare the graph that a turn was begun in with this one (D15).
+
+        Raises:
+            GraphChanged: It is another one.
         """
-        log = self.services.log
-        head = await log.append(
+        if kept != self.GRAPH:
+            raise GraphChanged(
+                f"the turn runs in the graph {kept!r}, and this version has {self.GRAPH!r}",
+                remedy="resume it with the version that began it, or cancel it and begin a new turn",
+            )
+
+    def stands_for(self, prompt: str) -> str:
+        """What a turn keeps of a skill's prompt, which is stored nowhere (T6)."""
+        return self.services.resolver.key.digest_of(prompt)
+
+    def check_prompt(self, kept: str | None, prompt: str | None) -> None:
+        """Compare a skill's prompt with what the paused turn keeps of its own.
+
+        Raises:
+            InvalidArgument: It is missing, another one, or none belongs there.
+        """
+        given = None if prompt is None else self.stands_for(prompt)
+        if given != kept:
+            problem = "runs a skill" if prompt is None else "runs another skill, or none"
+            raise InvalidArgument(f"the paused turn {problem}", remedy="pass resume() the skill= that run_skill() got")
+
+    async def message(self, message_id: str) -> Message:
+        """One message of a log."""
+        [found] = await self.services.log.history(message_id, limit=1)
+        return found
+
+    async def ended(self, thread_key: str, work: Work | None) -> TurnOutcome:
+        """What a turn gave that is over."""
+        head = await self.head(thread_key)
+        assert head is not None, "a turn that is over has a message"
+        return await self._outcome(TokenCount(), work, head)
+
+    async def begin(self, request: TurnRequest, *, lease: Lease | None) -> str:
+        """Put the turn's message into the log, after what changed since the last one; returns its id."""
+        threads, thread = self.services.resolver.threads, request.scope.thread or ""
+        changes = threads.changes(thread)
+        drafts = [
+            Draft(request.author, "role", {"change": change.id, "at": change.at.isoformat()}) for change in changes
+        ]
+        asked = await self.services.log.append(
             await self.head(request.thread_key),
-            [Draft(request.author, request.kind, request.body)],
+            [*drafts, Draft(request.author, request.kind, request.body)],
             thread=request.thread_key,
             turn_id=request.turn_id,
             lease=lease,
         )
-        turn = TurnContext(
+        threads.written(thread, changes)
+        return asked
+
+    async def run(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
+        """Run a turn from its message to its end, or until it waits.
+
+        Args:
+            request: What is asked for.
+            run: What this owner brings along.
+            asked: The id of the turn's message.
+        """
+        turn = self._context(request, run, {})
+        work: Sequence[Work] = [request.work] if request.work is not None else []
+        return await self._drive(turn, request.work, first_state(turn, request.kind, asked, work))
+
+    async def resume(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
+        """Go on with a turn where it stands, in whatever process it was left (T5)."""
+        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        records = await self.services.journal.load(request.turn_id)
+        self._check_declared(records)
+        turn = self._context(request, run, records)
+        found = await self._values(request.thread_key)
+        if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
+            work: Sequence[Work] = [request.work] if request.work is not None else []
+            return await self._drive(turn, request.work, first_state(turn, request.kind, asked, work))
+        if found.get("status") == "done":
+            return await self._outcome(turn.usage, request.work, str(found["head"]))
+        return await self._drive(turn, request.work, None)
+
+    def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
+        """Compare what the open calls of a turn were declared as with what they are now (D15).
+
+        Raises:
+            GraphChanged: One is gone, or takes other params.
+        """
+        services = self.services
+        for record in records.values():
+            if record.over or record.kind not in ("leaf", "flow", "task"):
+                continue
+            known = services.shapes.shapes if record.kind == "task" else services.registry.functions
+            found = known.get(record.name)
+            if found is None or schema_digest(found.params) != record.version:
+                raise GraphChanged(
+                    f"{record.name!r}, which the turn calls, is gone or takes other params than when the turn began",
+                    remedy="resume it with the code that began it, or cancel it and begin a new turn",
+                )
+
+    def stop(self) -> None:
+        """Let the turns under way come to a point where they can go on later, and begin nothing new in them."""
+        for drive in self._drives.values():
+            drive.stopping = True
+
+    async def _drive(self, turn: TurnContext, work: Work | None, state: TurnState | None) -> TurnOutcome:
+        journal = self.services.journal
+        while True:
+            self._drives[turn.turn_id] = turn.drive
+            try:
+                values = await run_graph(self._graph, state, turn=turn)
+            finally:
+                del self._drives[turn.turn_id]
+            if "__interrupt__" not in values:
+                return await self._outcome(turn.usage, work, values["head"])
+            assert journal is not None, "nothing waits without a journal"
+            if turn.drive.stopping:
+                return TurnOutcome(status="stopped", usage=turn.usage)
+            records = await journal.load(turn.turn_id)
+            pauses = tuple(pause_of(record) for record in records.values() if record.open)
+            answered = any(record.asks and record.decision is not None for record in records.values())
+            if turn.drive.left:
+                raise Diverged(
+                    f"nobody asked again for what was answered: {', '.join(map(repr, turn.drive.left))}",
+                    remedy="let bodies depend on their params and the results of their calls alone, or cancel the turn",
+                )
+            if not answered:
+                return TurnOutcome(status="paused", usage=turn.usage, pauses=pauses)
+            drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed)
+            turn, state = replace(turn, drive=drive), None
+
+    async def _outcome(self, usage: TokenCount, work: Work | None, head: str) -> TurnOutcome:
+        [last] = await self.services.log.history(head, limit=1)
+        if work is None:
+            return TurnOutcome(text=str(last.body["text"]), usage=usage)
+        shape = self.services.shapes.get(work["shape"])
+        return TurnOutcome(result=shape.read_result(last.body["result"]), usage=usage)
+
+    def _context(self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord]) -> TurnContext:
+        services = self.services
+        return TurnContext(
             turn_id=request.turn_id,
             thread_key=request.thread_key,
             scope=request.scope,
-            services=self.services,
-            role=role,
-            emit=emit,
+            services=services,
+            role=run.role,
+            emit=run.emit,
             usage=TokenCount(),
-            lease=lease,
-            stream=stream,
-            prompt=request.prompt,
+            lease=run.lease,
+            stream=run.stream,
+            prompt=run.prompt,
+            drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed),
+            noted=services.resolver.key.digest(run.role) if services.journal is not None else None,
         )
-        work: Sequence[Work] = [request.work] if request.work is not None else []
-        state = await run_graph(self._graph, first_state(request.turn_id, request.kind, head, work), turn=turn)
-        [last] = await log.history(state["head"], limit=1)
-        if request.work is None:
-            return TurnOutcome(text=str(last.body["text"]), usage=turn.usage)
-        shape = self.services.shapes.get(request.work["shape"])
-        return TurnOutcome(result=shape.read_result(last.body["result"]), usage=turn.usage)
+
+    def _new_drive(self, turn_id: str, records: dict[str, CallRecord], lease: Lease | None, refreshed: bool) -> Drive:
+        drive = Drive(turn_id, records=records, journal=self.services.journal, lease=lease, clock=self._clock)
+        drive.refreshed = refreshed
+        return drive
+
+    async def _values(self, thread_key: str) -> Mapping[str, Any] | None:
+        if self._saver is None:
+            return None
+        found = await self._saver.aget_tuple({"configurable": {"thread_id": thread_key}})
+        return None if found is None else found.checkpoint["channel_values"]

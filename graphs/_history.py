@@ -75,7 +75,7 @@ def _turn(messages: Iterable[Message]) -> tuple[str | None, list[Past]]:
                 rest.append(Past("output", {"reply": body["text"]}))
             case "result":
                 rest.append(Past("note", {"text": _result(body)}))
-            case "plan" | "task" | "skill":
+            case "plan" | "task" | "skill" | "role":
                 pass  # what was asked for shows in the results
     return asked, rest
 

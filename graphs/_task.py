@@ -1,19 +1,23 @@
-"""`task()`: the one way to dispatch work (T2, T8). A task gets no role but the one its caller's code passes."""
+"""`task()`: the one way to dispatch work (T2, T8). A task gets no role but the one its caller's code passes.
+
+A task is a step of the turn's journal, as a call of a function is: one that is done is not run again, and a handler
+that is run again gets the answers of its model calls and calls from there.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from ..core import Scope
-from ..core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid, TaskFailed, WorldAgentError
+from ..core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
-from ..core.validation import json_of
-from ..harness import CallContext, call
+from ..core.validation import json_of, json_of_value, read_value, schema_digest
+from ..harness import CallContext, call, guarded
+from ..harness.journal import SUSPENDED, Frame, Step
 from ..role_resolution import ResolvedRole, Role
 from ..signatures import Signature
 from ._context import TurnContext
@@ -72,11 +76,21 @@ class TaskContext:
                 f"the inputs of {signature.__name__!r} are {sorted(expected)}, and {sorted(given)} were given",
                 remedy="give each input field, and no role",
             )
-        turn = self.turn
-        prompt = turn.prompt if signature is self.entry else None
-        predictor = turn.services.predictors.get(signature, prompt)
-        answer = await predictor(inputs, turn.services.caller, role=turn.role, listener=turn.listener(predictor.name))
-        return answer.fields
+        outputs = _Outputs(signature)
+        frame = self.calls.frame
+        asked = outputs.inputs(inputs)
+
+        async def ask(_: Any) -> Any:
+            turn = self.turn
+            prompt = turn.prompt if signature is self.entry else None
+            predictor = turn.services.predictors.get(signature, prompt)
+            listener = turn.listener(predictor.name)
+            answer = await predictor(inputs, turn.services.caller, role=turn.role, listener=listener)
+            return outputs.dump(answer.fields)
+
+        name = signature.__name__
+        step = Step(id=frame.child(name, asked), parent=frame.path, name=name, kind="model", input=asked, body=ask)
+        return outputs.read(await frame.do(step))
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run a function as a child of this task; see `worldagent.harness.call`."""
@@ -87,6 +101,39 @@ class TaskContext:
     ) -> Any:
         """Dispatch a task as a child of this one; see `task`."""
         return await task(shape, params, self, role=role, key=key)
+
+
+class _Outputs:
+    """The fields of a Signature as JSON and back: what a model once answered must be read again as it was."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._what = f"the answer of {signature.__name__!r}"
+        self._kinds: dict[str, TypeAdapter[Any]] = {
+            name: TypeAdapter(field.annotation or object) for name, field in signature.output_fields.items()
+        }
+
+    def dump(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: json_of_value(self._kinds[name], value, what=self._what, error=ResultInvalid)
+            for name, value in fields.items()
+        }
+
+    def read(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: read_value(self._kinds[name], value, what=self._what, error=ResultInvalid)
+            for name, value in fields.items()
+        }
+
+    @staticmethod
+    def inputs(given: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells this model call from others; inputs that are no JSON tell by their place alone."""
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            try:
+                found[name] = json_of_value(TypeAdapter(type(value)), value, what=name, error=ResultInvalid)
+            except Exception:  # any type may be an input; most of them pydantic has no schema for
+                found[name] = type(value).__name__
+        return found
 
 
 async def task(
@@ -122,59 +169,79 @@ async def task(
         role, entry=entry.__name__ if entry else found.key, signatures=[other.__name__ for other in others]
     )
     params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
-    path = ctx.calls.child_path(found.key, params_json, key)
-    return await run_task(found, checked, turn=replace(ctx.turn, prompt=None), path=path, role=resolved)
+    frame = ctx.calls.frame
+    path = frame.child(found.key, params_json, key)
+    turn = replace(ctx.turn, prompt=None)
+    step = task_step(found, params_json, turn=turn, path=path, parent=frame, role=resolved)
+    return found.read_result(await frame.do(step))
 
 
-async def run_task(
-    shape: Shape[Any, Any], params: BaseModel, *, turn: TurnContext, path: str, role: ResolvedRole
-) -> BaseModel:
-    """Run a shape's handler once, with checked params, and check its result.
+def task_step(
+    shape: Shape[Any, Any],
+    params: Mapping[str, Any],
+    *,
+    turn: TurnContext,
+    path: str,
+    parent: Frame | None,
+    role: ResolvedRole,
+) -> Step:
+    """A task as a step of the turn's journal.
 
-    Raises:
-        ResultInvalid: The result does not fit.
-        TaskFailed: The handler raised something of its own; `on_error` gets the original.
+    Args:
+        shape: The shape.
+        params: Its params as JSON.
+        turn: The turn that it belongs to.
+        path: Its path id.
+        parent: The calls of whoever dispatches it; None is the turn itself.
+        role: Its own role.
     """
-    turn = replace(turn, role=role, stream=False)
+    noted = turn.services.resolver.key.digest(role) if turn.services.journal is not None else None
+    frame = Frame(turn.drive, path, 0 if parent is None else parent.depth + 1)
+    turn = replace(turn, role=role, stream=False, noted=noted)
+
+    async def run(_: Any) -> Any:
+        return await _run(shape, shape.read_params(params), turn, frame)
+
+    return Step(
+        id=path,
+        parent=turn.turn_id if parent is None else parent.path,
+        name=shape.key,
+        kind="task",
+        input=params,
+        body=run,
+        role=noted,
+        version=schema_digest(shape.params),
+    )
+
+
+async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, frame: Frame) -> Any:
     entry, others = shape.entry_for(params)
+    services = turn.services
     calls = CallContext(
-        path=path,
-        scope=turn.scope,
-        registry=turn.services.registry,
-        emit=turn.emit,
-        on_error=turn.services.on_error,
+        scope=turn.scope, registry=services.registry, emit=turn.emit, frame=frame, on_error=services.on_error
     )
     ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
-    turn.emit(TaskStarted, task_id=path, shape=shape.key, label=entry.__name__ if entry else shape.key)
+    turn.emit(TaskStarted, task_id=frame.path, shape=shape.key, label=entry.__name__ if entry else shape.key)
     status, code = "cancelled", None
     try:
-        result: BaseModel = shape.check_result(await _handle(shape, params, ctx))
+        value = await guarded(
+            frame.run(_awaited(shape, params, ctx)),
+            what=f"the handler of shape {shape.key!r}",
+            on_error=services.on_error,
+        )
+        if value is SUSPENDED:
+            status = "paused"
+            return value
+        what = f"fields of the result of shape {shape.key!r}"
+        result = json_of(shape.check_result(value), what=what, error=ResultInvalid)
         status = "done"
     except WorldAgentError as error:
         status, code = "failed", error.code
         raise
     finally:
-        turn.emit(TaskEnded, task_id=path, status=status, code=code)
+        turn.emit(TaskEnded, task_id=frame.path, status=status, code=code)
     return result
 
 
-async def _handle(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -> Any:
-    problem: BaseException
-    try:
-        return await shape.handler(params, ctx)
-    except WorldAgentError:
-        raise
-    except asyncio.CancelledError as error:
-        running = asyncio.current_task()
-        if running is None or running.cancelling():
-            raise
-        problem = error  # nobody cancels the turn: something that the handler waited for was cancelled
-    except Exception as error:  # an embedder's code may raise anything
-        problem = error
-    if ctx.turn.services.on_error is not None:
-        ctx.turn.services.on_error(problem)
-    kind = type(problem).__name__
-    del problem  # the traceback keeps this frame, and the original may quote what a model said
-    raise TaskFailed(
-        f"the handler of shape {shape.key!r} failed with {kind}", remedy="see on_error for the original, and mend it"
-    )
+async def _awaited(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -> Any:
+    return await shape.handler(params, ctx)

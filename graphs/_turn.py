@@ -13,23 +13,24 @@ from typing import Any, Literal, TypedDict
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import Command
-from pydantic import BaseModel
+from langgraph.types import Command, interrupt
 
-from ..core.errors import ContextExceeded, OutputInvalid, ResultInvalid, WorldAgentError
+from ..core.errors import ContextExceeded, OutputInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
-from ..core.validation import json_of
+from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
 from ..memory import Draft
-from ..role_resolution import NO_ROLE
+from ..role_resolution import NO_ROLE, ResolvedRole
 from ..signatures import Past, Planner
 from ._context import TurnContext
 from ._history import as_past
 from ._plan import PlanFault, Work, read_plan
-from ._shape import Shape
-from ._task import run_task
+from ._task import task_step
 
 AGENT = "agent"
 """Who the agent's own messages are by."""
+
+WAITING, STOPPED = "waiting", "stopped"
+"""Why a graph is left before its end: a person is asked, or the turn is to stop."""
 
 _END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
 _TOLD = 1  # how often a plan that cannot be carried out is told so before the planner must answer
@@ -47,9 +48,10 @@ class TurnState(TypedDict):
     rejections: int
     fault: str | None
     status: Literal["open", "done"]
+    role: str | None
 
 
-Step = Command[Literal["plan", "act", "__end__"]]
+Goto = Command[Literal["plan", "act", "__end__"]]
 """What a node gives: the channels it sets, and where to go."""
 
 TurnGraph = CompiledStateGraph[TurnState, TurnContext, TurnState, TurnState]
@@ -65,12 +67,13 @@ def build_turn_graph(saver: Any) -> TurnGraph:
     return graph.compile(checkpointer=saver)
 
 
-def first_state(turn_id: str, kind: TurnKind, head: str, work: Sequence[Work] = ()) -> TurnState:
+def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Sequence[Work] = ()) -> TurnState:
     """The input of a new turn; it resets every channel that a turn uses."""
     return {
-        "turn": turn_id,
+        "turn": turn.turn_id,
         "kind": kind,
         "asked": head,
+        "role": turn.noted,
         "head": head,
         "round": 0,
         "work": list(work),
@@ -80,9 +83,12 @@ def first_state(turn_id: str, kind: TurnKind, head: str, work: Sequence[Work] = 
     }
 
 
-async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
+async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
     """Let the planner answer or dispatch. A plan that cannot be carried out is told so once."""
     turn = runtime.context
+    turn.check_role(state["role"])
+    if turn.drive.stopping:
+        interrupt(STOPPED)
     options = turn.services.options
     direct = state["rejections"] > _TOLD or state["round"] >= options.max_rounds
     if turn.emit.standing:
@@ -112,21 +118,30 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
     return Command(update={"head": head, "status": "done", "fault": None}, goto=_END)
 
 
-async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Step:
+async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
     """Run the open work, several tasks side by side, and put the results into the log in the plan's order."""
     turn = runtime.context
+    turn.check_role(state["role"])
+    status: Literal["open", "done"] = "open"
     if state["kind"] in ("task", "skill"):
         [item] = state["work"]
-        drafts = [await _surface_task(turn, item)]
-        status: Literal["open", "done"] = "done"
+        done = [await _surface_task(turn, item)]
+        status = "done"
     else:
-        async with asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(_dispatched(turn, item, f"{turn.turn_id}/step.{state['round']}.{i}:{item['to']}"))
-                for i, item in enumerate(state["work"])
-            ]
-        drafts = [task.result() for task in running]
-        status = "open"
+        outcomes = await asyncio.gather(
+            *(
+                _dispatched(turn, item, f"{turn.turn_id}/step.{state['round']}.{place}:{item['to']}")
+                for place, item in enumerate(state["work"])
+            ),
+            return_exceptions=True,  # whatever becomes of one, the others come to their end first
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        done = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+    drafts = [draft for draft in done if draft is not None]
+    if len(drafts) < len(done):
+        interrupt(WAITING)  # the last thing that can stop here; answers are in the journal, never in this value
     head = await _append(turn, state["head"], drafts)
     update = {"head": head, "work": [], "round": state["round"] + 1, "status": status}
     return Command(update=update, goto=_END if status == "done" else "plan")
@@ -164,27 +179,27 @@ async def _first(state: TurnState) -> str:
     return "act" if state["work"] else "plan"
 
 
-async def _surface_task(turn: TurnContext, item: Work) -> Draft:
+async def _surface_task(turn: TurnContext, item: Work) -> Draft | None:
     """A task that the host dispatched: the turn's own role applies, and its failure is the turn's."""
-    shape = turn.services.shapes.get(item["shape"])
-    params = shape.read_params(item["params"])
-    result = await run_task(shape, params, turn=turn, path=f"{turn.turn_id}/task:{shape.key}", role=turn.role)
-    return _result_draft(item, {"status": "done", "result": _json(shape, result)})
+    path = f"{turn.turn_id}/task:{item['shape']}"
+    result = await turn.drive.run(_step(turn, item, path, turn.role))
+    return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
 
 
-async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft:
+async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft | None:
     """A task that the planner dispatched: it has no role (T8), and a failure is told to the planner."""
-    shape = turn.services.shapes.get(item["shape"])
     try:
-        result = await run_task(shape, shape.read_params(item["params"]), turn=turn, path=path, role=NO_ROLE)
-        outcome = {"status": "done", "result": _json(shape, result)}
+        result = await turn.drive.run(_step(turn, item, path, NO_ROLE))
+    except ABOUT_THE_TURN:
+        raise
     except WorldAgentError as error:
-        outcome = {"status": "failed", "error": {"code": error.code, "message": error.problem}}
-    return _result_draft(item, outcome)
+        return _result_draft(item, {"status": "failed", "error": {"code": error.code, "message": error.problem}})
+    return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
 
 
-def _json(shape: Shape[Any, Any], result: BaseModel) -> dict[str, Any]:
-    return json_of(result, what=f"fields of the result of shape {shape.key!r}", error=ResultInvalid)
+def _step(turn: TurnContext, item: Work, path: str, role: ResolvedRole) -> Step:
+    shape = turn.services.shapes.get(item["shape"])
+    return task_step(shape, item["params"], turn=turn, path=path, parent=None, role=role)
 
 
 def _result_draft(item: Work, outcome: dict[str, Any]) -> Draft:

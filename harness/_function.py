@@ -31,6 +31,7 @@ class Function:
         description: What it does, for whoever chooses it.
         kind: A `leaf` may have effects and calls nothing; a `flow` calls others and has no effects of its own (D8).
         idempotent: Whether running the body twice does the same as running it once.
+        approval: Whether a person is asked before it runs.
     """
 
     name: str
@@ -40,13 +41,20 @@ class Function:
     description: str = ""
     kind: FunctionKind = "leaf"
     idempotent: bool = False
+    approval: bool = False
 
     def __post_init__(self) -> None:
         check_name("function", self.name)
 
 
 def tool(
-    body: Body | None = None, /, *, name: str | None = None, description: str | None = None, idempotent: bool = False
+    body: Body | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = False,
+    approval: bool = False,
 ) -> Any:
     """Make a leaf `Function` of an async Python function; its type hints become the params and the result.
 
@@ -55,14 +63,22 @@ def tool(
         name: Its name, if not the function's own.
         description: What it does, if not the first paragraph of the docstring.
         idempotent: Whether running it twice does the same as running it once.
+        approval: Whether a person is asked before it runs.
 
     Raises:
         FunctionInvalid: It is not async, a parameter has no type hint, or a hint has no schema.
     """
-    return _decorate(body, name=name, description=description, kind="leaf", idempotent=idempotent)
+    return _decorate(body, name=name, description=description, kind="leaf", idempotent=idempotent, approval=approval)
 
 
-def flow(body: Body | None = None, /, *, name: str | None = None, description: str | None = None) -> Any:
+def flow(
+    body: Body | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: bool = False,
+) -> Any:
     """Make a flow `Function` of an async Python function whose first parameter is the `CallContext`.
 
     A flow calls other functions through `ctx.call` and has no effects of its own, so that its body can be run again.
@@ -71,11 +87,12 @@ def flow(body: Body | None = None, /, *, name: str | None = None, description: s
         body: The function, when used as `@flow` without brackets.
         name: Its name, if not the function's own.
         description: What it does, if not the first paragraph of the docstring.
+        approval: Whether a person is asked before it runs.
 
     Raises:
         FunctionInvalid: It is not async, a parameter has no type hint, or a hint has no schema.
     """
-    return _decorate(body, name=name, description=description, kind="flow", idempotent=True)
+    return _decorate(body, name=name, description=description, kind="flow", idempotent=True, approval=approval)
 
 
 def check_name(what: str, name: object) -> str:
@@ -97,7 +114,8 @@ def _decorate(body: Body | None, **options: Any) -> Any:
     return _make(body, **options)
 
 
-def _make(body: Body, *, name: str | None, description: str | None, kind: FunctionKind, idempotent: bool) -> Function:
+def _make(body: Body, *, name: str | None, description: str | None, **options: Any) -> Function:
+    kind: FunctionKind = options["kind"]
     own_name = name or str(getattr(body, "__name__", ""))
     if not inspect.iscoroutinefunction(body):
         raise FunctionInvalid(f"the function {own_name!r} is not async", remedy="declare it with 'async def'")
@@ -119,8 +137,7 @@ def _make(body: Body, *, name: str | None, description: str | None, kind: Functi
         _params_model(own_name, parameters, hints),
         _result_type(own_name, hints),
         description if description is not None else _summary(body),
-        kind,
-        idempotent,
+        **options,
     )
 
 

@@ -1,6 +1,18 @@
-"""What an agent remembers, as data and stores: so far the conversation (D7). No model and no role in it (R7)."""
+"""What an agent remembers, as data and stores: conversation (D7) and turns. No model and no role in it (R7)."""
 
 from ._conversation import ConversationStore, Draft, Message, MessageKind
 from ._log import CONVERSATION, ConversationLog
+from ._turns import TURNS, TurnRecord, TurnRegister, TurnStatus
 
-__all__ = ["CONVERSATION", "ConversationLog", "ConversationStore", "Draft", "Message", "MessageKind"]
+__all__ = [
+    "CONVERSATION",
+    "TURNS",
+    "ConversationLog",
+    "ConversationStore",
+    "Draft",
+    "Message",
+    "MessageKind",
+    "TurnRecord",
+    "TurnRegister",
+    "TurnStatus",
+]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from ..storage import Lease
 
-MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule"]
+MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role"]
 
 
 @dataclass(frozen=True, slots=True)

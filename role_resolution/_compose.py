@@ -41,6 +41,10 @@ class ResolvedRole(Sealed):
         """The composed text for `signature`, or None. Call it only where the text is handed to the model."""
         return self._texts.get(signature)
 
+    def reveal_all(self) -> dict[str, str]:
+        """The composed texts by Signature. For the keyed digest alone."""
+        return dict(self._texts)
+
     def __repr__(self) -> str:
         return f"ResolvedRole({', '.join(self.tiers) or 'none'})"
 

@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, RoleSourceInvalid, RoleSourceUnavailable
 from ._cache import CachedRoleStore
 from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
+from ._notes import RoleKey
 from ._role import ROLE_LIMIT, Role, check_length
 from ._sources import RoleSource, RoleStore
+from ._threads import ThreadRoles
 
 OnUnavailable = Literal["fail", "skip"]
 TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
@@ -33,6 +37,7 @@ class ResolverOptions:
         limit: Bytes of UTF-8 in one role's content (R15).
         timeout: Seconds each source may take.
         cache_ttl: Seconds a stored value may be kept in memory; 0 is off (R9).
+        key: The key of role digests, or the file that holds it (R13); None is one for this process alone.
     """
 
     policy: Policy = "stack"
@@ -40,6 +45,7 @@ class ResolverOptions:
     limit: int = ROLE_LIMIT
     timeout: float = 5.0
     cache_ttl: float = 5.0
+    key: str | Path | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +107,23 @@ class RoleResolver:
         clock: Clock | None = None,
     ) -> None:
         self.options = options or ResolverOptions()
-        self.store = CachedRoleStore(
-            store, ttl=self.options.cache_ttl, clock=clock or SystemClock(), limit=self.options.limit
-        )
+        clock = clock or SystemClock()
+        self.store = CachedRoleStore(store, ttl=self.options.cache_ttl, clock=clock, limit=self.options.limit)
+        self.threads = ThreadRoles(self.options.limit, clock)
         self._sources = dict(sources)
+        self._key: RoleKey | None = None
+
+    @property
+    def key(self) -> RoleKey:
+        """The key of role digests; the first use reads it, or makes it.
+
+        Raises:
+            StorageUnavailable, StorageInvalid: Its file cannot be used.
+        """
+        if self._key is None:
+            given = self.options.key
+            self._key = RoleKey.open(given) if isinstance(given, Path) else RoleKey(given or secrets.token_hex(32))
+        return self._key
 
     async def resolve(
         self, scope: Scope, *, call: Role | None, entry: str, signatures: Iterable[str] = ()
@@ -187,11 +206,15 @@ class RoleResolver:
         kept = self.store.peek(wanted)
         if kept is None:
             asked[tuple(wanted)] = self.store.list(wanted)
+        of_thread = self.threads.get(scope)
         for tier, source in self._sources.items():
+            if tier is Tier.THREAD and of_thread is not None:
+                continue
             if tier not in offered and scope.id_of(tier) is not None:
                 asked[(tier,)] = _ask(source, scope, tier)
         found, failed = await self._settle(asked) if asked else ({}, {})
-        return {**(kept or {}), **found}, failed
+        own = {} if of_thread is None else {Tier.THREAD: of_thread}
+        return {**(kept or {}), **found, **own}, failed
 
     async def _settle(
         self, asked: Mapping[tuple[Tier, ...], Awaitable[Any]]

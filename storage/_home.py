@@ -53,6 +53,11 @@ class Storage:
         return self.resolve() / "roles.db"
 
     @property
+    def role_key(self) -> Path:
+        """The file of the key of role digests, never in a database (R13)."""
+        return self.resolve() / "role.key"
+
+    @property
     def locks(self) -> Path:
         """The folder of the lock files."""
         return self.resolve() / "locks"

@@ -90,8 +90,10 @@ class Case:
         planned, shape = self.surface in PLANNED, self.surface == "shape"
         if self.store != "embedded" and self.source not in ("workspace", "account", "channel"):
             return False
-        # What a model says is withheld from 40 characters on; less is its own word, and stays in answers (R16).
-        if self.length < ECHO_RUN and (self.outcome.startswith("model repeats") or (shape and self._misplaced)):
+        # What a model says is withheld from 40 characters on; less is its own word, and stays in answers (R16), which
+        # the journal keeps as well.
+        repeated = self.outcome.startswith("model repeats") or self.outcome == "handler raises what predict gave"
+        if self.length < ECHO_RUN and (repeated or (shape and self._misplaced)):
             return False
         if self.source == "code" and not shape:
             return False

@@ -1,0 +1,45 @@
+"""Roles of paused turns, in memory only, for those who resume with `on_role_change="pin"` (R13)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from ..core import Clock
+from ..role_resolution import ResolvedRole
+
+_MOST: Final = 1000
+
+
+class Pins:
+    """Holds resolved roles for a while, a bounded number of them.
+
+    Args:
+        ttl: Seconds each is held.
+        clock: Tells the time.
+    """
+
+    def __init__(self, ttl: float, clock: Clock) -> None:
+        self._ttl = ttl
+        self._clock = clock
+        self._held: OrderedDict[str, tuple[float, ResolvedRole]] = OrderedDict()
+
+    def keep(self, turn_id: str, role: ResolvedRole) -> None:
+        """Hold the role of a turn that waits; the longest held one goes where there are too many."""
+        self._held.pop(turn_id, None)
+        self._held[turn_id] = (self._clock.monotonic() + self._ttl, role)
+        now = self._clock.monotonic()
+        while self._held and (len(self._held) > _MOST or next(iter(self._held.values()))[0] <= now):
+            self._held.popitem(last=False)
+
+    def get(self, turn_id: str) -> ResolvedRole | None:
+        """The role of a turn that waits, or None once its time is over."""
+        end, role = self._held.get(turn_id, (0.0, None))
+        if role is not None and end > self._clock.monotonic():
+            return role
+        self.drop(turn_id)
+        return None
+
+    def drop(self, turn_id: str) -> None:
+        """Let go of the role of a turn that is over."""
+        self._held.pop(turn_id, None)

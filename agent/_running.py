@@ -1,0 +1,359 @@
+"""One run at one turn: ownership, role, graph, events, in this order (design 3). New turns and resumed ones alike.
+
+Which turns run is `_runner`'s matter; what is waited for, and which answers are taken, `_resuming`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from traceback import clear_frames
+from typing import Any, Literal
+from urllib.parse import quote
+
+from ..core import Clock, Emitter, Scope, Tier
+from ..core.errors import (
+    NothingToResume,
+    RoleRequired,
+    StorageUnavailable,
+    ThreadPaused,
+    WorldAgentError,
+)
+from ..core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
+from ..graphs import TurnEngine, TurnOutcome, TurnRequest, TurnRun
+from ..harness.journal import Journal
+from ..memory import TurnRecord, TurnRegister
+from ..role_resolution import NO_ROLE, Resolution, Role, RoleResolver
+from ..storage import Lease, Leases
+from ._pins import Pins
+from ._turns import Turn, TurnUsage
+from ._unset import UNSET, Unset
+
+OnRoleChange = Literal["fail", "refresh", "pin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a surface hands over.
+
+    Attributes:
+        kind: Which surface.
+        scope: The ids the turn runs under.
+        body: What goes into the log.
+        work: The checked task of a task or skill turn.
+        prompt: A skill's prompt.
+    """
+
+    kind: TurnKind
+    scope: Scope
+    body: Mapping[str, Any]
+    work: Any = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerParts:
+    """What a runner works with, once the agent is started."""
+
+    engine: TurnEngine
+    resolver: RoleResolver
+    leases: Leases
+    journal: Journal
+    turns: TurnRegister
+    clock: Clock
+    thread_wait: float
+    pins: Pins
+    thread_role_ttl: float = 3600.0
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How a turn goes on.
+
+    Attributes:
+        role: The call's role; None goes on without one on purpose.
+        on_role_change: What happens where another role resolves than the turn began with (R13).
+        prompt: A skill's prompt, again.
+    """
+
+    role: Role | Unset | None = field(default=UNSET, repr=False)
+    on_role_change: OnRoleChange = "fail"
+    prompt: str | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class NewTurn:
+    """A turn to begin. It lets go of the call's role as soon as that is resolved."""
+
+    ask: Ask
+    role: Role | None = field(repr=False)
+
+    @property
+    def scope(self) -> Scope:
+        return self.ask.scope
+
+
+@dataclass(slots=True)
+class ResumedTurn:
+    """A turn to go on with, and the pauses that were answered."""
+
+    record: TurnRecord
+    how: Resumption
+    answered: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> Scope:
+        return self.record.scope
+
+
+@dataclass(slots=True)
+class TurnRunning:
+    """One run at one turn."""
+
+    parts: RunnerParts
+    turn_id: str
+    work: NewTurn | ResumedTurn
+    emit: Emitter
+    deltas: bool
+
+    async def __call__(self) -> Turn:
+        failure: WorldAgentError
+        try:
+            turn = await self._owned()
+        except asyncio.CancelledError as error:
+            clear_frames(error.__traceback__)
+            self._end("cancelled")
+            raise
+        except WorldAgentError as error:
+            failure = error
+        except (sqlite3.Error, OSError) as error:
+            failure = StorageUnavailable(
+                f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
+            )
+        except BaseException:  # whatever it is, a reader of the events learns that the turn is over
+            self._end("failed", "internal")
+            raise
+        else:
+            if turn.status != "done" and self.emit.standing:
+                self.emit(TextReplaced, text="")
+            self.emit(TurnEnded, status=turn.status, text=turn.text)
+            return turn
+        # Whoever keeps the error keeps its frames, and what they held of the turn with them.
+        clear_frames(failure.__traceback__)
+        failure.turn_id = self.turn_id
+        self._end("failed", failure.code)
+        raise failure
+
+    def _end(self, status: str, code: str | None = None) -> None:
+        """Say that there is no answer; what was streamed of one does not stand."""
+        if self.emit.standing:
+            self.emit(TextReplaced, text="")
+        self.emit(TurnEnded, status=status, code=code)
+
+    async def _owned(self) -> Turn:
+        parts, work = self.parts, self.work
+        key = thread_key(work.scope)
+        async with parts.leases.hold(key, wait=parts.thread_wait) as lease:
+            if isinstance(work, NewTurn):
+                await self._clear(key, lease)
+                return await self._begun(work, key, lease)
+            return await self._resumed(work, key, lease)
+
+    # --- a new turn -------------------------------------------------------------------------------------------------
+
+    async def _clear(self, key: str, lease: Lease) -> None:
+        """Refuse new input where a turn waits, and let go of one that was cut off with nobody asked."""
+        latest = await self.parts.turns.latest(key)
+        if latest is None or latest.status in ("done", "cancelled", "abandoned"):
+            return
+        records = await self.parts.journal.load(latest.id)
+        waiting = [record.id for record in records.values() if record.open]
+        if not waiting and latest.status in ("running", "failed"):
+            if latest.status == "running":
+                await self.parts.turns.end(latest, "abandoned", lease=lease)
+            return
+        what = f"waits for a person: {', '.join(map(repr, waiting))}" if waiting else f"is {latest.status}"
+        raise ThreadPaused(
+            f"the turn {latest.id!r} of thread {key!r} {what}",
+            remedy="call resume(), with an answer to each, or cancel()",
+        )
+
+    async def _begun(self, work: NewTurn, key: str, lease: Lease) -> Turn:
+        ask, engine = work.ask, self.parts.engine
+        entry, others = engine.signatures(ask.work)
+        call, work.role = work.role, None
+        resolution = await self.parts.resolver.resolve(ask.scope, call=call, entry=entry, signatures=others)
+        del call
+        self._started(ask.kind, resolution)
+        request = TurnRequest(
+            turn_id=self.turn_id,
+            kind=ask.kind,
+            thread_key=key,
+            scope=ask.scope,
+            author=ask.scope.account or "user",
+            body=ask.body,
+            work=ask.work,
+        )
+        asked = await engine.begin(request, lease=lease)
+        now = self.parts.clock.now()
+        record = TurnRecord(
+            id=self.turn_id,
+            thread=key,
+            scope=ask.scope,
+            kind=ask.kind,
+            author=request.author,
+            status="running",
+            asked=asked,
+            role=engine.note(resolution.role),
+            prompt=None if ask.prompt is None else engine.stands_for(ask.prompt),
+            graph=engine.GRAPH,
+            began=now,
+            changed=now,
+        )
+        await self.parts.turns.begin(record, lease=lease)
+        run = TurnRun(role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=ask.prompt)
+        async with self._kept(record, lease):
+            outcome = await engine.run(request, run, asked=asked)
+        return await self._over(record, outcome, resolution, lease)
+
+    # --- a resumed one ----------------------------------------------------------------------------------------------
+
+    async def _resumed(self, work: ResumedTurn, key: str, lease: Lease) -> Turn:
+        parts, engine = self.parts, self.parts.engine
+        record = await parts.turns.latest(key)
+        if record is None or record.id != self.turn_id or record.status in ("cancelled", "abandoned"):
+            raise NothingToResume(
+                f"the turn {self.turn_id!r} of thread {key!r} was ended meanwhile", remedy="begin a new turn"
+            )
+        message = await engine.message(record.asked)
+        item = engine.work(message.body["shape"], message.body["params"]) if record.kind in ("task", "skill") else None
+        if record.status == "done":
+            return await self._was_over(record, item)
+        engine.check_graph(record.graph)
+        how, work.how = work.how, Resumption()
+        resolution, refreshed = await self._resolved_again(record, how, item)
+        engine.check_prompt(record.prompt, how.prompt)
+        self._started(record.kind, resolution, resumed=True)
+        for pause_id in work.answered:
+            self.emit(PauseClosed, pause_id=pause_id)
+        request = TurnRequest(
+            turn_id=record.id,
+            kind=record.kind,
+            thread_key=key,
+            scope=record.scope,
+            author=record.author,
+            body=message.body,
+            work=item,
+        )
+        run = TurnRun(
+            role=resolution.role,
+            emit=self.emit,
+            lease=lease,
+            stream=self.deltas,
+            prompt=how.prompt,
+            refreshed=refreshed,
+        )
+        del how
+        record = await parts.turns.end(record, "running", lease=lease)
+        async with self._kept(record, lease):
+            outcome = await engine.resume(request, run, asked=record.asked)
+        return await self._over(record, outcome, resolution, lease)
+
+    async def _was_over(self, record: TurnRecord, item: Any) -> Turn:
+        """Another owner ended the turn while this one waited for the thread."""
+        outcome = await self.parts.engine.ended(record.thread, item)
+        return self._turn(outcome, Resolution(NO_ROLE), tiers=tuple(map(Tier, record.role["tiers"])))
+
+    async def _resolved_again(self, record: TurnRecord, how: Resumption, item: Any) -> tuple[Resolution, bool]:
+        """Resolve again and compare with what the turn began with (R13); whether another one is meant."""
+        parts = self.parts
+        scope = f"thread {record.thread!r}"
+        if how.on_role_change == "pin":
+            pinned = parts.pins.get(record.id)
+            if pinned is None:
+                raise RoleRequired(
+                    f"the role of the paused turn of {scope} is no longer in memory",
+                    remedy="pass it again with on_role_change='fail', or resume with on_role_change='refresh'",
+                )
+            return Resolution(pinned), False
+        entry, others = parts.engine.signatures(item)
+        call = how.role if isinstance(how.role, Role) else None
+        resolution = await parts.resolver.resolve(record.scope, call=call, entry=entry, signatures=others)
+        if how.on_role_change == "refresh":
+            return resolution, True
+        if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
+            return resolution, True  # without the call's role, on purpose
+        parts.resolver.key.check(dict(record.role), resolution.role, scope=scope)
+        return resolution, False
+
+    # --- both -------------------------------------------------------------------------------------------------------
+
+    def _started(self, kind: TurnKind, resolution: Resolution, *, resumed: bool = False) -> None:
+        thread = self.work.scope.thread
+        assert thread is not None
+        tiers = resolution.role.tiers
+        self.emit(TurnStarted, thread=thread, kind=kind, role_tiers=tiers, resumed=resumed)
+        for tier, code in resolution.skipped.items():
+            self.emit(RoleTierSkipped, tier=tier, code=code)
+
+    @asynccontextmanager
+    async def _kept(self, record: TurnRecord, lease: Lease) -> AsyncGenerator[None]:
+        """Write down how a run ends that gives no outcome."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            # What did not come to a stop in time can go on later all the same.
+            await self._note(record, "stopped" if self.parts.stopping.is_set() else "cancelled", None, lease)
+            raise
+        except WorldAgentError as error:
+            await self._note(record, "failed", error.code, lease)
+            raise
+
+    async def _note(self, record: TurnRecord, status: Any, code: str | None, lease: Lease) -> None:
+        try:
+            if status == "cancelled":
+                await self.parts.journal.withdraw(record.id)
+            await self.parts.turns.end(record, status, code=code, lease=lease)
+        except (WorldAgentError, asyncio.CancelledError):
+            pass  # what ended the run is told, not that it could not be written down
+
+    async def _over(self, record: TurnRecord, outcome: TurnOutcome, resolution: Resolution, lease: Lease) -> Turn:
+        await self.parts.turns.end(record, outcome.status, lease=lease)
+        if outcome.status == "paused":
+            self.parts.pins.keep(record.id, resolution.role)
+        else:
+            self.parts.pins.drop(record.id)
+        for pause in outcome.pauses:
+            self.emit(
+                PauseOpened,
+                pause_id=pause.id,
+                kind=pause.kind,
+                function=pause.function,
+                arguments=dict(pause.arguments),
+                question=pause.question,
+                options=pause.options,
+                answer_schema=None if pause.schema is None else dict(pause.schema),
+            )
+        return self._turn(outcome, resolution, tiers=resolution.role.tiers)
+
+    def _turn(self, outcome: TurnOutcome, resolution: Resolution, *, tiers: tuple[Tier, ...]) -> Turn:
+        usage = outcome.usage
+        return Turn(
+            id=self.turn_id,
+            status=outcome.status,
+            text=outcome.text if outcome.result is None else outcome.result.model_dump_json(),
+            result=outcome.result,
+            role_tiers=tiers,
+            skipped_tiers=tuple(tier for tier in reversed(Tier) if tier in resolution.skipped),
+            usage=TurnUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, calls=usage.calls),
+            pauses=outcome.pauses,
+        )
+
+
+def thread_key(scope: Scope) -> str:
+    """The id of the checkpointed thread: workspace and thread, so that no two workspaces ever share one."""
+    return f"{quote(scope.workspace, safe='')}/{quote(scope.thread or '', safe='')}"

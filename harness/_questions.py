@@ -1,0 +1,76 @@
+"""Questions that a flow asks a person, as steps of its frame. What becomes of the answer is decided in `journal`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+from ..core.errors import AnswerInvalid, InvalidArgument
+from ..core.validation import is_text, json_of_value, read_value
+from .journal import Ask, Frame, Step
+
+_ANSWER = "the answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked, and the type of what they answer.
+
+    Attributes:
+        ask: As the journal keeps it.
+        answer: The type of the answer.
+    """
+
+    ask: Ask
+    answer: TypeAdapter[Any] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, question: object, options: Sequence[str] | None, form: type[BaseModel] | None, seconds: float | None
+    ) -> Question:
+        """Check what is asked.
+
+        Raises:
+            InvalidArgument: It does not fit; the text names what.
+        """
+        if not isinstance(question, str) or not is_text(question):
+            raise InvalidArgument("the question is empty or not a text", remedy="say what is asked")
+        if options is not None and (isinstance(options, str) or not options or not all(map(is_text, options))):
+            raise InvalidArgument("the options are no texts", remedy="give a list of one text or more")
+        if options is not None and form is not None:
+            raise InvalidArgument("options and form are both given", remedy="give one of them")
+        if seconds is not None and (isinstance(seconds, bool) or not seconds > 0):
+            raise InvalidArgument(f"seconds {seconds!r} is no time", remedy="give seconds above 0, or None for ever")
+        try:
+            answer: TypeAdapter[Any] = TypeAdapter(str if form is None else form)
+            schema = answer.json_schema()
+        except PydanticUserError as error:
+            problem = type(error).__name__
+        else:
+            taken = None if options is None else tuple(options)
+            return cls(Ask(kind="question", question=question, options=taken, schema=schema, seconds=seconds), answer)
+        raise InvalidArgument(f"the form has no schema ({problem})", remedy="use fields that JSON can hold")
+
+
+async def ask_person(frame: Frame, question: Question, key: str | None) -> Any:
+    """Ask it as a step of `frame`; see `CallContext.ask_person`."""
+    ask = question.ask
+    asked = {"question": ask.question, "options": ask.options, "schema": ask.schema}
+
+    async def read(value: Any) -> Any:
+        taken = read_value(question.answer, value, what=_ANSWER, error=AnswerInvalid)
+        return json_of_value(question.answer, taken, what=_ANSWER, error=AnswerInvalid)
+
+    step = Step(
+        id=frame.child("ask_person", asked, key),
+        parent=frame.path,
+        name="ask_person",
+        kind="question",
+        input=asked,
+        body=read,
+        ask=ask,
+    )
+    return read_value(question.answer, await frame.do(step), what=_ANSWER, error=AnswerInvalid)

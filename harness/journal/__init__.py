@@ -1,0 +1,21 @@
+"""The journal of a turn's calls, and the run that it answers for. No function and no policy in here."""
+
+from ._drive import ABOUT_THE_TURN, SUSPENDED, Ask, Drive, Step
+from ._frame import Frame
+from ._pauses import decision_of, pause_of
+from ._records import JOURNAL, CallRecord, Journal, SqlJournal
+
+__all__ = [
+    "ABOUT_THE_TURN",
+    "JOURNAL",
+    "SUSPENDED",
+    "Ask",
+    "CallRecord",
+    "Drive",
+    "Frame",
+    "Journal",
+    "SqlJournal",
+    "Step",
+    "decision_of",
+    "pause_of",
+]

@@ -1,0 +1,359 @@
+"""One owner's run at a turn's calls: what is recorded is given again, what is new runs, what needs leave waits (D8).
+
+`start`, `resume` and recovery after a crash are one thing: the bodies run from the top, and the journal answers for
+what was done before. This module decides about one call; how a body's calls are held in order is in `_frame`. It knows
+no graph, no model and no role: whoever hands a step in says what stands for the role it got.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from ...core import Clock, canonical_json, digest
+from ...core.errors import (
+    AnswerInvalid,
+    CallRefused,
+    Diverged,
+    EffectLost,
+    GraphChanged,
+    HostError,
+    LeaseLost,
+    NobodyToAsk,
+    PauseExpired,
+    RoleChanged,
+    WorldAgentError,
+)
+from ...core.pauses import PauseKind
+from ...storage import Lease
+from ._records import CallKind, CallRecord, Journal
+
+
+class Suspended(Enum):
+    """What a call gives instead of a result while a person is asked, or the turn is to stop."""
+
+    SUSPENDED = "suspended"
+
+
+SUSPENDED: Final = Suspended.SUSPENDED
+
+ABOUT_THE_TURN = (Diverged, GraphChanged, RoleChanged, LeaseLost)
+"""Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
+
+IN_LEAF: ContextVar[str | None] = ContextVar("worldagent_leaf", default=None)
+"""The leaf whose body is running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a person is asked before a step is done.
+
+    Attributes:
+        kind: Whether it is leave for a call or a question.
+        question: What is asked.
+        options: What can be answered.
+        schema: The JSON Schema of the answer.
+        seconds: How long an answer is waited for; None is for ever.
+    """
+
+    kind: PauseKind
+    question: str | None = None
+    options: tuple[str, ...] | None = None
+    schema: dict[str, Any] | None = None
+    seconds: float | None = None
+
+    def json(self, problem: str | None = None) -> str:
+        """As the journal keeps it."""
+        given = {"question": self.question, "options": self.options, "schema": self.schema, "problem": problem}
+        return canonical_json({"kind": self.kind} | {name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something that a body asks for and that is recorded: a call, a task, a model's answer, a question.
+
+    Attributes:
+        id: Its path id.
+        parent: The path id of who asks for it.
+        name: What it is called.
+        kind: What it is.
+        input: Its params as JSON.
+        body: Does it; gives JSON, or `SUSPENDED`. For a question it reads the answer, and raises if that does not fit.
+        role: Stands for the role it gets; opaque here.
+        ask: What a person is asked before.
+        once: Whether doing it twice would be doing it once too often.
+        version: Stands for what its params are declared as.
+    """
+
+    id: str
+    parent: str
+    name: str
+    kind: CallKind
+    input: Any
+    body: Callable[[Any], Awaitable[Any]]
+    role: str | None = None
+    ask: Ask | None = None
+    once: bool = False
+    version: str | None = None
+
+
+class Drive:
+    """One owner's run at one turn.
+
+    Args:
+        turn: The turn's id.
+        records: What the journal has of it.
+        journal: Where calls are kept; None keeps nothing, and asks nobody.
+        lease: The ownership of the turn's thread.
+        clock: Tells the time.
+
+    Attributes:
+        stopping: Whether nothing new may begin: the turn is to stop where it can go on later.
+        refreshed: Whether the turn's own calls may get another role than they got at first.
+    """
+
+    def __init__(
+        self,
+        turn: str,
+        *,
+        records: dict[str, CallRecord] | None = None,
+        journal: Journal | None = None,
+        lease: Lease | None = None,
+        clock: Clock,
+    ) -> None:
+        self.turn = turn
+        self.stopping = False
+        self.refreshed = False
+        self._records = records if records is not None else {}
+        self._journal = journal
+        self._lease = lease
+        self._epoch = lease.epoch if lease is not None else 0
+        self._clock = clock
+        self._unwritten: dict[str, CallRecord] = {}
+        self._told: dict[str, CallRecord] = {}
+
+    def recorded(self, step_id: str) -> CallRecord | None:
+        """What the journal has of a call."""
+        return self._records.get(step_id)
+
+    def recorded_below(self, parent: str) -> set[str]:
+        """The ids of the calls that `parent` made."""
+        return {record.id for record in self._records.values() if record.parent == parent and record.made}
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The answered pauses that nobody has asked for again."""
+        return tuple(record.id for record in self._records.values() if record.asks and record.decision is not None)
+
+    async def run(self, step: Step) -> Any:
+        """Do a step, or give what the journal has of it.
+
+        Returns:
+            Its result as JSON, or `SUSPENDED`.
+
+        Raises:
+            Diverged: Something else was recorded under its id.
+            RoleChanged: It was given another role when it was recorded.
+            NobodyToAsk: A person would have to be asked, and nothing is kept that an answer could find.
+            WorldAgentError: What the step itself raised, now or then.
+        """
+        record = self._recall(step)
+        if record.over:
+            return _given(record)
+        record, held = await self._admit(step, record)
+        if held is not None:
+            return held
+        if step.kind == "question":
+            return await self._answered(step, record)
+        if self.stopping:
+            return SUSPENDED
+        if (step.once or step.ask is not None) and self._journal is not None:
+            record = replace(record, state="started", epoch=self._epoch)
+            await self._put(record)
+        return await self._do(step, record)
+
+    async def settle(self, parent: str) -> None:
+        """Record the passing failures below `parent`: its body went on after them, so a replay must see them again."""
+        told = [record for record in self._told.values() if record.parent == parent]
+        for record in told:
+            del self._told[record.id]
+            await self._finish(record)
+
+    # --- what is recorded -------------------------------------------------------------------------------------------
+
+    def _recall(self, step: Step) -> CallRecord:
+        found = self._records.get(step.id)
+        stands_for = digest([step.kind, step.input])
+        if found is None:
+            made = CallRecord(
+                id=step.id,
+                turn=self.turn,
+                parent=step.parent,
+                name=step.name,
+                kind=step.kind,
+                hash=stands_for,
+                state="waiting" if step.ask else "started",
+                epoch=self._epoch,
+                at=self._clock.now().timestamp(),
+                input=canonical_json(step.input) if step.ask or step.once else None,
+                role=step.role,
+                version=step.version,
+            )
+            if self._journal is not None:
+                self._records[step.id] = self._unwritten[step.id] = made
+            return made
+        if (found.hash, found.name) != (stands_for, step.name):
+            raise Diverged(
+                f"the call {step.id!r} was recorded with another input",
+                remedy="let the body ask for the same in the same order each time, or start a new turn",
+            )
+        if found.role != step.role and not (self.refreshed and step.parent == self.turn):
+            raise RoleChanged(
+                f"the call {step.id!r} was given another role when the turn began",
+                remedy="pass the same role again, or resume with on_role_change='refresh'",
+            )
+        return found
+
+    # --- leave ------------------------------------------------------------------------------------------------------
+
+    async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
+        """Whether the step may be done now; if not, what it gives instead."""
+        lost = record.state == "started" and record.epoch != self._epoch and step.once
+        if lost or record.state == "uncertain":
+            return await self._uncertain(record)
+        if step.ask is None or record.state != "waiting":
+            return record, None
+        decision = record.decided
+        if decision is None and record.late(self._clock.now()):
+            decision = {"kind": "expired"}
+        match decision:
+            case None:
+                return record, await self._waits(step, record)
+            case {"kind": "reject", "reason": reason}:
+                return record, await self._fail(
+                    record,
+                    CallRefused(
+                        f"a person refused the call of {step.name!r}" + (f": {reason}" if reason else ""),
+                        remedy="do without it, or ask for something else",
+                    ),
+                )
+            case {"kind": "expired"}:
+                return record, await self._fail(
+                    record,
+                    PauseExpired(f"nobody answered {step.name!r} in time", remedy="do without it, or ask again"),
+                )
+            case _:
+                return record, None
+
+    async def _waits(self, step: Step, record: CallRecord) -> Suspended:
+        assert step.ask is not None
+        if self._journal is None:
+            raise NobodyToAsk(
+                f"{step.name!r} asks a person, and this call is outside any turn",
+                remedy="call it inside a turn, which can wait for the answer",
+            )
+        if record.id in self._unwritten:
+            seconds = step.ask.seconds
+            expires = None if seconds is None else self._clock.now().timestamp() + seconds
+            await self._put(replace(record, ask=step.ask.json(), expires=expires))
+        return SUSPENDED
+
+    async def _uncertain(self, record: CallRecord) -> tuple[CallRecord, Any]:
+        """What was under way when its owner stopped may have happened or not; a person says which (T5)."""
+        match record.decided if record.state == "uncertain" else None:
+            case {"kind": "happened", "value": value}:
+                return record, await self._finish(replace(record, state="done", result=canonical_json(value)))
+            case {"kind": "lost"}:
+                return record, await self._fail(
+                    record,
+                    EffectLost(f"the call of {record.name!r} was cut off before it happened", remedy="make it again"),
+                )
+            case {"kind": "again"}:
+                return record, None
+            case _:
+                pass
+        if record.state == "started":
+            ask = Ask(kind="uncertain").json()
+            await self._put(replace(record, state="uncertain", epoch=self._epoch, ask=ask, decision=None, expires=None))
+        return record, SUSPENDED
+
+    async def _answered(self, step: Step, record: CallRecord) -> Any:
+        """Read the answer to a question; one that the asker does not take leaves the question open."""
+        decision = record.decided or {}
+        assert step.ask is not None
+        try:
+            value = await step.body(decision.get("value"))
+        except AnswerInvalid as error:
+            problem = error.problem
+        else:
+            return await self._finish(replace(record, state="done", result=canonical_json(value)))
+        await self._put(replace(record, decision=None, ask=step.ask.json(problem)))
+        return SUSPENDED
+
+    # --- doing it ---------------------------------------------------------------------------------------------------
+
+    async def _do(self, step: Step, record: CallRecord) -> Any:
+        leaf = IN_LEAF.set(step.name) if step.kind == "leaf" else None
+        try:
+            value = await step.body(None)
+        except (*ABOUT_THE_TURN, NobodyToAsk):
+            raise
+        except HostError as error:
+            if error.retryable:  # it may go well next time, unless the caller goes on without it: see `settle`
+                self._told[record.id] = _failed(record, error)
+                raise
+            failure: WorldAgentError = error
+        except WorldAgentError as error:
+            failure = error
+        else:
+            if value is SUSPENDED:
+                return SUSPENDED
+            return await self._finish(replace(record, state="done", result=canonical_json(value)))
+        finally:
+            if leaf is not None:
+                IN_LEAF.reset(leaf)
+        return await self._fail(record, failure)
+
+    async def _fail(self, record: CallRecord, error: WorldAgentError) -> Any:
+        await self._finish(_failed(record, error))
+        raise error
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    async def _put(self, record: CallRecord) -> None:
+        if self._journal is not None:
+            await self._journal.put(self._with_unwritten(record), lease=self._lease)
+
+    async def _finish(self, record: CallRecord) -> Any:
+        record = replace(record, epoch=self._epoch)
+        if self._journal is not None:
+            await self._journal.finish(self._with_unwritten(record), lease=self._lease)
+        return json.loads(record.result) if record.state == "done" and record.result is not None else None
+
+    def _with_unwritten(self, record: CallRecord) -> list[CallRecord]:
+        """The record after those of its callers that were not worth a write of their own."""
+        above = []
+        parent = self._unwritten.get(record.parent)
+        while parent is not None:
+            above.append(parent)
+            parent = self._unwritten.get(parent.parent)
+        for written in (*above, record):
+            self._unwritten.pop(written.id, None)
+        self._records[record.id] = record
+        return [*reversed(above), record]
+
+
+def _failed(record: CallRecord, error: WorldAgentError) -> CallRecord:
+    told = {"code": error.code, "problem": error.problem, "remedy": error.remedy}
+    return replace(record, state="failed", result=canonical_json(told))
+
+
+def _given(record: CallRecord) -> Any:
+    value: Any = None if record.result is None else json.loads(record.result)
+    if record.state == "done":
+        return value
+    raise WorldAgentError.kind_of(value["code"])(value["problem"], remedy=value["remedy"])

@@ -1,0 +1,100 @@
+"""Pauses out of recorded calls, and answers into them. The values themselves are `core.pauses`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ...core import canonical_json
+from ...core.errors import AnswerInvalid
+from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from ._records import CallRecord
+
+
+def pause_of(record: CallRecord) -> Pause:
+    """The open pause of a recorded call."""
+    ask: dict[str, Any] = json.loads(record.ask) if record.ask else {"kind": "approval"}
+    return Pause(
+        id=record.id,
+        kind=ask["kind"],
+        function=record.name,
+        arguments={} if ask["kind"] == "question" or record.input is None else json.loads(record.input),
+        question=ask.get("question"),
+        options=tuple(ask["options"]) if ask.get("options") else None,
+        schema=ask.get("schema"),
+        problem=ask.get("problem"),
+        since=datetime.fromtimestamp(record.at, UTC),
+        expires=None if record.expires is None else datetime.fromtimestamp(record.expires, UTC),
+    )
+
+
+def decision_of(pause: Pause, answer: object) -> dict[str, Any]:
+    """What the journal keeps of an answer.
+
+    Args:
+        pause: What is answered.
+        answer: A `PersonAnswer`; for a question its value alone will do.
+
+    Raises:
+        AnswerInvalid: It is no answer to this pause, or does not fit its schema; the pause stays open.
+    """
+    match pause.kind, answer:
+        case "approval", Approve():
+            return {"kind": "approve"}
+        case "approval", Reject(reason) if isinstance(reason, str):
+            return {"kind": "reject", "reason": reason}
+        case "question", Answer(value):
+            return {"kind": "answer", "value": _fitting(pause, value)}
+        case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
+            pass
+        case "question", value:
+            return {"kind": "answer", "value": _fitting(pause, value)}
+        case "uncertain", Happened(result):
+            return {"kind": "happened", "value": _json(pause, result)}
+        case "uncertain", NotHappened():
+            return {"kind": "lost"}
+        case "uncertain", RunAgain():
+            return {"kind": "again"}
+        case _:
+            pass
+    raise AnswerInvalid(
+        f"{type(answer).__name__} is no answer to the pause {pause.id!r}, which is of kind {pause.kind!r}",
+        remedy=f"answer with {_KNOWN[pause.kind]}",
+    )
+
+
+_KNOWN: Mapping[str, str] = {
+    "approval": "Approve() or Reject(reason)",
+    "question": "Answer(value), or the value",
+    "uncertain": "Happened(result), NotHappened() or RunAgain()",
+}
+
+
+def _fitting(pause: Pause, value: Any) -> Any:
+    value = _json(pause, value)
+    if pause.options is not None and value not in pause.options:
+        raise AnswerInvalid(
+            f"the answer to the pause {pause.id!r} is none of its options", remedy=f"use one of {list(pause.options)}"
+        )
+    if pause.schema is not None:
+        # Here, since it loads half a second's worth of modules for the few turns that need it.
+        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+
+        failures = sorted(Draft202012Validator(pause.schema).iter_errors(value), key=lambda failure: failure.json_path)
+        if failures:
+            fields = "; ".join(f"{failure.json_path}: {failure.validator}" for failure in failures[:5])
+            raise AnswerInvalid(
+                f"the answer to the pause {pause.id!r} does not fit its schema ({fields})",
+                remedy="answer with what the pause's schema describes",
+            )
+    return value
+
+
+def _json(pause: Pause, value: Any) -> Any:
+    try:
+        return json.loads(canonical_json(value).encode())
+    except (TypeError, ValueError):
+        pass
+    raise AnswerInvalid(f"the answer to the pause {pause.id!r} is not JSON", remedy="answer with a JSON value")

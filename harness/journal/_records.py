@@ -1,0 +1,201 @@
+"""The journal: one row for each call of a turn, the truth about what ran and with which result (D8).
+
+Rows and where they are kept, nothing else. What is run, held back or asked is decided in `_drive`. Checkpoints, which
+tell where a turn stands between calls, are LangGraph's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from ...core import canonical_json
+from ...storage import Database, Lease, Schema, Transaction
+
+CallKind = Literal["leaf", "flow", "task", "model", "question"]
+CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
+
+_COLUMNS = "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version"
+
+JOURNAL = Schema(
+    "journal",
+    (
+        (
+            """CREATE TABLE wa_call(
+                 id TEXT PRIMARY KEY,
+                 turn TEXT NOT NULL,
+                 parent TEXT NOT NULL,
+                 name TEXT NOT NULL,
+                 kind TEXT NOT NULL,
+                 hash TEXT NOT NULL,
+                 state TEXT NOT NULL,
+                 epoch BIGINT NOT NULL,
+                 at DOUBLE PRECISION NOT NULL,
+                 input TEXT,
+                 ask TEXT,
+                 decision TEXT,
+                 result TEXT,
+                 role TEXT,
+                 expires DOUBLE PRECISION,
+                 version TEXT)""",
+            "CREATE INDEX wa_call_turn ON wa_call(turn)",
+        ),
+    ),
+)
+_PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * 16)})
+           ON CONFLICT(id) DO UPDATE SET state=excluded.state, epoch=excluded.epoch, ask=excluded.ask,
+             decision=excluded.decision, result=excluded.result, expires=excluded.expires"""
+_LOAD = f"SELECT {_COLUMNS} FROM wa_call WHERE turn=?"
+# Path ids of all that a call has called begin with its own and a slash; `0` is the character after it.
+_WITHDRAW = """UPDATE wa_call SET state='withdrawn'
+               WHERE turn=? AND id >= ? AND id < ? AND state IN ('waiting', 'uncertain')"""
+_WITHDRAW_ALL = "UPDATE wa_call SET state='withdrawn' WHERE turn=? AND state IN ('waiting', 'uncertain')"
+_ANSWER = """UPDATE wa_call SET decision=?
+             WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain') RETURNING id"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One call of a turn as the journal keeps it.
+
+    Attributes:
+        id: Its path id.
+        turn: The turn it belongs to.
+        parent: The path id of the call, task or turn that made it.
+        name: The function's name, the shape's key, the Signature's name.
+        kind: What it is.
+        hash: Stands for its input, so that a replay that asks for something else is noticed.
+        state: `waiting` and `uncertain` wait for a person, `started` was under way when the row was written.
+        epoch: The owner that wrote the state.
+        at: When it was first written, in seconds since 1970.
+        input: Its params as JSON; None where they are not needed again.
+        ask: What a person is asked, as JSON.
+        decision: What the person said, as JSON.
+        result: Its result or error as JSON.
+        role: Stands for the role it was given; opaque here.
+        expires: When nobody need answer any more, in seconds since 1970.
+        version: Stands for what its params are declared as.
+    """
+
+    id: str
+    turn: str
+    parent: str
+    name: str
+    kind: CallKind
+    hash: str
+    state: CallState
+    epoch: int
+    at: float
+    input: str | None = None
+    ask: str | None = None
+    decision: str | None = None
+    result: str | None = None
+    role: str | None = None
+    expires: float | None = None
+    version: str | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has a result or an error, which a replay gets again."""
+        return self.state in ("done", "failed")
+
+    @property
+    def made(self) -> bool:
+        """Whether a body that runs again makes it again."""
+        return self.state != "withdrawn"
+
+    @property
+    def open(self) -> bool:
+        """Whether a person is asked and has not answered."""
+        return self.state in ("waiting", "uncertain") and self.decision is None
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person is or was asked, and what was said has not been taken up yet."""
+        return self.state in ("waiting", "uncertain")
+
+    @property
+    def decided(self) -> Any:
+        """What the person said, or None."""
+        return None if self.decision is None else json.loads(self.decision)
+
+    def late(self, now: datetime) -> bool:
+        """Whether the time for an answer is over."""
+        return self.expires is not None and now.timestamp() >= self.expires
+
+
+class Journal(Protocol):
+    """Where the calls of turns are kept. Each write is one transaction, refused to a late owner by `lease`."""
+
+    async def load(self, turn: str) -> dict[str, CallRecord]:
+        """All calls of a turn by path id."""
+        ...
+
+    async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
+        """Write calls anew, or their states over what is there.
+
+        Raises:
+            LeaseLost: Another owner took the thread over.
+        """
+        ...
+
+    async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
+        """As `put`; what a person is still asked below them is withdrawn, for nobody waits for it any more."""
+        ...
+
+    async def answer(self, turn: str, call_id: str, decision: Any) -> bool:
+        """Write what a person said, whoever owns the thread; False if somebody was first or nobody asks."""
+        ...
+
+    async def withdraw(self, turn: str) -> None:
+        """Ask nobody anything any more for this turn."""
+        ...
+
+
+class SqlJournal:
+    """`Journal` in a database that was opened with the schema `JOURNAL`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self, turn: str) -> dict[str, CallRecord]:
+        """See `Journal.load`."""
+        rows = await self._database.read(lambda tx: tx.execute(_LOAD, (turn,)))
+        return {record.id: record for record in map(_record, rows)}
+
+    async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
+        """See `Journal.put`."""
+        await self._database.transact(lambda tx: _write(tx, records, lease))
+
+    async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
+        """See `Journal.finish`."""
+
+        def work(transaction: Transaction) -> None:
+            _write(transaction, records, lease)
+            for record in records:
+                transaction.execute(_WITHDRAW, (record.turn, f"{record.id}/", f"{record.id}0"))
+
+        await self._database.transact(work)
+
+    async def answer(self, turn: str, call_id: str, decision: Any) -> bool:
+        """See `Journal.answer`."""
+        text = canonical_json(decision)
+        return bool(await self._database.transact(lambda tx: tx.execute(_ANSWER, (text, call_id, turn))))
+
+    async def withdraw(self, turn: str) -> None:
+        """See `Journal.withdraw`."""
+        await self._database.transact(lambda tx: tx.execute(_WITHDRAW_ALL, (turn,)))
+
+
+def _write(transaction: Transaction, records: Sequence[CallRecord], lease: Lease | None) -> None:
+    if lease is not None:
+        lease.verify(transaction)
+    for record in records:
+        transaction.execute(_PUT, tuple(getattr(record, name) for name in _COLUMNS.split(", ")))
+
+
+def _record(row: tuple[Any, ...]) -> CallRecord:
+    return CallRecord(**dict(zip(_COLUMNS.split(", "), row, strict=True)))

@@ -1,0 +1,143 @@
+"""What a paused turn keeps of its role: which tiers were active, and a keyed digest that says whether it is the same.
+
+The key stands outside the database, so whoever has the database alone can try no guess at a role (R13).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..core import Tier, canonical_json
+from ..core.errors import RoleChanged, RoleKeyMismatch, RoleRequired, StorageInvalid, StorageUnavailable
+from ._compose import ResolvedRole
+from ._role import Sealed
+
+_SHORTEST = 16  # characters of a key
+
+
+class RoleKey(Sealed):
+    """The key of the digests of one installation; all machines that share a database share it.
+
+    Args:
+        secret: The key.
+
+    Attributes:
+        id: Tells keys apart; says nothing about the key itself.
+    """
+
+    __slots__ = ("_secret", "id")
+
+    id: str
+    _secret: bytes
+
+    def __init__(self, secret: str) -> None:
+        object.__setattr__(self, "_secret", secret.encode("utf-8"))
+        object.__setattr__(
+            self, "id", hashlib.blake2b(self._secret, digest_size=6, person=b"worldagent key").hexdigest()
+        )
+
+    def __repr__(self) -> str:
+        return f"RoleKey({self.id})"
+
+    @classmethod
+    def open(cls, file: Path) -> RoleKey:
+        """The key in `file`, which is made (0600) where there is none.
+
+        Raises:
+            StorageUnavailable: The file can be neither read nor made.
+            StorageInvalid: What is in it is no key.
+        """
+        problem = found = ""
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(file)
+            found = file.read_text(encoding="ascii").strip()
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        except ValueError:
+            pass  # bytes that no key has
+        if problem:
+            raise StorageUnavailable(
+                f"the role key {str(file)!r} cannot be used ({problem})", remedy="make it readable"
+            )
+        if len(found) < _SHORTEST:
+            raise StorageInvalid(
+                f"{str(file)!r} holds no role key",
+                remedy="restore it from a copy, or remove it; turns that wait under a role then need a person",
+            )
+        return cls(found)
+
+    def digest(self, role: ResolvedRole) -> str | None:
+        """Stands for all texts of a resolved role; None for no role."""
+        texts = role.reveal_all()
+        if not texts:
+            return None
+        return self.digest_of(canonical_json(texts))
+
+    def digest_of(self, text: str) -> str:
+        """Stands for a text."""
+        return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:32]
+
+    def note(self, role: ResolvedRole) -> dict[str, Any]:
+        """What a turn keeps of its role, as JSON."""
+        return {"tiers": list(role.tiers), "digest": self.digest(role), "key": self.id}
+
+    def check(self, noted: dict[str, Any], role: ResolvedRole, *, scope: str) -> None:
+        """Compare a role with what a paused turn kept of its own.
+
+        Raises:
+            RoleKeyMismatch: It was noted with another key.
+            RoleRequired: A tier that was active is not; the text names it.
+            RoleChanged: It is another one.
+        """
+        if noted["digest"] is None and self.digest(role) is None:
+            return
+        if noted["key"] != self.id:
+            raise RoleKeyMismatch(
+                f"the paused turn of {scope} noted its role with the key {noted['key']!r}, and this one is {self.id!r}",
+                remedy="set role_key to the key of that installation, or resume with on_role_change='refresh'",
+            )
+        missing = [tier for tier in map(Tier, noted["tiers"]) if tier not in role.tiers]
+        if missing:
+            _required(missing, scope)
+        if not hmac.compare_digest(noted["digest"] or "", self.digest(role) or ""):
+            raise RoleChanged(
+                f"the paused turn of {scope} would go on under another role (tiers then: {_names(noted['tiers'])}; "
+                f"now: {_names(role.tiers)})",
+                remedy="bring the role back as it was, or resume with on_role_change='refresh'",
+            )
+
+
+def _required(missing: list[Tier], scope: str) -> NoReturn:
+    remedy = (
+        "pass it again as role=, pass role=None to go on without it, or resume with on_role_change='refresh'"
+        if Tier.CALL in missing
+        else "set it again, or resume with on_role_change='refresh'"
+    )
+    raise RoleRequired(
+        f"the paused turn of {scope} had a {_names(missing)} role, which is not there now", remedy=remedy
+    )
+
+
+def _names(tiers: Any) -> str:
+    return " and ".join(str(Tier(tier).value) for tier in tiers) or "none"
+
+
+def _make(file: Path) -> None:
+    """Make the file whole or not at all: another process may look for it at the same moment."""
+    if file.exists():
+        return
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as made:
+        made.write(secrets.token_hex(32) + "\n")
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

@@ -1,0 +1,100 @@
+"""Roles of threads: set in mid-conversation, held in memory alone, with an end and a bound on how many (R10)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from ..core import Clock, Scope, Tier, new_id
+from ..core.errors import InvalidArgument
+from ._role import Role, check_length
+
+_MOST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRoleChange:
+    """That the role of a thread changed; never to what.
+
+    Attributes:
+        id: Tells changes apart.
+        at: When.
+    """
+
+    id: str
+    at: datetime
+
+
+@dataclass(slots=True)
+class _Held:
+    role: Role | None
+    end: float
+    changes: list[ThreadRoleChange] = field(default_factory=list)
+
+
+class ThreadRoles:
+    """The roles that were set for threads of one workspace.
+
+    Args:
+        limit: Bytes of UTF-8 in one role's content.
+        clock: Tells the time.
+    """
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+
+    def set(self, thread: str, role: Role, ttl: float) -> None:
+        """Set or replace the role of a thread for `ttl` seconds. Of too many threads, the oldest loses its own.
+
+        Raises:
+            RoleTooLong: The role is over the limit.
+            InvalidArgument: `ttl` is no time.
+        """
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < float("inf"):
+            raise InvalidArgument(f"ttl {ttl!r} is no time", remedy="give ttl in seconds, above 0")
+        check_length(role, Tier.THREAD, self._limit)
+        self._change(thread, role, self._clock.monotonic() + ttl)
+
+    def clear(self, thread: str) -> bool:
+        """Take the role of a thread away; True if there was one."""
+        if self._of(thread) is None:
+            return False
+        self._change(thread, None, self._clock.monotonic())
+        return True
+
+    def get(self, scope: Scope) -> Role | None:
+        """The role of a thread, or None."""
+        return None if scope.thread is None else self._of(scope.thread)
+
+    def changes(self, thread: str) -> tuple[ThreadRoleChange, ...]:
+        """The changes that no turn has written down yet."""
+        held = self._held.get(thread)
+        return () if held is None else tuple(held.changes)
+
+    def written(self, thread: str, changes: tuple[ThreadRoleChange, ...]) -> None:
+        """Forget changes that a turn has written down."""
+        held = self._held.get(thread)
+        if held is not None:
+            held.changes = [change for change in held.changes if change not in changes]
+            if held.role is None and not held.changes:
+                del self._held[thread]
+
+    def _of(self, thread: str) -> Role | None:
+        held = self._held.get(thread)
+        if held is None or held.role is None:
+            return None
+        if held.end <= self._clock.monotonic():
+            held.role = None
+        return held.role
+
+    def _change(self, thread: str, role: Role | None, end: float) -> None:
+        held = self._held.setdefault(thread, _Held(None, 0.0))
+        self._held.move_to_end(thread)
+        held.role, held.end = role, end
+        held.changes.append(ThreadRoleChange(new_id("role"), self._clock.now()))
+        while len(self._held) > _MOST:
+            self._held.popitem(last=False)

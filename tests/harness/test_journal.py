@@ -1,0 +1,288 @@
+"""Calls that are recorded: what a replay gives again, what waits for a person, that no effect happens twice (D8)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worldagent.core import Emitter, Scope, SystemClock
+from worldagent.core.errors import AnswerInvalid, CallRefused, Diverged, EffectLost, WorldAgentError
+from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from worldagent.harness import CallContext, Function, Registry, call_alone, flow, tool
+from worldagent.harness.journal import JOURNAL, Drive, Frame, SqlJournal, decision_of, pause_of
+from worldagent.storage import EPOCHS, Database, Lease, Leases
+
+TURN = "turn_1"
+
+
+class Turns:
+    """Drives one turn again and again, as owners of its thread that come one after the other."""
+
+    def __init__(self, database: Database, leases: Leases, registry: Registry) -> None:
+        self.journal = SqlJournal(database)
+        self._leases = leases
+        self._registry = registry
+
+    async def drive(self, name: str, input: Mapping[str, Any], turn: str = TURN) -> Any:
+        """Run the function from the top; gives what it gives, or the pauses."""
+        async with self._leases.hold(turn, wait=10) as lease:
+            return await self.driven(name, input, turn, lease)
+
+    async def driven(self, name: str, input: Mapping[str, Any], turn: str, lease: Lease) -> Any:
+        clock = SystemClock()
+        records = await self.journal.load(turn)
+        drive = Drive(turn, records=records, journal=self.journal, lease=lease, clock=clock)
+        root = CallContext(
+            scope=Scope(workspace="w"),
+            registry=self._registry,
+            emit=Emitter(turn, clock, lambda event: None),
+            frame=Frame(drive, turn, 0),
+        )
+        try:
+            return await call_alone(name, input, root)
+        except WorldAgentError as error:
+            if error.code != "nobody_to_ask":
+                raise
+        return [pause_of(record) for record in (await self.journal.load(turn)).values() if record.open]
+
+    async def answer(self, pause: Pause, answer: Any, turn: str = TURN) -> bool:
+        return await self.journal.answer(turn, pause.id, decision_of(pause, answer))
+
+
+@asynccontextmanager
+async def turns_of(home: Path, *functions: Function) -> AsyncGenerator[Turns]:
+    database = await Database.open(home / "agent.db", schemas=[EPOCHS, JOURNAL])
+    try:
+        yield Turns(database, Leases(database, home / "locks"), Registry(functions))
+    finally:
+        await database.aclose()
+
+
+def effects(done: list[str], *, approval: bool = False, name: str = "write") -> Function:
+    async def body(what: str) -> str:
+        done.append(what)
+        return f"ok {what}"
+
+    made: Function = tool(name=name, approval=approval)(body)
+    return made
+
+
+def flow_of(body: Callable[[CallContext], Awaitable[Any]], name: str = "main") -> Function:
+    async def run(ctx: CallContext) -> Any:
+        return await body(ctx)
+
+    made: Function = flow(name=name)(run)
+    return made
+
+
+async def test_a_call_that_needs_leave_waits_and_what_was_done_is_not_done_again(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def main(ctx: CallContext) -> Any:
+        first = await ctx.call("write", {"what": "first"})
+        second = await ctx.call("ask", {"what": "second"})
+        return [first, second, await ctx.call("write", {"what": "third"})]
+
+    async with turns_of(tmp_path, effects(done), effects(done, approval=True, name="ask"), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        assert (pause.kind, pause.function, pause.arguments) == ("approval", "ask", {"what": "second"})
+        assert done == ["first"]
+        assert [again.id for again in await turns.drive("main", {})] == [pause.id]
+        assert await turns.answer(pause, Approve())
+        assert not await turns.answer(pause, Reject("late"))
+        assert await turns.drive("main", {}) == ["ok first", "ok second", "ok third"]
+    assert done == ["first", "second", "third"]
+
+
+async def test_a_call_that_a_person_refuses_fails_and_its_caller_can_go_on(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def main(ctx: CallContext) -> Any:
+        try:
+            await ctx.call("ask", {"what": "x"})
+        except CallRefused as error:
+            return error.problem
+
+    async with turns_of(tmp_path, effects(done, approval=True, name="ask"), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        await turns.answer(pause, Reject("too dear"))
+        assert await turns.drive("main", {}) == "a person refused the call of 'ask': too dear"
+    assert done == []
+
+
+async def test_a_question_with_options_takes_one_of_them(tmp_path: Path) -> None:
+    async def main(ctx: CallContext) -> Any:
+        return await ctx.ask_person("Which?", ["red", "blue"])
+
+    async with turns_of(tmp_path, flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        assert (pause.kind, pause.question, pause.options) == ("question", "Which?", ("red", "blue"))
+        with pytest.raises(AnswerInvalid, match="none of its options"):
+            decision_of(pause, Answer("green"))
+        await turns.answer(pause, "blue")
+        assert await turns.drive("main", {}) == "blue"
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(
+    ("answer", "outcome", "count"),
+    [(Happened("ok"), "ok", 1), (NotHappened(), "lost", 1), (RunAgain(), "ok x", 2)],
+)
+async def test_an_effect_that_was_under_way_is_uncertain_until_a_person_says(
+    tmp_path: Path, answer: Any, outcome: str, count: int
+) -> None:
+    done: list[str] = []
+    cut = asyncio.Event()
+
+    async def body(what: str) -> str:
+        done.append(what)
+        if len(done) == 1:
+            cut.set()
+            await asyncio.Event().wait()
+        return f"ok {what}"
+
+    async def main(ctx: CallContext) -> Any:
+        try:
+            return await ctx.call("write", {"what": "x"})
+        except EffectLost:
+            return "lost"
+
+    async with turns_of(tmp_path, tool(name="write")(body), flow_of(main)) as turns:
+        running = asyncio.create_task(turns.drive("main", {}))
+        await cut.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        [pause] = await turns.drive("main", {})
+        assert (pause.kind, pause.function) == ("uncertain", "write")
+        await turns.answer(pause, answer)
+        assert await turns.drive("main", {}) == outcome
+    assert len(done) == count
+
+
+async def test_a_body_that_takes_another_path_is_refused_before_any_effect(tmp_path: Path) -> None:
+    done: list[str] = []
+    times = 0
+
+    async def main(ctx: CallContext) -> Any:
+        nonlocal times
+        times += 1
+        await ctx.call("write", {"what": f"{times}"})
+        return await ctx.call("ask", {"what": "x"})
+
+    async with turns_of(tmp_path, effects(done), effects(done, approval=True, name="ask"), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        await turns.answer(pause, Approve())
+        with pytest.raises(Diverged, match="write:"):
+            await turns.drive("main", {})
+    assert done == ["1"]
+
+
+# --- random trees ---------------------------------------------------------------------------------------------------
+
+
+def tree(chance: random.Random, depth: int, path: str) -> dict[str, Any]:
+    if depth == 0 or chance.random() < 0.3:
+        return {"kind": chance.choice(["write", "write", "ask", "question"]), "path": path, "below": []}
+    kind = chance.choice(["one after the other", "gather", "swallowing", "group"])
+    below = [tree(chance, depth - 1, f"{path}{place}") for place in range(chance.randint(1, 3))]
+    return {"kind": kind, "path": path, "below": below}
+
+
+def expected(node: Mapping[str, Any]) -> Any:
+    return [expected(child) for child in node["below"]] if node["below"] else node["path"]
+
+
+def leaves(node: Mapping[str, Any], *kinds: str) -> list[str]:
+    below = [path for child in node["below"] for path in leaves(child, *kinds)]
+    return below or ([node["path"]] if node["kind"] in kinds else [])
+
+
+def tree_functions(done: list[str], chance: random.Random) -> list[Function]:
+    async def leaf(node: dict[str, Any]) -> str:
+        await asyncio.sleep(chance.random() * 0.004)
+        done.append(node["path"])
+        return str(node["path"])
+
+    async def go(ctx: CallContext, node: Mapping[str, Any]) -> Any:
+        await asyncio.sleep(chance.random() * 0.002)
+        if node["kind"] == "question":
+            return await ctx.ask_person(f"where is {node['path']}?")
+        name = {"write": "write", "ask": "ask"}.get(node["kind"], "node")
+        return await ctx.call(name, {"node": node})
+
+    async def body(ctx: CallContext, node: dict[str, Any]) -> Any:
+        below = node["below"]
+        match node["kind"]:
+            case "one after the other":
+                return [await go(ctx, child) for child in below]
+            case "gather":
+                return await asyncio.gather(*(go(ctx, child) for child in below))
+            case "swallowing":
+                try:
+                    return await asyncio.gather(*(go(ctx, child) for child in below), return_exceptions=True)
+                except BaseException:
+                    return "swallowed"
+            case _:
+                async with asyncio.TaskGroup() as group:
+                    running = [group.create_task(go(ctx, child)) for child in below]
+                return [task.result() for task in running]
+
+    return [tool(name="write")(leaf), tool(name="ask", approval=True)(leaf), flow(name="node")(body)]
+
+
+async def played(turns: Turns, seed: int, done: list[str], *, cancels: bool) -> Counter[str]:
+    chance, counted = random.Random(seed), Counter[str]()
+    root, turn = (
+        {"kind": "gather", "path": "r", "below": [tree(chance, 3, "r0"), tree(chance, 3, "r1")]},
+        f"turn_{seed}",
+    )
+    ids: dict[tuple[str, str], str] = {}
+    for _ in range(200):
+        running = asyncio.create_task(turns.drive("node", {"node": root}, turn))
+        if cancels and chance.random() < 0.5:
+            await asyncio.wait({running}, timeout=chance.random() * 0.1)
+            running.cancel()
+            counted["cancelled"] += 1
+            await asyncio.wait({running})
+            if running.cancelled():
+                continue
+        outcome = await running
+        if not (isinstance(outcome, list) and outcome and isinstance(outcome[0], Pause)):
+            assert outcome == expected(root), (seed, outcome)
+            return counted
+        for pause in outcome:
+            about = (pause.kind, pause.arguments["node"]["path"] if pause.arguments else str(pause.question))
+            assert ids.setdefault(about, pause.id) == pause.id
+        for pause in chance.sample(outcome, chance.randint(1, len(outcome))):
+            counted[pause.kind] += 1
+            if pause.kind == "uncertain":
+                path = pause.arguments["node"]["path"]
+                answer: Any = Happened(path) if path in done else RunAgain()
+            else:
+                answer = Approve() if pause.kind == "approval" else str(pause.question)[9:-1]
+            assert await turns.answer(pause, answer, turn)
+    raise AssertionError(f"seed {seed} does not end")
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_in_random_trees_of_calls_every_effect_happens_exactly_once(tmp_path: Path, cancels: bool) -> None:
+    total = Counter[str]()
+    for seed in range(8):
+        done: list[str] = []
+        chance = random.Random(seed)
+        (tmp_path / str(seed)).mkdir()
+        async with turns_of(tmp_path / str(seed), *tree_functions(done, random.Random(-seed))) as turns:
+            total += await played(turns, seed, done, cancels=cancels)
+        again = random.Random(seed)
+        root = {"kind": "gather", "path": "r", "below": [tree(again, 3, "r0"), tree(again, 3, "r1")]}
+        assert sorted(done) == sorted(leaves(root, "write", "ask")), seed
+        assert chance is not again
+    assert total["approval"] > 0
+    assert total["question"] > 0

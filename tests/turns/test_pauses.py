@@ -1,0 +1,356 @@
+"""Turns that wait for a person: what they show, which answers are taken, and what runs when they go on (T4, R13)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import answering, scripted_agent
+from support.stores import StoreKind, on_every_store, stored_agent
+from worldagent import Role, Tier, WorldAgent
+from worldagent.core.errors import (
+    AlreadyAnswered,
+    AnswerInvalid,
+    GraphChanged,
+    InvalidArgument,
+    NothingToResume,
+    RoleChanged,
+    RoleKeyMismatch,
+    RoleRequired,
+    ThreadPaused,
+    UnknownPause,
+)
+from worldagent.core.events import PauseClosed, PauseOpened, TurnEnded, TurnStarted
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Function, tool
+from worldagent.testing import ScriptedLM
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    """What a handler gives."""
+
+    text: str
+
+
+def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **more: Any) -> Shape[Any, Any]:
+    async def run(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await handler(ctx))
+
+    return Shape(key, Nothing, Said, run, **more)
+
+
+def writing(done: list[str], **more: Any) -> Function:
+    async def write(what: str) -> str:
+        done.append(what)
+        return f"wrote {what}"
+
+    made: Function = tool(**more)(write)
+    return made
+
+
+async def asks_twice(ctx: TaskContext) -> str:
+    first, second, third = await asyncio.gather(
+        ctx.call("pay", {"what": "a"}),
+        ctx.calls.ask_person("Which colour?", ["red", "blue"]),
+        ctx.call("write", {"what": "c"}),
+    )
+    return f"{first}, {second}, {third}"
+
+
+def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent:
+    functions = [writing(done), writing(done, name="pay", approval=True)]
+    return scripted_agent(home, lm or answering(), functions=functions, shapes=[shape(asks_twice)], **more)
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("anew", [True, False])
+async def test_two_pauses_of_concurrent_siblings_are_answered_together_or_one_by_one_and_the_third_ran_once(
+    tmp_path: Path, together: bool, anew: bool
+) -> None:
+    done: list[str] = []
+    agent = await paying(tmp_path, done).start()
+    turn = await agent.thread("t").task("job", {})
+    assert turn.status == "paused"
+    assert done == ["c"]
+    pay, ask = sorted(turn.pauses, key=lambda pause: pause.kind)
+    assert (pay.kind, pay.function, pay.arguments) == ("approval", "pay", {"what": "a"})
+    assert (ask.kind, ask.question, ask.options) == ("question", "Which colour?", ("red", "blue"))
+    answers: list[dict[str, object]] = (
+        [{pay.id: Approve(), ask.id: "blue"}] if together else [{ask.id: "blue"}, {pay.id: Approve()}]
+    )
+    resumed = turn
+    for place, answer in enumerate(answers):
+        if anew:
+            await agent.aclose()
+            agent = await paying(tmp_path, done).start()
+        resumed = await agent.thread("t").resume(answer)
+        assert resumed.id == turn.id
+        assert resumed.status == ("done" if place == len(answers) - 1 else "paused")
+    assert resumed.result == Said(text="wrote a, blue, wrote c")
+    assert sorted(done) == ["a", "c"]
+    await agent.aclose()
+
+
+@pytest.mark.requirement("T4")
+async def test_what_a_planner_dispatched_waits_and_the_planner_goes_on_with_the_result(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def plan(call: Any) -> dict[str, Any]:
+        told = " ".join(str(message) for message in call.messages)
+        return (
+            {"reply": "All done."} if "wrote a" in told else {"reply": "", "dispatches": [{"to": "job", "params": {}}]}
+        )
+
+    functions = [writing(done), writing(done, name="pay", approval=True)]
+    jobs = [shape(asks_twice, description="does the job")]
+    async with scripted_agent(tmp_path, ScriptedLM(plan), functions=functions, shapes=jobs) as agent:
+        thread = agent.thread("t")
+        turn = await thread.converse("Do it")
+        assert (turn.status, turn.text) == ("paused", "")
+        resumed = await thread.resume(
+            {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
+        )
+        assert (resumed.status, resumed.text) == ("done", "All done.")
+        assert [message.kind for message in await thread.history()] == ["message", "plan", "result", "answer"]
+
+
+@pytest.mark.requirement("T4")
+async def test_new_input_on_a_paused_thread_is_refused_naming_the_pauses_and_cancel_frees_it(tmp_path: Path) -> None:
+    async with paying(tmp_path, []) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("job", {})
+        with pytest.raises(ThreadPaused) as refused:
+            await thread.converse("Hello?")
+        assert all(pause.id in str(refused.value) for pause in turn.pauses)
+        assert {pause.id for pause in await thread.pauses()} == {pause.id for pause in turn.pauses}
+        assert await thread.cancel()
+        assert not await thread.cancel()
+        assert await thread.pauses() == ()
+        with pytest.raises(NothingToResume, match="is cancelled"):
+            await thread.resume({turn.pauses[0].id: Approve()})
+        assert (await thread.converse("Hello?")).status == "done"
+
+
+@pytest.mark.requirement("T4")
+async def test_answers_that_cannot_be_taken_leave_every_pause_open(tmp_path: Path) -> None:
+    async with paying(tmp_path, []) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(NothingToResume, match="has no turn"):
+            await thread.resume()
+        turn = await thread.task("job", {})
+        pay, ask = sorted(turn.pauses, key=lambda pause: pause.kind)
+        wrong: list[tuple[Any, type[Exception]]] = [
+            ({"call_1": Approve()}, UnknownPause),
+            ({pay.id: "yes"}, AnswerInvalid),
+            ({pay.id: Approve(), ask.id: "green"}, AnswerInvalid),
+            ({ask.id: Approve()}, AnswerInvalid),
+            ({ask.id: 7}, AnswerInvalid),
+            ([pay.id], InvalidArgument),
+        ]
+        for answers, error in wrong:
+            with pytest.raises(error) as refused:
+                await thread.resume(answers)
+            assert "; " in str(refused.value)
+            assert len(await thread.pauses()) == 2
+        await thread.resume({ask.id: "red"})
+        with pytest.raises(AlreadyAnswered):
+            await thread.resume({ask.id: "blue"})
+
+
+@pytest.mark.requirement("T4")
+async def test_events_show_a_pause_and_its_end(tmp_path: Path) -> None:
+    async with paying(tmp_path, []) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("job", {})
+        answers = {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
+        async with await thread.stream_resume(answers) as stream:
+            events = [event async for event in stream]
+    assert isinstance(events[0], TurnStarted)
+    assert events[0].resumed
+    assert {event.pause_id for event in events if isinstance(event, PauseClosed)} == set(answers)
+    assert not any(isinstance(event, PauseOpened) for event in events)
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].status == "done"
+
+
+# --- the role over a pause ------------------------------------------------------------------------------------------
+
+
+async def paused_with(agent: WorldAgent, role: Role | None) -> Any:
+    turn = await agent.thread("t").task("job", {}, role=role)
+    return {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
+
+
+@pytest.mark.requirement("R13")
+async def test_a_role_of_the_call_is_needed_again_and_must_be_the_same(tmp_path: Path) -> None:
+    lm, done = answering(), list[str]()
+    async with paying(tmp_path, done, lm) as agent:
+        answers = await paused_with(agent, Role("critic", "Be harsh."))
+        thread = agent.thread("t")
+        with pytest.raises(RoleRequired, match="had a call role"):
+            await thread.resume(answers)
+        with pytest.raises(RoleChanged, match="tiers then: call; now: call"):
+            await thread.resume(role=Role("critic", "Be mild."))
+        assert (done, lm.calls) == (["c"], [])
+        assert (await thread.resume(role=Role("another name", "Be harsh."))).status == "done"
+    assert sorted(done) == ["a", "c"]
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("how", [{"role": None}, {"on_role_change": "refresh"}, {"on_role_change": "pin"}])
+async def test_a_turn_goes_on_without_the_role_on_purpose_with_what_resolves_now_or_with_the_role_as_it_was(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    async with paying(tmp_path, []) as agent:
+        answers = await paused_with(agent, Role("critic", "Be harsh."))
+        turn = await agent.thread("t").resume(answers, **how)
+    assert turn.status == "done"
+    assert turn.role_tiers == ((Tier.CALL,) if how.get("on_role_change") == "pin" else ())
+
+
+@pytest.mark.requirement("R13")
+@on_every_store
+async def test_a_stored_role_that_changed_meanwhile_is_noticed(tmp_path: Path, kind: StoreKind) -> None:
+    functions, jobs = [writing([]), writing([], name="pay", approval=True)], [shape(asks_twice)]
+    async with stored_agent(kind, tmp_path, answering(), functions=functions, shapes=jobs) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
+        answers = await paused_with(agent, None)
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be long."))
+        with pytest.raises(RoleChanged):
+            await agent.thread("t").resume(answers)
+        await agent.roles.delete(Tier.WORKSPACE)
+        with pytest.raises(RoleRequired, match="workspace"):
+            await agent.thread("t").resume()
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
+        assert (await agent.thread("t").resume()).status == "done"
+
+
+@pytest.mark.requirement("R13")
+async def test_another_key_is_named_with_the_setting(tmp_path: Path) -> None:
+    async with paying(tmp_path, []) as agent:
+        answers = await paused_with(agent, Role("critic", "Be harsh."))
+    assert (tmp_path / "role.key").stat().st_mode & 0o777 == 0o600
+    async with paying(tmp_path, [], settings={"role_key": "another key of some length"}) as agent:
+        with pytest.raises(RoleKeyMismatch, match="role_key"):
+            await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."))
+    async with paying(tmp_path, []) as agent:
+        assert (await agent.thread("t").resume(role=Role("critic", "Be harsh."))).status == "done"
+
+
+@pytest.mark.requirement("R13")
+async def test_a_pinned_role_is_gone_with_the_process(tmp_path: Path) -> None:
+    async with paying(tmp_path, []) as agent:
+        answers = await paused_with(agent, Role("critic", "Be harsh."))
+    async with paying(tmp_path, []) as agent:
+        with pytest.raises(RoleRequired, match="no longer in memory"):
+            await agent.thread("t").resume(answers, on_role_change="pin")
+
+
+# --- another version ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_params_that_are_declared_otherwise_meanwhile_are_noticed_before_anything_is_done(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def ask(ctx: TaskContext) -> str:
+        return str(await ctx.call("pay", {"what": "a"}))
+
+    async with scripted_agent(
+        tmp_path, answering(), functions=[writing(done, name="pay", approval=True)], shapes=[shape(ask)]
+    ) as agent:
+        turn = await agent.thread("t").task("job", {})
+
+    async def pay(what: str, currency: str = "EUR") -> str:
+        done.append(what)
+        return what
+
+    changed = tool(name="pay", approval=True)(pay)
+    async with scripted_agent(tmp_path, answering(), functions=[changed], shapes=[shape(ask)]) as agent:
+        with pytest.raises(GraphChanged, match="'pay'"):
+            await agent.thread("t").resume({turn.pauses[0].id: Approve()})
+        assert done == []
+        assert await agent.thread("t").cancel()
+
+
+# --- other processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_of_two_who_resume_at_once_one_runs_the_effect_and_the_other_is_told(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with paying(tmp_path, done) as one, paying(tmp_path, done) as other:
+        answers = await paused_with(one, None)
+        outcomes = await asyncio.gather(
+            *(agent.thread("t").resume(answers) for agent in (one, other)), return_exceptions=True
+        )
+    assert sorted(done) == ["a", "c"]
+    told = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [type(error) for error in told] in ([AlreadyAnswered], [NothingToResume])
+
+
+@pytest.mark.requirement("T4")
+async def test_a_turn_is_cancelled_from_another_agent_on_the_same_home(tmp_path: Path) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def wait(ctx: TaskContext) -> str:
+        begun.set()
+        await never.wait()
+        return "never"
+
+    async with (
+        scripted_agent(tmp_path, answering(), shapes=[shape(wait)]) as one,
+        scripted_agent(tmp_path, answering(), shapes=[shape(wait)]) as other,
+    ):
+        running = asyncio.create_task(one.thread("t").task("job", {}))
+        await begun.wait()
+        assert await other.thread("t").cancel()
+        async with asyncio.timeout(30):
+            assert (await running).status == "cancelled"
+        with pytest.raises(NothingToResume):
+            await other.thread("t").resume()
+        assert (await other.thread("t").converse("Hi")).status == "done"
+
+
+@pytest.mark.requirement("T5")
+async def test_a_drained_agent_stops_its_turns_where_they_can_go_on(tmp_path: Path) -> None:
+    done: list[str] = []
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def write(what: str) -> str:
+        begun.set()
+        await go.wait()
+        done.append(what)
+        return what
+
+    async def two(ctx: TaskContext) -> str:
+        return " ".join([await ctx.call("write", {"what": "a"}), await ctx.call("write", {"what": "b"})])
+
+    def opened() -> WorldAgent:
+        return scripted_agent(tmp_path, answering(), functions=[tool(write)], shapes=[shape(two)])
+
+    agent = await opened().start()
+    running = asyncio.create_task(agent.thread("t").task("job", {}))
+    await begun.wait()
+    draining = asyncio.create_task(agent.drain(30))
+    await asyncio.sleep(0)
+    go.set()
+    turn = await running
+    await draining
+    assert (turn.status, done) == ("stopped", ["a"])
+    async with opened() as agent:
+        with pytest.raises(ThreadPaused, match="is stopped"):
+            await agent.thread("t").converse("Hi")
+        assert (await agent.thread("t").resume()).result == Said(text="a b")
+    assert done == ["a", "b"]
