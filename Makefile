@@ -46,7 +46,7 @@ demo: $(READY) ## Set up, then show turns and a task on the embedded model, and 
 	$(PY) examples/demo.py
 
 test: check ## Set up, then everything that CI runs: check, then all tests but soak
-	$(RUN) pytest -n $(JOBS) --dist loadfile
+	$(RUN) pytest -n $(JOBS) --dist loadfile -rs
 
 check: $(READY) ## Style, types and import contracts
 	$(RUN) ruff check

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core import Scope
 from ..core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
@@ -131,7 +131,7 @@ class _Outputs:
         for name, value in given.items():
             try:
                 found[name] = json_of_value(TypeAdapter(type(value)), value, what=name, error=ResultInvalid)
-            except Exception:  # any type may be an input; most of them pydantic has no schema for
+            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is no JSON
                 found[name] = type(value).__name__
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -52,8 +53,10 @@ def rust_in_standard_form() -> bool:
 
 def _cargo() -> str:
     remedy = "install Rust 1.83 or newer (rustup.rs, or the packages cargo and rustc) to try the example in Rust"
-    cargo = shutil.which("cargo")
-    if cargo is None or shutil.which("rustc") is None:
+    # rustup's folder too, which a shell that did not read the user's profile does not have on its path.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path.home() / ".cargo" / "bin")])
+    cargo = shutil.which("cargo", path=path)
+    if cargo is None or shutil.which("rustc", path=path) is None:
         pytest.skip(f"cargo or rustc is missing: {remedy}")
     said = subprocess.run([cargo, "--version"], capture_output=True, text=True, timeout=BOUND, check=False).stdout
     version = re.match(r"cargo (\d+)\.(\d+)", said)

@@ -170,15 +170,17 @@ class Chat:
         for name in ("SIGTERM", "SIGHUP"):
             if (number := getattr(signal, name, None)) is not None:
                 handlers[number] = partial(self._stop, main, number)
-        for number, handler in handlers.items():
-            with suppress(NotImplementedError):  # not on Windows
+        handled: list[int] = []
+        # Event loops on Windows have no signal handlers; there the signals keep what they do by themselves.
+        with suppress(NotImplementedError):
+            for number, handler in handlers.items():
                 loop.add_signal_handler(number, handler)
+                handled.append(number)
         try:
             yield
         finally:
-            for number in handlers:
-                with suppress(NotImplementedError):
-                    loop.remove_signal_handler(number)
+            for number in handled:
+                loop.remove_signal_handler(number)
 
     def _interrupt(self, main: asyncio.Task[Any]) -> None:
         if self._work is None and self._reading:
