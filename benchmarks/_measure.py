@@ -5,6 +5,7 @@ Nothing of the product is imported here; what is measured stands in the scripts 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
@@ -166,6 +167,21 @@ class Report:
             "missed": [row.key for row in self.rows if row.missed],
         }
         print(json.dumps(line) if self.quiet else f"\n{json.dumps(line)}", file=sys.stdout)
+
+
+def main(name: str, description: str, run: Callable[[Report], Awaitable[None]]) -> None:
+    """Read the command line of the benchmark called `name` and run it."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a few calls of each: shows that it runs, measures little")
+    parser.add_argument("--json", action="store_true", help="print the JSON line only")
+    given = parser.parse_args()
+    report = Report(name, quick=given.quick, quiet=given.json)
+
+    async def whole() -> None:
+        await run(report)
+
+    asyncio.run(whole())
+    report.finish()
 
 
 def _children() -> float:

@@ -5,7 +5,6 @@ Run `python benchmarks/roles.py [--quick] [--json]`. It prints a table and one J
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import sys
@@ -20,7 +19,18 @@ from typing import Any
 
 from worldagent import Role, Roles, Settings, Storage, WorldAgent
 from worldagent.benchmarks import _hosts as hosts
-from worldagent.benchmarks._measure import Cost, Costs, Report, Row, Stopwatch, Work, at_once, interleaved, processes
+from worldagent.benchmarks._measure import (
+    Cost,
+    Costs,
+    Report,
+    Row,
+    Stopwatch,
+    Work,
+    at_once,
+    interleaved,
+    main,
+    processes,
+)
 from worldagent.benchmarks._stubs import QUESTION, ROLE_TEXT, answering, constant_lm
 from worldagent.core import Scope
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
@@ -288,16 +298,7 @@ async def run(report: Report, sizes: Sizes) -> None:
         report.section("Fresh processes", starting(sizes, folder))
 
 
-def main() -> None:
-    """Read the command line and run."""
-    parser = argparse.ArgumentParser(description="What roles cost that a role host keeps.")
-    parser.add_argument("--quick", action="store_true", help="a few calls of each: shows that it runs, measures little")
-    parser.add_argument("--json", action="store_true", help="print the JSON line only")
-    given = parser.parse_args()
-    report = Report("roles", quick=given.quick, quiet=given.json)
-    asyncio.run(run(report, QUICK if given.quick else FULL))
-    report.finish()
-
-
 if __name__ == "__main__":
-    main()
+    main(
+        "roles", "What roles cost that a role host keeps.", lambda report: run(report, QUICK if report.quick else FULL)
+    )

@@ -5,8 +5,6 @@ Run `python benchmarks/turn.py [--quick] [--json]`. It prints a table and, last,
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import importlib.util
 import itertools
 import sqlite3
@@ -29,6 +27,7 @@ from worldagent.benchmarks._measure import (
     at_once,
     bytes_written,
     interleaved,
+    main,
     processes,
 )
 from worldagent.benchmarks._rival import deepagents_delegation
@@ -313,16 +312,5 @@ async def run(report: Report, sizes: Sizes) -> None:
     report.section("Fresh processes", imports(sizes))
 
 
-def main() -> None:
-    """Read the command line and run."""
-    parser = argparse.ArgumentParser(description="What a turn costs.")
-    parser.add_argument("--quick", action="store_true", help="a few calls of each: shows that it runs, measures little")
-    parser.add_argument("--json", action="store_true", help="print the JSON line only")
-    given = parser.parse_args()
-    report = Report("turn", quick=given.quick, quiet=given.json)
-    asyncio.run(run(report, QUICK if given.quick else FULL))
-    report.finish()
-
-
 if __name__ == "__main__":
-    main()
+    main("turn", "What a turn costs.", lambda report: run(report, QUICK if report.quick else FULL))

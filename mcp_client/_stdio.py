@@ -114,7 +114,22 @@ def _signal(child: asyncio.SubprocessTransport, number: signal.Signals) -> None:
             os.killpg(child.get_pid(), signal.SIGCONT)  # a stopped process takes no signal but this
 
 
-class _Incoming:
+class _Stream:
+    """What both directions have in common."""
+
+    async def aclose(self) -> None:
+        """The child's streams end with it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Incoming(_Stream):
     """The messages that the child writes. What is none comes out as an error without its text."""
 
     def __init__(self, stdout: asyncio.StreamReader, label: str, lost: Callable[[Failure | None], None]) -> None:
@@ -125,9 +140,6 @@ class _Incoming:
 
     async def receive(self) -> SessionMessage | Exception:
         return await self.__anext__()
-
-    async def aclose(self) -> None:
-        """The child's streams end with it."""
 
     def __aiter__(self) -> Self:
         return self
@@ -159,16 +171,8 @@ class _Incoming:
             raise StopAsyncIteration
         return line
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class _Outgoing:
+class _Outgoing(_Stream):
     """The messages to the child. It keeps one at most that the child does not take, and not for longer than a call."""
 
     def __init__(self, stdin: asyncio.StreamWriter, host: StdioHost, lost: Callable[[Failure | None], None]) -> None:
@@ -219,11 +223,3 @@ class _Outgoing:
     async def aclose(self) -> None:
         self._stop_limit()
         self._stdin.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
