@@ -29,10 +29,8 @@ from ..role_resolution import (
 )
 from ..signatures import LM, ModelOptions, Program, open_model
 from ..storage import EPOCHS, Database, Leases, Storage
-from ._pins import Pins
 from ._roles import Roles, StoredRoles
-from ._runner import TurnRunner
-from ._running import RunnerParts
+from ._runs import Pins, RunnerParts, TurnRunner
 from ._settings import Settings
 from ._thread import Thread
 

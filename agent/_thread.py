@@ -16,8 +16,7 @@ from ..graphs import Composed
 from ..memory import Message
 from ..role_resolution import Role
 from ._roles import check_role
-from ._runner import TurnRunner
-from ._running import Ask, OnRoleChange, Resumption
+from ._runs import Ask, OnRoleChange, Resumption, TurnRunner
 from ._stream import TurnStream
 from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn

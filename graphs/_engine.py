@@ -334,7 +334,7 @@ class TurnEngine:
                 return TurnOutcome(status="stopped", usage=turn.usage)
             records = await journal.load(turn.turn_id)
             pauses = tuple(pause_of(record) for record in records.values() if record.open)
-            answered = any(record.asks and record.decision is not None for record in records.values())
+            answered = any(record.answered for record in records.values())
             if turn.drive.left:
                 raise Diverged(
                     f"nobody asked again for what was answered: {', '.join(map(repr, turn.drive.left))}",

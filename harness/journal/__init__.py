@@ -1,9 +1,10 @@
 """The journal of a turn's calls, and the run that it answers for. No function and no policy in here."""
 
-from ._drive import ABOUT_THE_TURN, SUSPENDED, Ask, Drive, Step
+from ._drive import ABOUT_THE_TURN, Drive
 from ._frame import Frame
 from ._pauses import decision_of, pause_of
 from ._records import JOURNAL, CallRecord, Journal, SqlJournal
+from ._steps import SUSPENDED, Ask, Step
 
 __all__ = [
     "ABOUT_THE_TURN",

@@ -8,11 +8,9 @@ no graph, no model and no role: whoever hands a step in says what stands for the
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from ...core import Clock, canonical_json, digest
 from ...core.errors import (
@@ -20,7 +18,6 @@ from ...core.errors import (
     CallRefused,
     Diverged,
     EffectLost,
-    GraphChanged,
     HostError,
     LeaseLost,
     NobodyToAsk,
@@ -28,77 +25,15 @@ from ...core.errors import (
     RoleChanged,
     WorldAgentError,
 )
-from ...core.pauses import PauseKind
 from ...storage import Lease
-from ._records import CallKind, CallRecord, Journal
+from ._records import CallRecord, Journal
+from ._steps import SUSPENDED, Ask, Step, Suspended
 
-
-class Suspended(Enum):
-    """What a call gives instead of a result while a person is asked, or the turn is to stop."""
-
-    SUSPENDED = "suspended"
-
-
-SUSPENDED: Final = Suspended.SUSPENDED
-
-ABOUT_THE_TURN = (Diverged, GraphChanged, RoleChanged, LeaseLost)
+ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost)
 """Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
 
 IN_LEAF: ContextVar[str | None] = ContextVar("worldagent_leaf", default=None)
 """The leaf whose body is running."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What a person is asked before a step is done.
-
-    Attributes:
-        kind: Whether it is leave for a call or a question.
-        question: What is asked.
-        options: What can be answered.
-        schema: The JSON Schema of the answer.
-        seconds: How long an answer is waited for; None is for ever.
-    """
-
-    kind: PauseKind
-    question: str | None = None
-    options: tuple[str, ...] | None = None
-    schema: dict[str, Any] | None = None
-    seconds: float | None = None
-
-    def json(self, problem: str | None = None) -> str:
-        """As the journal keeps it."""
-        given = {"question": self.question, "options": self.options, "schema": self.schema, "problem": problem}
-        return canonical_json({"kind": self.kind} | {name: value for name, value in given.items() if value is not None})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """Something that a body asks for and that is recorded: a call, a task, a model's answer, a question.
-
-    Attributes:
-        id: Its path id.
-        parent: The path id of who asks for it.
-        name: What it is called.
-        kind: What it is.
-        input: Its params as JSON.
-        body: Does it; gives JSON, or `SUSPENDED`. For a question it reads the answer, and raises if that does not fit.
-        role: Stands for the role it gets; opaque here.
-        ask: What a person is asked before.
-        once: Whether doing it twice would be doing it once too often.
-        version: Stands for what its params are declared as.
-    """
-
-    id: str
-    parent: str
-    name: str
-    kind: CallKind
-    input: Any
-    body: Callable[[Any], Awaitable[Any]]
-    role: str | None = None
-    ask: Ask | None = None
-    once: bool = False
-    version: str | None = None
 
 
 class Drive:
@@ -147,7 +82,7 @@ class Drive:
     @property
     def left(self) -> tuple[str, ...]:
         """The answered pauses that nobody has asked for again."""
-        return tuple(record.id for record in self._records.values() if record.asks and record.decision is not None)
+        return tuple(record.id for record in self._records.values() if record.answered)
 
     async def run(self, step: Step) -> Any:
         """Do a step, or give what the journal has of it.

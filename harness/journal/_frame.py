@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from ...core import digest
 from ...core.errors import DepthExceeded, Diverged, FunctionInvalid
-from ._drive import ABOUT_THE_TURN, IN_LEAF, SUSPENDED, Drive, Step
+from ._drive import ABOUT_THE_TURN, IN_LEAF, Drive
+from ._steps import SUSPENDED, Step
 
 DEPTH: Final = 5
 """How deep calls may nest (H4)."""

@@ -113,9 +113,9 @@ class CallRecord:
         return self.state in ("waiting", "uncertain") and self.decision is None
 
     @property
-    def asks(self) -> bool:
-        """Whether a person is or was asked, and what was said has not been taken up yet."""
-        return self.state in ("waiting", "uncertain")
+    def answered(self) -> bool:
+        """Whether a person has answered, and nobody has taken the answer up yet."""
+        return self.state in ("waiting", "uncertain") and self.decision is not None
 
     @property
     def decided(self) -> Any:

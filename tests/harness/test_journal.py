@@ -195,6 +195,10 @@ def tree(chance: random.Random, depth: int, path: str) -> dict[str, Any]:
     return {"kind": kind, "path": path, "below": below}
 
 
+def whole_tree(chance: random.Random) -> dict[str, Any]:
+    return {"kind": "gather", "path": "r", "below": [tree(chance, 3, "r0"), tree(chance, 3, "r1")]}
+
+
 def expected(node: Mapping[str, Any]) -> Any:
     return [expected(child) for child in node["below"]] if node["below"] else node["path"]
 
@@ -239,10 +243,7 @@ def tree_functions(done: list[str], chance: random.Random) -> list[Function]:
 
 async def played(turns: Turns, seed: int, done: list[str], *, cancels: bool) -> Counter[str]:
     chance, counted = random.Random(seed), Counter[str]()
-    root, turn = (
-        {"kind": "gather", "path": "r", "below": [tree(chance, 3, "r0"), tree(chance, 3, "r1")]},
-        f"turn_{seed}",
-    )
+    root, turn = whole_tree(chance), f"turn_{seed}"
     ids: dict[tuple[str, str], str] = {}
     for _ in range(200):
         running = asyncio.create_task(turns.drive("node", {"node": root}, turn))
@@ -276,13 +277,9 @@ async def test_in_random_trees_of_calls_every_effect_happens_exactly_once(tmp_pa
     total = Counter[str]()
     for seed in range(8):
         done: list[str] = []
-        chance = random.Random(seed)
         (tmp_path / str(seed)).mkdir()
         async with turns_of(tmp_path / str(seed), *tree_functions(done, random.Random(-seed))) as turns:
             total += await played(turns, seed, done, cancels=cancels)
-        again = random.Random(seed)
-        root = {"kind": "gather", "path": "r", "below": [tree(again, 3, "r0"), tree(again, 3, "r1")]}
-        assert sorted(done) == sorted(leaves(root, "write", "ask")), seed
-        assert chance is not again
+        assert sorted(done) == sorted(leaves(whole_tree(random.Random(seed)), "write", "ask")), seed
     assert total["approval"] > 0
     assert total["question"] > 0

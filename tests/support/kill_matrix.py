@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from worldagent import Role, Settings, Storage, WorldAgent
+from worldagent.core.errors import NothingToResume
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs import _checkpoints as checkpoints
@@ -129,11 +130,13 @@ async def go_on(home: Path) -> dict[str, Any]:
     asked = 0
     async with agent_of(home, lambda where: None) as agent:
         thread = agent.thread("t")
-        record = await agent._runner.parts.turns.latest("novel/t")
-        if record is None:
-            return {"state": "no turn", "uncertain": 0}
-        state = record.status
-        turn = await thread.resume(role=ROLE) if state != "done" else None
+        turn, state = None, "cut off"
+        try:
+            turn = await thread.resume(role=ROLE)
+        except NothingToResume:
+            if not any(message.kind == "answer" for message in await thread.history()):
+                return {"state": "no turn", "uncertain": 0}
+            state = "done"
         while turn is not None and turn.status == "paused":
             answers: dict[str, Any] = {}
             for pause in turn.pauses:

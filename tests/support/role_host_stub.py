@@ -51,6 +51,7 @@ class StubHost:
         requests: Every HTTP request: its method, and the method of MCP where a header names it.
         headers: The names of all HTTP headers that came.
         broken: How it misbehaves; empty for a sound one.
+        tier_schema: What its schemas say of a tier, with `definitions`, where that is not the usual.
         hanging: Set while a call hangs (`broken="hangs"`); `released` when one was cancelled.
     """
 
@@ -71,6 +72,8 @@ class StubHost:
         self.hanging, self.released = threading.Event(), threading.Event()
         self.bus = InMemorySubscriptionBus()
         self.listener = ListenHandler(self.bus)
+        self.tier_schema: Any = None
+        self.definitions: dict[str, Any] = {}
         self.output = 1
         self.loop: asyncio.AbstractEventLoop | None = None
         if file is not None and file.exists():
@@ -113,12 +116,14 @@ class StubHost:
                 properties["scope_ids"] = {"type": "object"}
             if "content" in properties and self.broken == "copies content into headers":
                 properties["content"]["x-mcp-header"] = "Content"
-            schema = {
+            schema: dict[str, Any] = {
                 "type": "object",
                 "properties": properties,
                 "required": list(fields),
                 "$defs": {"Tier": {"type": "string", "enum": list(self.tiers)}},
             }
+            if self.tier_schema is not None and "tier" in properties:
+                schema |= {"properties": properties | {"tier": self.tier_schema}, "$defs": self.definitions}
             tools.append(Tool(name=self.prefix + name, input_schema=schema))
         return ListToolsResult(tools=tools)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from ..core import Clock
-from ..role_resolution import ResolvedRole
+from ...core import Clock
+from ...role_resolution import ResolvedRole
 
 _MOST: Final = 1000
 

@@ -1,4 +1,4 @@
-"""Runs turns: ownership, role, graph, events, in this order (design 3). Every surface comes through here."""
+"""Which turns of an agent are under way. Every surface comes through here; `_running` runs one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from ..core import Emitter, Scope, new_id
-from ..core.errors import AgentClosed, WorldAgentError
-from ..core.events import Event
-from ..core.pauses import Pause
-from ..memory import Message, TurnRecord, TurnRegister
-from ..role_resolution import Role, RoleExplanation
+from ...core import Emitter, Scope, new_id
+from ...core.errors import AgentClosed, WorldAgentError
+from ...core.events import Event
+from ...core.pauses import Pause
+from ...memory import Message, TurnRecord, TurnRegister
+from ...role_resolution import Role, RoleExplanation
+from .._roles import check_role
+from .._stream import TurnStream
+from .._turns import Turn
 from ._resuming import cancel_waiting, open_pauses, resumable, take_answers
-from ._roles import check_role
-from ._running import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts, TurnRunning, thread_key
-from ._stream import TurnStream
-from ._turns import Turn
+from ._running import TurnRunning
+from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts, thread_key
 
 T = TypeVar("T")
 

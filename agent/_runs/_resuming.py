@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Scope
-from ..core.errors import AlreadyAnswered, InvalidArgument, NothingToResume, ThreadBusy, UnknownPause
-from ..core.pauses import Pause
-from ..harness.journal import decision_of, pause_of
-from ..memory import TurnRecord
-from ._running import RunnerParts, thread_key
+from ...core import Scope
+from ...core.errors import AlreadyAnswered, InvalidArgument, NothingToResume, ThreadBusy, UnknownPause
+from ...core.pauses import Pause
+from ...harness.journal import decision_of, pause_of
+from ...memory import TurnRecord
+from ._work import RunnerParts, thread_key
 
 _OPEN = ("running", "paused", "stopped", "failed")
 
