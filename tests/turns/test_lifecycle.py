@@ -256,8 +256,13 @@ async def test_an_agent_that_is_forgotten_without_a_close_lets_its_threads_go(tm
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # aiosqlite says that nobody closed it
         del agent
-        gc.collect()
-        assert not await left_over(before, tasks)
+        assert await eventually(lambda: collected(before, tasks)), (held(), before)
+
+
+def collected(before: tuple[int, int, int], tasks: int) -> bool:
+    """Look again after each collection: a thread that ends late leaves its connection in a cycle of its own."""
+    gc.collect()
+    return others() <= tasks and all(n <= b for n, b in zip(held(), before, strict=True))
 
 
 UNCLOSED = """
