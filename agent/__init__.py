@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ._thread import Thread
     from ._turns import Trigger, Turn, TurnUsage
     from ._unset import UNSET
+    from .threads import ThreadState
 
 _HOMES = {
     "UNSET": "._unset",
@@ -25,6 +26,7 @@ _HOMES = {
     "Settings": "._settings",
     "StoredRoles": "._roles",
     "Thread": "._thread",
+    "ThreadState": ".threads",
     "Trigger": "._turns",
     "Turn": "._turns",
     "TurnStream": "._stream",
@@ -39,6 +41,7 @@ __all__ = [
     "Settings",
     "StoredRoles",
     "Thread",
+    "ThreadState",
     "Trigger",
     "Turn",
     "TurnStream",

@@ -29,10 +29,12 @@ from ..role_resolution import (
 )
 from ..signatures import LM, ModelOptions, Program, open_model
 from ..storage import EPOCHS, Database, Leases, Storage
+from ._role_request import RoleRequests
 from ._roles import Roles, StoredRoles
 from ._runs import Pins, RunnerParts, TurnRunner
 from ._settings import Settings
 from ._thread import Thread
+from .threads import ThreadState, ThreadStatus
 
 
 class WorldAgent:
@@ -86,11 +88,12 @@ class WorldAgent:
         if identity is not None and not is_text(identity):
             raise InvalidArgument("the identity is empty or not a text", remedy="say who the agent is, or leave it out")
         self._identity = identity
-        self._registry = Registry(functions, workers)
-        self._shapes = tuple(shapes)
+        self._role_settings = roles if roles is not None else Roles()
+        self._requests = RoleRequests(self._role_settings.on_request)
+        self._registry = Registry((*functions, *self._requests.functions), workers)
+        self._shapes = (*shapes, *self._requests.shapes)
         home = storage.home if storage is not None else None
         self._storage = Storage(home=home if home is not None else self.settings.home)
-        self._role_settings = roles if roles is not None else Roles()
         self._programs = dict(programs or {})
         self._on_error = on_error
         self._clock = clock or SystemClock()
@@ -120,7 +123,10 @@ class WorldAgent:
         async with self._changing():
             if self._stack is None:
                 async with AsyncExitStack() as opened:
-                    self._runner.open(await self._open(opened))
+                    parts = await self._open(opened)
+                    self._requests.open(parts)
+                    opened.callback(self._requests.close)
+                    self._runner.open(parts)
                     self._stack = opened.pop_all()
         return self
 
@@ -158,6 +164,24 @@ class WorldAgent:
         """
         check_id("thread", thread_id)
         return Thread(self._runner, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread_id))
+
+    async def threads(self, *, limit: int = 100, status: ThreadStatus | None = None) -> tuple[ThreadState, ...]:
+        """Where the workspace's threads stand, the one with the newest turn first.
+
+        Args:
+            limit: How many, 1 to 1000.
+            status: Only those that stand so, such as `paused`.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds, or there is no such status.
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.threads(self.workspace, limit=limit, status=status)
+
+    @property
+    def storage(self) -> Storage:
+        """Where it keeps its files."""
+        return self._storage
 
     @property
     def roles(self) -> StoredRoles:
@@ -277,6 +301,7 @@ class WorldAgent:
             pins=Pins(settings.role_pin_ttl, self._clock),
             clock=self._clock,
             thread_wait=settings.thread_wait,
+            turn_timeout=settings.turn_timeout,
         )
 
     async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:

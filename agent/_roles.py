@@ -24,17 +24,21 @@ class Roles:
         sources: What gives the thread and channel tiers that the host does not offer.
         policy: `stack` puts all tiers that apply into one text, `block` takes the highest alone (R4).
         on_unavailable: `fail` ends a turn before any model call when a source is down, `skip` leaves it out (R14).
+        on_request: What comes of a person's request, in words, for a role of their thread. `ignore` leaves it at the
+            words; with `ask` the planner can make the message the thread's role, once a person has approved (R10).
     """
 
     host: HttpHost | StdioHost | RoleStore | None = None
     sources: Mapping[Tier, RoleSource] = field(default_factory=dict)
     policy: Literal["stack", "block"] = "stack"
     on_unavailable: Literal["fail", "skip"] = "fail"
+    on_request: Literal["ignore", "ask"] = "ignore"
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("policy", self.policy, ("stack", "block")),
             ("on_unavailable", self.on_unavailable, ("fail", "skip")),
+            ("on_request", self.on_request, ("ignore", "ask")),
         ):
             if value not in known:
                 raise InvalidArgument(f"{name} {value!r} is unknown", remedy=f"use {' or '.join(map(repr, known))}")

@@ -70,6 +70,9 @@ class Settings(BaseSettings):
     model_attempts: int = Field(default=3, ge=1, le=20, description="tries of a model call that fails in passing")
     model_backoff: float = Field(default=0.5, ge=0, description="seconds before the second try; doubles each time")
     thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")
+    turn_timeout: float | None = Field(
+        default=None, gt=0, description="seconds a turn may run before it fails and can be resumed; none is no limit"
+    )
     max_rounds: int = Field(default=8, ge=0, description="rounds of dispatches before the planner must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
 

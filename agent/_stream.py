@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ..core.errors import AgentClosed
 from ..core.events import Event
@@ -67,7 +67,7 @@ class TurnStream:
         if task is None:
             return
         if not task.done() and not self._detach:
-            task.cancel()
+            cancel_once(task)
             await asyncio.wait({task})
         if task.done() and not task.cancelled() and task.exception() is not None and error is None and not self._raised:
             self._raised = True
@@ -102,3 +102,9 @@ class TurnStream:
 
     def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
         return Turn(id=self.turn_id, status="cancelled") if task.cancelled() else task.result()
+
+
+def cancel_once(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that nobody has cancelled yet: a second time would cut off what ends the first one well."""
+    if not task.cancelling():
+        task.cancel()

@@ -21,6 +21,7 @@ from ._stream import TurnStream
 from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
 from ._unset import UNSET, Unset
+from .threads import ThreadState
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,10 @@ class Thread:
         """As `resume`, as a stream of events: `async with await thread.stream_resume(...) as stream`."""
         how = _resumption(role, on_role_change, skill)
         return await self._runner.resume(self.scope, answers or {}, how, deltas=True)
+
+    async def state(self) -> ThreadState | None:
+        """Where the thread stands: what became of its newest turn; None where it has none."""
+        return await self._runner.state(self.scope)
 
     async def pauses(self) -> tuple[Pause, ...]:
         """What the thread's turn waits for; empty where it waits for nobody."""

@@ -35,6 +35,14 @@ class ThreadRole:
         parts = self._runner.parts
         parts.resolver.threads.set(self._thread, check_role(role), parts.thread_role_ttl if ttl is None else ttl)
 
+    def get(self) -> Role | None:
+        """The role that counts for the thread's next turn, where this process has set one.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.resolver.threads.get(self.scope)
+
     def clear(self) -> bool:
         """Take it away; True if there was one.
 

@@ -32,10 +32,15 @@ class Cost:
 
 
 class Stopwatch:
-    """Measures from its making to `read`; garbage of what ran before is collected first and not counted."""
+    """Measures from its making to `read`; garbage of what ran before is collected first and not counted.
 
-    def __init__(self) -> None:
-        gc.collect()
+    Args:
+        inside: Whether another one runs meanwhile, which has collected.
+    """
+
+    def __init__(self, *, inside: bool = False) -> None:
+        if not inside:
+            gc.collect()
         self._cpu, self._wall = time.process_time(), time.perf_counter()
 
     def read(self, calls: int = 1) -> Cost:

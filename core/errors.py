@@ -272,6 +272,13 @@ class ThreadPaused(HostError):
     code = "thread_paused"
 
 
+class TurnTimeout(HostError):
+    """The turn ran for longer than `turn_timeout` seconds; `resume()` goes on with it (T5)."""
+
+    code = "turn_timeout"
+    retryable = True
+
+
 class GraphChanged(HostError):
     """A paused turn was begun by code that was otherwise (D15)."""
 
@@ -429,6 +436,7 @@ __all__ = [
     "TaskFailed",
     "ThreadBusy",
     "ThreadPaused",
+    "TurnTimeout",
     "UnknownFunction",
     "UnknownMessage",
     "UnknownPause",

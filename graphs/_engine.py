@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,7 +11,15 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel
 
 from ..core import Clock, Emitter, Scope, SystemClock
-from ..core.errors import Diverged, GraphChanged, InvalidArgument, ParamsInvalid
+from ..core.errors import (
+    Diverged,
+    GraphChanged,
+    InvalidArgument,
+    ModelFacing,
+    ParamsInvalid,
+    StorageInvalid,
+    UnknownMessage,
+)
 from ..core.events import TurnKind
 from ..core.pauses import Pause
 from ..core.validation import json_of, schema_digest
@@ -22,10 +31,13 @@ from ..signatures import ModelCaller, Planner, PredictorPool, Program
 from ..storage import Lease
 from ._checkpoints import WholeSaver, run_graph
 from ._context import GraphOptions, Services, TokenCount, TurnContext
+from ._history import body_of
 from ._plan import Work, roster
 from ._shape import Shape, ShapeRegistry
 from ._turn import TurnState, build_turn_graph, first_state
 from ._worker_loop import Subagents
+
+_AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +164,7 @@ class TurnEngine:
         )
         self._clock = parts.clock
         self._drives: dict[str, Drive] = {}
+        self._stopping = False
         subagents.compile(saver)
         self._graph = build_turn_graph(saver)
 
@@ -224,28 +237,83 @@ class TurnEngine:
         if kept != self.GRAPH:
             raise GraphChanged(
                 f"the turn runs in the graph {kept!r}, and this version has {self.GRAPH!r}",
-                remedy="resume it with the version that began it, or cancel it and begin a new turn",
+                remedy=_AS_BEFORE,
             )
 
     def stands_for(self, prompt: str) -> str:
         """What a turn keeps of a skill's prompt, which is stored nowhere (T6)."""
         return self.services.resolver.key.digest_of(prompt)
 
-    def check_prompt(self, kept: str | None, prompt: str | None) -> None:
+    def check_prompt(self, kept: str | None, prompt: str | None, *, refreshed: bool) -> None:
         """Compare a skill's prompt with what the paused turn keeps of its own.
+
+        Args:
+            kept: What it keeps.
+            prompt: The prompt.
+            refreshed: Whether one may be given that cannot be compared, since the key is another one.
 
         Raises:
             InvalidArgument: It is missing, another one, or none belongs there.
+            RoleKeyMismatch: It was noted with another key.
         """
         given = None if prompt is None else self.stands_for(prompt)
-        if given != kept:
+        key = self.services.resolver.key
+        if given is not None and kept is not None and not key.made(kept):
+            if not refreshed:
+                raise key.mismatch("the paused turn noted its skill", key.maker(kept))
+        elif given != kept:
             problem = "runs a skill" if prompt is None else "runs another skill, or none"
             raise InvalidArgument(f"the paused turn {problem}", remedy="pass resume() the skill= that run_skill() got")
+
+    async def check_calls(self, turn_id: str) -> None:
+        """Make sure that what a turn's calls keep of their roles can be compared.
+
+        Raises:
+            RoleKeyMismatch: It was noted with another key.
+        """
+        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        foreign = self._foreign(await self.services.journal.load(turn_id))
+        if foreign:
+            key = self.services.resolver.key
+            raise key.mismatch(
+                f"the turn {turn_id!r} noted the role of a task", key.maker(next(iter(foreign.values())))
+            )
+
+    def _foreign(self, records: Mapping[str, CallRecord]) -> dict[str, str]:
+        """What calls keep of their roles that was noted with another key, by their ids."""
+        key = self.services.resolver.key
+        return {
+            record.id: record.role
+            for record in records.values()
+            if record.role is not None and not key.made(record.role)
+        }
 
     async def message(self, message_id: str) -> Message:
         """One message of a log."""
         [found] = await self.services.log.history(message_id, limit=1)
         return found
+
+    async def begun_with(self, asked: str, kind: TurnKind) -> tuple[Message, Work | None]:
+        """The message that a turn began with, and the task that it dispatches.
+
+        Args:
+            asked: The message's id.
+            kind: The turn's surface.
+
+        Raises:
+            StorageInvalid: There is no such message, or it cannot be read.
+            GraphChanged: The task's shape or worker is gone, or takes other params (D15).
+        """
+        message = None
+        with suppress(UnknownMessage):
+            message = await self.message(asked)
+        if message is None:
+            raise StorageInvalid(
+                f"the turn began with the message {asked[:100]!r}, and there is none",
+                remedy="restore the log from a copy, or cancel the turn",
+            )
+        body = body_of(message, kind)
+        return message, self._work_again(body["shape"], body["params"]) if kind in ("task", "skill") else None
 
     async def ended(self, thread_key: str, work: Work | None) -> TurnOutcome:
         """What a turn gave that is over."""
@@ -289,6 +357,9 @@ class TurnEngine:
         self._check_declared(records)
         turn = self._context(request, run, records)
         found = await self._values(request.thread_key)
+        if found is not None and found.get("turn") == request.turn_id:
+            for item in found["work"]:
+                self._work_again(item["shape"], item["params"])
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
             work: Sequence[Work] = [request.work] if request.work is not None else []
             return await self._drive(turn, request.work, first_state(turn, request.kind, asked, work))
@@ -297,25 +368,36 @@ class TurnEngine:
         return await self._drive(turn, request.work, None)
 
     def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
-        """Compare what the open calls of a turn were declared as with what they are now (D15).
+        """Compare what a turn's calls were declared as with what they are now, where they are asked for again (D15).
 
         Raises:
-            GraphChanged: One is gone, or takes other params.
+            GraphChanged: One is gone, takes other params, or is a leaf and was none, or the other way round.
         """
         services = self.services
+        again = {record.id for record in records.values() if not record.over}
         for record in records.values():
-            if record.over or record.kind not in ("leaf", "flow", "task"):
+            if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
-            known = services.shapes.shapes if record.kind == "task" else services.registry.functions
-            found = known.get(record.name)
-            if found is None or schema_digest(found.params) != record.version:
+            shape, function = services.shapes.shapes.get(record.name), services.registry.functions.get(record.name)
+            found = shape if record.kind == "task" else function
+            kind = "task" if found is None or function is None or found is shape else function.kind
+            if found is None or (kind, schema_digest(found.params)) != (record.kind, record.version):
                 raise GraphChanged(
-                    f"{record.name!r}, which the turn calls, is gone or takes other params than when the turn began",
-                    remedy="resume it with the code that began it, or cancel it and begin a new turn",
+                    f"{record.name!r}, which the turn calls, is gone or is declared otherwise than when the turn began",
+                    remedy=_AS_BEFORE,
                 )
 
+    def _work_again(self, shape: str, params: Mapping[str, Any]) -> Work:
+        """A task that a turn began to do, checked as when it was dispatched."""
+        try:
+            return self.work(shape, params)
+        except ModelFacing as error:
+            problem = error.problem
+        raise GraphChanged(f"a task of the turn cannot be done as it was dispatched: {problem}", remedy=_AS_BEFORE)
+
     def stop(self) -> None:
-        """Let the turns under way come to a point where they can go on later, and begin nothing new in them."""
+        """Let the turns under way come to a point where they can go on later, and begin nothing new in any."""
+        self._stopping = True
         for drive in self._drives.values():
             drive.stopping = True
 
@@ -346,11 +428,11 @@ class TurnEngine:
             turn, state = replace(turn, drive=drive), None
 
     async def _outcome(self, usage: TokenCount, work: Work | None, head: str) -> TurnOutcome:
-        [last] = await self.services.log.history(head, limit=1)
+        body = body_of(await self.message(head), "answer" if work is None else "result")
         if work is None:
-            return TurnOutcome(text=str(last.body["text"]), usage=usage)
+            return TurnOutcome(text=str(body["text"]), usage=usage)
         shape = self.services.shapes.get(work["shape"])
-        return TurnOutcome(result=shape.read_result(last.body["result"]), usage=usage)
+        return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
 
     def _context(self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord]) -> TurnContext:
         services = self.services
@@ -372,6 +454,8 @@ class TurnEngine:
     def _new_drive(self, turn_id: str, records: dict[str, CallRecord], lease: Lease | None, refreshed: bool) -> Drive:
         drive = Drive(turn_id, records=records, journal=self.services.journal, lease=lease, clock=self._clock)
         drive.refreshed = refreshed
+        drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
+        drive.stopping = self._stopping
         return drive
 
     async def _values(self, thread_key: str) -> Mapping[str, Any] | None:

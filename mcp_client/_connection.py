@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -25,7 +26,7 @@ _LONGEST_PAUSE: Final = 2.0
 
 
 class HostConnection:
-    """The connection to one role host. It belongs to the event loop of its first call.
+    """The connection to one role host. It belongs to the event loop of its first call, until it or the loop is closed.
 
     The first call connects. A call after a loss connects anew, at once; where that fails too, the next attempt comes
     0.1 s after the failure at the earliest, the one after it 0.2 s, doubled each time, 2 s at most. There is one
@@ -45,6 +46,8 @@ class HostConnection:
         self._link: Link | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._failed = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._claiming = threading.Lock()
         self._closed = False
 
     async def connect(self) -> frozenset[Tier]:
@@ -52,6 +55,7 @@ class HostConnection:
 
         Raises:
             HostError: The host cannot be reached or used.
+            UsageError: The connection is closed, or another loop's.
         """
         link = await self._linked()
         return link.tiers
@@ -61,7 +65,7 @@ class HostConnection:
 
         Raises:
             HostError: The host cannot be reached or used, or did not answer in time.
-            UsageError: The host refused what was sent, or the connection is closed.
+            UsageError: The host refused what was sent, or the connection is closed or another loop's.
         """
         outcome: T | Failure = failures.gone(self._host)
         for _ in range(2):
@@ -80,7 +84,12 @@ class HostConnection:
             self._link.watch(scope_ids)
 
     async def aclose(self) -> None:
-        """End it, from any task: calls under way fail, a child process is gone. A second time does nothing."""
+        """End it, from any task: calls under way fail, a child process is gone. A second time does nothing.
+
+        Raises:
+            UsageError: It belongs to another loop.
+        """
+        self._claim()
         self._closed = True
         if self._link is not None:
             self._link.stop()
@@ -89,6 +98,7 @@ class HostConnection:
             await asyncio.wait(set(self._ending))
 
     async def _linked(self) -> Link:
+        self._claim()
         if self._closed:
             raise failures.closed(self._host.label).error()
         link = self._link
@@ -98,6 +108,18 @@ class HostConnection:
         if failure is not None:
             raise failure.error()
         return link
+
+    def _claim(self) -> None:
+        """Make it the running loop's, unless another one has it: awaiting what is bound to that one would never end."""
+        loop = asyncio.get_running_loop()
+        with self._claiming:
+            if self._loop is loop:
+                return
+            if self._loop is not None and not self._loop.is_closed() and (self._ending or not self._closed):
+                raise failures.elsewhere(self._host.label).error()
+            # What an ended loop left is gone with it.
+            self._loop, self._link, self._closed = loop, None, False
+            self._ending.clear()
 
     def _next(self, last: Link | None) -> Link:
         # Here, because the MCP library is loaded only where a host is used.

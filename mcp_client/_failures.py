@@ -184,6 +184,14 @@ def foreign(label: str) -> Failure:
     )
 
 
+def elsewhere(label: str) -> Failure:
+    return Failure(
+        AgentClosed,
+        f"the connection to role host {label!r} is in use in another event loop",
+        "close it there first, or make a store for each loop",
+    )
+
+
 def closed(label: str) -> Failure:
     return Failure(
         AgentClosed, f"the connection to role host {label!r} is closed", "use it before it is closed, or open it again"

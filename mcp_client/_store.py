@@ -15,6 +15,9 @@ from ._hosts import Host
 class HostRoleStore:
     """`RoleStore` over MCP. Making one connects to nothing; the first call does.
 
+    It belongs to the event loop of its first call. Once it is closed there, or that loop is, another loop may use it;
+    before that, every method is `AgentClosed` in another loop.
+
     A call's and a thread's roles have no way to the host: no method takes them.
 
     Args:
@@ -41,7 +44,7 @@ class HostRoleStore:
 
         Raises:
             HostUnavailable, HostForbidden, RoleSourceInvalid: The host cannot be reached or used.
-            AgentClosed: The store is closed.
+            AgentClosed: The store is closed, or another event loop uses it.
         """
         self._tiers = await self._connection.connect()
 
@@ -101,7 +104,11 @@ class HostRoleStore:
         return await self._connection.call(DeleteRole(tier, scope_id))
 
     async def aclose(self) -> None:
-        """End the connection, from any task. Calling it again does nothing."""
+        """End the connection, from any task. Calling it again does nothing.
+
+        Raises:
+            AgentClosed: Another event loop uses it.
+        """
         await self._connection.aclose()
 
     async def _connected(self, tier: Tier) -> None:

@@ -2,7 +2,8 @@
 
 from ._conversation import ConversationStore, Draft, Message, MessageKind
 from ._log import CONVERSATION, ConversationLog
-from ._turns import TURNS, TurnRecord, TurnRegister, TurnStatus
+from ._stored import TurnStatus
+from ._turns import TURNS, TurnRecord, TurnRegister, thread_key
 
 __all__ = [
     "CONVERSATION",
@@ -15,4 +16,5 @@ __all__ = [
     "TurnRecord",
     "TurnRegister",
     "TurnStatus",
+    "thread_key",
 ]

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core import Clock, SystemClock, digest
-from ..core.errors import InvalidArgument, UnknownMessage
-from ..storage import Database, Lease, Schema, Transaction
+from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
+from ..storage import Database, Lease, Schema, Transaction, check_row
 from ._content import encode, named
 from ._conversation import Draft, Message
+from ._stored import StoredMessage
 
 CONVERSATION = Schema(
     "conversation",
@@ -41,13 +43,16 @@ _PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, 
              SELECT id, parent, depth, turn, author, kind, body, at, 1 FROM wa_message WHERE id=?
              UNION ALL
              SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, page.place + 1
-             FROM page JOIN wa_message m ON m.id=page.parent WHERE page.place < ?)
+             FROM page JOIN wa_message m ON m.id=page.parent AND m.depth=page.depth - 1 WHERE page.place < ?)
            SELECT id, parent, depth, turn, author, kind, body, at FROM page ORDER BY depth"""
 _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth) AS (
                  SELECT id, parent, depth FROM wa_message WHERE id=?
                  UNION ALL
-                 SELECT m.id, m.parent, m.depth FROM chain JOIN wa_message m ON m.id=chain.parent WHERE chain.depth > ?)
+                 SELECT m.id, m.parent, m.depth FROM chain
+                 JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1 WHERE chain.depth > ?)
                SELECT id, parent FROM chain WHERE depth=?"""
+_READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at")
+_LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_PAGE = 1000
@@ -93,7 +98,30 @@ class ConversationLog:
                 raise _unknown(before, "the conversation is empty")
             return ()
         rows = await self._database.read(lambda tx: _page(tx, head, before, limit))
-        return tuple(_message(row) for row in rows)
+        messages = tuple(_message(row, self._database.path) for row in rows)
+        if messages and messages[0].parent is not None and len(messages) < limit:
+            raise StorageInvalid(
+                f"nothing stands before the message {messages[0].id!r} in {str(self._database.path)!r}",
+                remedy="restore the file from a copy, or go on with another thread",
+            )
+        return messages
+
+    async def of_turn(self, thread: str, turn_id: str, *, limit: int = 50) -> tuple[Message, ...]:
+        """A page that ends with the last message of a turn, for one who has no checkpoint to read the head from.
+
+        It looks through all messages.
+
+        Args:
+            thread: The thread.
+            turn_id: The turn.
+            limit: How many messages, 1 to 1000.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds.
+        """
+        _check_limit(limit)
+        found = await self._database.read(lambda tx: tx.execute(_LAST, (thread, turn_id)))
+        return await self.history(found[0][0], limit=limit) if found else ()
 
 
 def _rows(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:
@@ -147,7 +175,9 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
     raise _unknown(before, "it is not one of this conversation's")
 
 
-def _message(row: tuple[Any, ...]) -> Message:
+def _message(row: tuple[Any, ...], path: Path) -> Message:
+    columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
+    check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", path=path)
     message_id, parent, depth, turn_id, author, kind, body, at = row
     return Message(
         id=message_id,

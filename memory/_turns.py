@@ -6,21 +6,23 @@ What a turn said stands in the conversation log, where it stands in the checkpoi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from ..core import Clock, Scope, SystemClock, canonical_json
 from ..core.events import TurnKind
-from ..storage import Database, Lease, Schema, Transaction
-
-TurnStatus = Literal["running", "paused", "stopped", "done", "failed", "cancelled", "abandoned"]
+from ..storage import Database, Lease, Schema, Transaction, check_row
+from ._stored import StoredTurn, TurnStatus
 
 _COLUMNS = (
     "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "
     "changed"
 )
+_NAMES = tuple(_COLUMNS.split(", "))
 
 TURNS = Schema(
     "turns",
@@ -50,12 +52,22 @@ TURNS = Schema(
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * 16)})"
-_UPDATE = "UPDATE wa_turn SET status=?, code=?, changed=? WHERE id=?"
+# One that could go on does not, once somebody asked for its end.
+_UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
+               ELSE ? END, code=?, changed=? WHERE id=? RETURNING status"""
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
+_ONGOING = f"""SELECT {_COLUMNS} FROM wa_turn
+                WHERE id IN (SELECT MAX(id) FROM wa_turn GROUP BY thread)
+                  AND status IN ('running', 'paused', 'stopped', 'failed')
+                ORDER BY workspace, name"""
+_AGAIN = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
 _CANCEL = "UPDATE wa_turn SET cancel=1 WHERE id=? AND status IN ('running', 'paused', 'stopped', 'failed') RETURNING id"
 _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
+# Keys of a workspace's threads begin with its own and a slash, so the index over (thread, id) is all that is read; `0`
+# is the character after the slash.
 _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
-               WHERE workspace=? AND id IN (SELECT MAX(id) FROM wa_turn WHERE workspace=? GROUP BY thread)
+               WHERE id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
+                 AND (? IS NULL OR status=?)
                ORDER BY id DESC LIMIT ?"""
 
 
@@ -115,29 +127,53 @@ class TurnRegister:
         await self._database.transact(work)
 
     async def end(self, record: TurnRecord, status: TurnStatus, *, code: str | None = None, lease: Lease) -> TurnRecord:
-        """Write down what became of a turn, for now or for good.
+        """Write down what became of a turn, for now or for good; one that somebody wants cancelled does not stay open.
 
         Raises:
             LeaseLost: Another owner took the thread over.
         """
         now = self._clock.now()
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: Transaction) -> TurnStatus:
             lease.verify(transaction)
-            transaction.execute(_UPDATE, (status, code, now.timestamp(), record.id))
+            rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
+            return rows[0][0] if rows else status
 
-        await self._database.transact(work)
-        return replace(record, status=status, code=code, changed=now)
+        written = await self._database.transact(work)
+        return replace(record, status=written, code=code, changed=now)
 
     async def latest(self, thread: str) -> TurnRecord | None:
         """The newest turn of a thread."""
         rows = await self._database.read(lambda tx: tx.execute(_LATEST, (thread,)))
-        return _record(rows[0]) if rows else None
+        return _record(rows[0], self._database.path) if rows else None
 
-    async def threads(self, workspace: str, *, limit: int = 100) -> tuple[TurnRecord, ...]:
-        """The newest turn of each thread of a workspace, newest first."""
-        rows = await self._database.read(lambda tx: tx.execute(_THREADS, (workspace, workspace, limit)))
-        return tuple(map(_record, rows))
+    async def threads(
+        self, workspace: str, *, limit: int = 100, status: TurnStatus | None = None
+    ) -> tuple[TurnRecord, ...]:
+        """The newest turn of each thread of a workspace, newest first; `status` leaves out what stands otherwise."""
+        prefix = _quoted(workspace)
+        given = (f"{prefix}/", f"{prefix}0", status, status, limit)
+        rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
+        return tuple(_record(row, self._database.path) for row in rows)
+
+    async def again(self, records: Sequence[TurnRecord]) -> dict[str, TurnRecord]:
+        """The same turns as they are now, by their ids."""
+        if not records:
+            return {}
+        statement = _AGAIN.format(", ".join("?" * len(records)))
+        ids = tuple(record.id for record in records)
+        rows = await self._database.read(lambda tx: tx.execute(statement, ids))
+        return {found.id: found for found in (_record(row, self._database.path) for row in rows)}
+
+    @staticmethod
+    def ongoing(transaction: Transaction, path: Path) -> tuple[TurnRecord, ...]:
+        """The turns of all workspaces that are under way or can go on, for one who reads a database and opens none.
+
+        Args:
+            transaction: Reads the database.
+            path: Where that is, for an error.
+        """
+        return tuple(_record(row, path) for row in transaction.execute(_ONGOING))
 
     async def ask_to_cancel(self, turn_id: str) -> bool:
         """Ask a turn's owner, whatever process it is, to cancel it; False if it is over."""
@@ -146,6 +182,15 @@ class TurnRegister:
     async def to_cancel(self) -> tuple[str, ...]:
         """The turns whose end somebody asked for."""
         return tuple(turn_id for (turn_id,) in await self._database.read(lambda tx: tx.execute(_TO_CANCEL)))
+
+
+def thread_key(scope: Scope) -> str:
+    """The id of the checkpointed thread: workspace and thread, so that no two workspaces ever share one."""
+    return f"{_quoted(scope.workspace)}/{_quoted(scope.thread or '')}"
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
 
 
 def _row(record: TurnRecord) -> tuple[object, ...]:
@@ -170,37 +215,12 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
     )
 
 
-def _record(row: tuple[Any, ...]) -> TurnRecord:
-    (
-        turn_id,
-        thread,
-        workspace,
-        name,
-        account,
-        channel,
-        kind,
-        author,
-        status,
-        asked,
-        role,
-        prompt,
-        code,
-        graph,
-        *times,
-    ) = row
-    began, changed = (datetime.fromtimestamp(at, UTC) for at in times)
-    return TurnRecord(
-        id=turn_id,
-        thread=thread,
-        scope=Scope(workspace=workspace, account=account, channel=channel, thread=name),
-        kind=kind,
-        author=author,
-        status=status,
-        asked=asked,
-        role=json.loads(role),
-        prompt=prompt,
-        code=code,
-        graph=graph,
-        began=began,
-        changed=changed,
-    )
+def _record(row: tuple[Any, ...], path: Path) -> TurnRecord:
+    kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", path=path)
+    ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
+    kept["scope"] = Scope(**ids, thread=kept.pop("name"))
+    kept["role"] = json.loads(kept["role"])
+    for name in ("began", "changed"):
+        kept[name] = datetime.fromtimestamp(kept[name], UTC)
+    return TurnRecord(**kept)

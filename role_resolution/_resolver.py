@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..core import Clock, Scope, SystemClock, Tier
-from ..core.errors import HostError, RoleSourceInvalid, RoleSourceUnavailable
+from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
 from ._cache import CachedRoleStore
 from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
-from ._notes import RoleKey
 from ._role import ROLE_LIMIT, Role, check_length
 from ._sources import RoleSource, RoleStore
 from ._threads import ThreadRoles
+from .keys import RoleKey
 
 OnUnavailable = Literal["fail", "skip"]
 TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
@@ -126,7 +126,13 @@ class RoleResolver:
         return self._key
 
     async def resolve(
-        self, scope: Scope, *, call: Role | None, entry: str, signatures: Iterable[str] = ()
+        self,
+        scope: Scope,
+        *,
+        call: Role | None,
+        entry: str,
+        signatures: Iterable[str] = (),
+        turn: str | None = None,
     ) -> Resolution:
         """Ask all tiers at once and compose what they give (R3).
 
@@ -135,13 +141,15 @@ class RoleResolver:
             call: The call's own role, if any.
             entry: The name of the entry Signature.
             signatures: The names of the turn's other Signatures.
+            turn: The turn that goes on; None is for a new one.
 
         Raises:
             RoleSourceUnavailable: A source failed or was late, and `on_unavailable` is `fail`.
             RoleSourceInvalid: A source answered something that is not a role, and `on_unavailable` is `fail`.
+            HostForbidden: A role host refuses the token or a scope, whatever `on_unavailable` is.
             RoleTooLong: A role is over the limit.
         """
-        roles, skipped = await self._gather(scope, call)
+        roles, skipped = await self._gather(scope, call, turn=turn)
         if not roles:
             return Resolution(NO_ROLE, skipped)
         return Resolution(compose(roles, entry=entry, signatures=signatures, policy=self.options.policy), skipped)
@@ -180,25 +188,29 @@ class RoleResolver:
         return RoleExplanation(tuple(explained), policy)
 
     async def _gather(
-        self, scope: Scope, call: Role | None, *, on_unavailable: OnUnavailable | None = None
+        self, scope: Scope, call: Role | None, *, on_unavailable: OnUnavailable | None = None, turn: str | None = None
     ) -> tuple[dict[Tier, Role], dict[Tier, str]]:
         roles: dict[Tier, Role] = {}
         if call is not None:
             check_length(call, Tier.CALL, self.options.limit)
             roles[Tier.CALL] = call
         tiers = self.store.tiers
-        found, failed = await self._ask_all(scope)
+        found, failed = await self._ask_all(scope, turn)
         if self.store.tiers != tiers:
             # A host says what it offers once it is connected, and this turn may have connected it.
-            found, failed = await self._ask_all(scope)
+            found, failed = await self._ask_all(scope, turn)
         for tier, role in found.items():
             check_length(role, tier, self.options.limit)
             roles[tier] = role
+        refused = next((error for error in failed.values() if isinstance(error, HostForbidden)), None)
+        if refused is not None and on_unavailable is None:
+            # It is no outage: somebody decided it, and going on without the role would go round that.
+            raise refused
         if failed and (on_unavailable or self.options.on_unavailable) == "fail":
             raise next(iter(failed.values()))
         return roles, {tier: error.code for tier, error in failed.items()}
 
-    async def _ask_all(self, scope: Scope) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
+    async def _ask_all(self, scope: Scope, turn: str | None) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
         """Ask the store for the tiers that it offers, in one question, and the sources for the others."""
         offered = self.store.tiers
         wanted = {tier: scope_id for tier in offered if (scope_id := scope.id_of(tier)) is not None}
@@ -206,7 +218,7 @@ class RoleResolver:
         kept = self.store.peek(wanted)
         if kept is None:
             asked[tuple(wanted)] = self.store.list(wanted)
-        of_thread = self.threads.get(scope)
+        of_thread = self.threads.get(scope, turn)
         for tier, source in self._sources.items():
             if tier is Tier.THREAD and of_thread is not None:
                 continue
@@ -279,7 +291,8 @@ def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:
 
 def _of_host(tiers: tuple[Tier, ...], error: HostError) -> HostError:
     """What a store of ours says is wrong, with the tiers; fresh, because the original's frames may hold a role."""
-    kind = RoleSourceInvalid if isinstance(error, RoleSourceInvalid) else RoleSourceUnavailable
+    kept = (RoleSourceInvalid, HostForbidden)  # trying again changes neither
+    kind = next((kind for kind in kept if isinstance(error, kind)), RoleSourceUnavailable)
     return kind(f"the {_names(tiers)} role could not be read: {error.problem}", remedy=error.remedy)
 
 

@@ -7,7 +7,20 @@ from ._database import Database
 from ._failures import from_sqlite
 from ._home import Storage
 from ._leases import EPOCHS, Lease, Leases
+from ._rows import Moment, Row, check_row
 from ._schema import Schema
 from ._transaction import Transaction
 
-__all__ = ["EPOCHS", "Database", "Lease", "Leases", "Schema", "Storage", "Transaction", "from_sqlite"]
+__all__ = [
+    "EPOCHS",
+    "Database",
+    "Lease",
+    "Leases",
+    "Moment",
+    "Row",
+    "Schema",
+    "Storage",
+    "Transaction",
+    "check_row",
+    "from_sqlite",
+]

@@ -16,11 +16,12 @@ from typing import Self, TypeVar
 from ..core.errors import StorageUnavailable
 from ._failures import from_sqlite, from_system
 from ._lane import Lane, blame, closed, transaction
-from ._schema import Schema, check_names, migrate
+from ._schema import Schema, check_names, migrate, pending
 from ._transaction import Transaction
 
 T = TypeVar("T")
-_BUSY_TIMEOUT = 30.0
+_BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
+_OPEN_TIMEOUT = 5.0  # seconds that opening waits for one that does not even let others read
 _WAL_PAUSE = 0.01
 
 
@@ -51,7 +52,8 @@ class Database:
             InvalidArgument: Two schemas have one name.
             StorageInvalid: The file is something else than a SQLite database, or has other tables of those names.
             SchemaTooNew: The file was written by a newer version; nothing is written (D15).
-            StorageUnavailable: Folder or file cannot be made, read or written.
+            StorageUnavailable: Folder or file cannot be made, read or written, or another process kept it: for 5 s so
+                that nobody else could read, or for 30 s so that it could not be brought up to date.
         """
         check_names(schemas)
         database = cls(path, schemas=schemas)
@@ -108,7 +110,7 @@ def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection
         fresh = not path.exists()
     except OSError as error:
         raise from_system(error, path.parent) from error
-    connection = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_TIMEOUT)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=_OPEN_TIMEOUT)
     try:
         if fresh:
             # By name, not through a descriptor of our own: closing one drops every lock SQLite holds on the file.
@@ -117,6 +119,7 @@ def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         _bring_up_to_date(connection, path, schemas)
+        _wait_up_to(_BUSY_TIMEOUT, connection)
     except BaseException:
         connection.close()
         raise
@@ -125,13 +128,37 @@ def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:
     try:
-        with transaction(connection):
-            migrate(connection, path, schemas)
+        if not _migrated_at_once(connection, path, schemas) and pending(connection, path, schemas):
+            _wait_up_to(_BUSY_TIMEOUT, connection)
+            with transaction(connection):
+                migrate(connection, path, schemas)
     except sqlite3.Error as error:
         failure = from_sqlite(error, path) or blame(error, connection, path, schemas)
         if failure is None:
             raise
         raise failure from error
+
+
+def _migrated_at_once(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> bool:
+    """Migrate, unless another process writes: who has nothing to migrate need not wait for it."""
+    _wait_up_to(0, connection)
+    try:
+        with transaction(connection):
+            migrate(connection, path, schemas)
+        return True
+    except sqlite3.OperationalError as error:
+        if not _is_busy(error):
+            raise
+    _wait_up_to(_OPEN_TIMEOUT, connection)
+    return False
+
+
+def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout={seconds * 1000:.0f}")
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
@@ -143,13 +170,13 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 def _enter_wal(connection: sqlite3.Connection, path: Path) -> None:
     # While another connection writes to a file that is not in WAL mode yet, as two that make it at once do, the switch
     # fails straight away: SQLite's own busy timeout does not cover it.
-    deadline = time.monotonic() + _BUSY_TIMEOUT
+    deadline = time.monotonic() + _OPEN_TIMEOUT
     while True:
         try:
             [(mode,)] = connection.execute("PRAGMA journal_mode=WAL").fetchall()
             break
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if not _is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(_WAL_PAUSE)
     if mode != "wal":

@@ -97,6 +97,26 @@ class Leases:
             finally:
                 lock.release()
 
+    def owned(self, key: str) -> bool:
+        """Whether somebody owns `key` now, in this process or another.
+
+        The answer may be out of date at once. Where nobody owns it, the lock is taken for the moment of the look, and
+        whoever asks with no `wait` in that moment finds it busy.
+
+        Raises:
+            StorageUnavailable: The lock file cannot be read.
+        """
+        queue = self._queues.get(key)
+        if queue is not None and queue.locked():
+            return True
+        lock = self._lock(key)
+        if not Path(lock.lock_file).exists():
+            return False
+        if not self._acquired(lock):
+            return True
+        lock.release()
+        return False
+
     @contextlib.asynccontextmanager
     async def _queued(self, key: str, wait: float) -> AsyncGenerator[None]:
         queue = self._queues.setdefault(key, asyncio.Lock())
@@ -112,9 +132,7 @@ class Leases:
             queue.release()
 
     async def _locked(self, key: str, deadline: float, wait: float) -> FileLock:
-        name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-        # Without the fallback, which is a mere file: it would outlive a killed process.
-        lock = FileLock(self._folder / f"{name}.lock", mode=0o600, thread_local=False, fallback_to_soft=False)
+        lock = self._lock(key)
         pause = _FIRST_PAUSE
         while not self._acquired(lock):
             left = deadline - asyncio.get_running_loop().time()
@@ -123,6 +141,11 @@ class Leases:
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
         return lock
+
+    def _lock(self, key: str) -> FileLock:
+        name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+        # Without the fallback, which is a mere file: it would outlive a killed process.
+        return FileLock(self._folder / f"{name}.lock", mode=0o600, thread_local=False, fallback_to_soft=False)
 
     def _acquired(self, lock: FileLock) -> bool:
         try:

@@ -46,7 +46,21 @@ def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
         SchemaTooNew: The file has a version that this package does not know; the caller rolls back.
     """
     connection.execute(_VERSIONS)
-    stored: dict[str, int] = dict(connection.execute("SELECT name, version FROM wa_schema").fetchall())
+    for schema, found in pending(connection, path, schemas):
+        for statement in (each for migration in schema.migrations[found:] for each in migration):
+            connection.execute(statement)
+        connection.execute(_RECORD, (schema.name, len(schema.migrations)))
+
+
+def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
+    """The schemas that the file has in an older version, or not at all, each with that version; only read.
+
+    Raises:
+        SchemaTooNew: The file has a version that this package does not know.
+    """
+    any_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name='wa_schema'").fetchall()
+    rows = connection.execute("SELECT name, version FROM wa_schema").fetchall() if any_made else []
+    stored: dict[str, int] = dict(rows)
     for schema in schemas:
         found, known = stored.get(schema.name, 0), len(schema.migrations)
         if found > known:
@@ -54,10 +68,8 @@ def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
                 f"database {str(path)!r} has version {found} of {schema.name!r}, and this package knows {known}",
                 remedy="install the newer version of this package, or use another home",
             )
-        for statement in (each for migration in schema.migrations[found:] for each in migration):
-            connection.execute(statement)
-        if found < known:
-            connection.execute(_RECORD, (schema.name, known))
+    versions = [(schema, stored.get(schema.name, 0)) for schema in schemas]
+    return [(schema, found) for schema, found in versions if found < len(schema.migrations)]
 
 
 def differs(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> bool:

@@ -1,4 +1,4 @@
-"""What a thread waits for, and which answers are taken (T4). Who runs the turn then is `_running`'s matter."""
+"""Which turns can go on, and which answers are taken (T4). Who runs the turn then is `_running`'s matter."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import Scope
-from ...core.errors import AlreadyAnswered, InvalidArgument, NothingToResume, ThreadBusy, UnknownPause
-from ...core.pauses import Pause
+from ...core.errors import AlreadyAnswered, InvalidArgument, NothingToResume, UnknownPause
 from ...harness.journal import decision_of, pause_of
-from ...memory import TurnRecord
-from ._work import RunnerParts, thread_key
+from ...memory import TurnRecord, thread_key
+from ._work import RunnerParts
 
 _OPEN = ("running", "paused", "stopped", "failed")
 
@@ -32,14 +31,6 @@ async def resumable(parts: RunnerParts, scope: Scope) -> TurnRecord:
     return record
 
 
-async def open_pauses(parts: RunnerParts, record: TurnRecord) -> tuple[Pause, ...]:
-    """What a turn waits for, in the order in which it was asked."""
-    if record.status not in _OPEN:
-        return ()
-    found = [entry for entry in (await parts.journal.load(record.id)).values() if entry.open]
-    return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
-
-
 async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object]) -> tuple[str, ...]:
     """Write down a person's answers, all or none that fits; give the ids of the pauses.
 
@@ -54,7 +45,7 @@ async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():
         found = records.get(pause_id)
-        if found is None or found.ask is None:
+        if found is None or found.ask is None or not found.made:  # nor one that nobody waits for any more
             known = ", ".join(repr(entry.id) for entry in records.values() if entry.open) or "none"
             raise UnknownPause(
                 f"{str(pause_id)[:200]!r} is no pause of turn {record.id!r}", remedy=f"the open pauses are: {known}"
@@ -62,22 +53,9 @@ async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[
         if not found.open:
             raise _answered(pause_id)
         decisions[pause_id] = decision_of(pause_of(found), answer)
-    for pause_id, decision in decisions.items():
-        if not await parts.journal.answer(record.id, pause_id, decision):
-            raise _answered(pause_id)
+    for pause_id in await parts.journal.answer(record.id, decisions):
+        raise _answered(pause_id)
     return tuple(decisions)
-
-
-async def cancel_waiting(parts: RunnerParts, record: TurnRecord) -> None:
-    """End a turn that nobody runs; one that runs ends itself, since it was asked to."""
-    try:
-        async with parts.leases.hold(record.thread, wait=0) as lease:
-            latest = await parts.turns.latest(record.thread)
-            if latest is not None and latest.id == record.id and latest.status in _OPEN:
-                await parts.journal.withdraw(record.id)
-                await parts.turns.end(latest, "cancelled", lease=lease)
-    except ThreadBusy:
-        return
 
 
 def _answered(pause_id: str) -> AlreadyAnswered:

@@ -13,18 +13,20 @@ from ...core import Emitter, Scope, new_id
 from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event
 from ...core.pauses import Pause
-from ...memory import Message, TurnRecord, TurnRegister
+from ...memory import Message, TurnRegister, thread_key
 from ...role_resolution import Role, RoleExplanation
 from .._roles import check_role
-from .._stream import TurnStream
+from .._stream import TurnStream, cancel_once
 from .._turns import Turn
-from ._resuming import cancel_waiting, open_pauses, resumable, take_answers
+from ..threads import ThreadState, ThreadStatus
+from ._resuming import resumable, take_answers
 from ._running import TurnRunning
-from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts, thread_key
+from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
 
 T = TypeVar("T")
 
 _CANCEL_LOOK: Final = 0.25  # seconds between two looks for what another process wants cancelled
+_AGAIN: Final = 10.0  # seconds after which what does not end is cancelled again
 
 Sink = Callable[[Event], None]
 
@@ -35,7 +37,7 @@ class TurnRunner:
     def __init__(self) -> None:
         self._parts: RunnerParts | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._turns: dict[str, asyncio.Task[Turn]] = {}
+        self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # the same one may be resumed twice at once
         self._look: asyncio.TimerHandle | None = None
 
     @property
@@ -57,14 +59,16 @@ class TurnRunner:
         """Accept none, cancel those under way and wait for their end."""
         self._parts = None
         for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+            cancel_once(task)
+        while self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=_AGAIN)
+            for task in left:  # what it waited for has swallowed the cancellation
+                task.cancel()
 
     async def drain(self, seconds: float) -> None:
         """Accept none, let those under way come to a point where they can go on later, and cut off what does not."""
         parts, self._parts = self.parts, None
-        parts.stopping.set()
+        parts.drain.begin()
         parts.engine.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
@@ -116,22 +120,25 @@ class TurnRunner:
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """What waits for a person on a thread."""
-        record = await self.parts.turns.latest(thread_key(scope))
-        return () if record is None else await open_pauses(self.parts, record)
+        return await self.parts.threads.pauses(scope)
 
     async def cancel(self, scope: Scope) -> bool:
         """Cancel the thread's turn, in whatever process it runs or wherever it waits; False if there is none."""
-        parts = self.parts
-        record = await parts.turns.latest(thread_key(scope))
-        if record is None or not await parts.turns.ask_to_cancel(record.id):
+        threads = self.parts.threads
+        turn_id = await threads.ask_to_cancel(scope)
+        if turn_id is None:
             return False
-        self._cancel(record.id)
-        await cancel_waiting(parts, record)
+        self._cancel(turn_id)
+        await threads.end_waiting(scope, turn_id)
         return True
 
-    async def threads(self, workspace: str, *, limit: int) -> tuple[TurnRecord, ...]:
-        """The newest turn of each thread."""
-        return await self.parts.turns.threads(workspace, limit=limit)
+    async def state(self, scope: Scope) -> ThreadState | None:
+        """Where a thread stands; None where it has no turn."""
+        return await self.parts.threads.find(scope)
+
+    async def threads(self, workspace: str, *, limit: int, status: ThreadStatus | None) -> tuple[ThreadState, ...]:
+        """Where the threads of a workspace stand."""
+        return await self.parts.threads.list(workspace, limit=limit, status=status)
 
     async def history(self, scope: Scope, *, before: str | None, limit: int) -> tuple[Message, ...]:
         """A page of a thread's log."""
@@ -161,14 +168,15 @@ class TurnRunner:
         task = asyncio.ensure_future(turn)
         assert isinstance(task, asyncio.Task)
         self._tasks.add(task)
-        self._turns[turn_id] = task
+        self._turns.setdefault(turn_id, set()).add(task)
         task.add_done_callback(lambda done: self._over(turn_id, done))
         if self._look is None:
             self._look_later()
         return task
 
     def _over(self, turn_id: str, task: asyncio.Task[Turn]) -> None:
-        if self._turns.get(turn_id) is task:
+        self._turns[turn_id].discard(task)
+        if not self._turns[turn_id]:
             del self._turns[turn_id]
         if not self._turns and self._look is not None:
             self._look.cancel()
@@ -195,8 +203,8 @@ class TurnRunner:
                 self._cancel(turn_id)
 
     def _cancel(self, turn_id: str) -> None:
-        if turn_id in self._turns:
-            self._turns[turn_id].cancel()
+        for task in self._turns.get(turn_id, ()):
+            cancel_once(task)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

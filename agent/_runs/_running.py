@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any
@@ -23,11 +23,12 @@ from ...core.errors import (
 )
 from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
-from ...memory import TurnRecord
+from ...memory import TurnRecord, TurnStatus, thread_key
 from ...role_resolution import NO_ROLE, Resolution, Role
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
-from ._work import NewTurn, ResumedTurn, Resumption, RunnerParts, thread_key
+from ._limits import limited
+from ._work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class TurnRunning:
     work: NewTurn | ResumedTurn
     emit: Emitter
     deltas: bool
+    stopped: bool = False  # cut off by a drain, and written down so
 
     async def __call__(self) -> Turn:
         failure: WorldAgentError
@@ -46,8 +48,11 @@ class TurnRunning:
             turn = await self._owned()
         except asyncio.CancelledError as error:
             clear_frames(error.__traceback__)
-            self._end("cancelled")
-            raise
+            if not self.stopped:
+                self._end("cancelled")
+                raise
+            self._end("stopped")
+            return Turn(id=self.turn_id, status="stopped")
         except WorldAgentError as error:
             failure = error
         except (sqlite3.Error, OSError) as error:
@@ -77,25 +82,28 @@ class TurnRunning:
     async def _owned(self) -> Turn:
         parts, work = self.parts, self.work
         key = thread_key(work.scope)
-        async with parts.leases.hold(key, wait=parts.thread_wait) as lease:
+        async with AsyncExitStack() as held:
+            async with parts.drain.refusing():
+                lease = await held.enter_async_context(parts.leases.hold(key, wait=parts.thread_wait))
             if isinstance(work, NewTurn):
-                await self._clear(key, lease)
                 return await self._begun(work, key, lease)
             return await self._resumed(work, key, lease)
 
     # --- a new turn -------------------------------------------------------------------------------------------------
 
-    async def _clear(self, key: str, lease: Lease) -> None:
-        """Refuse new input where a turn waits, and let go of one that was cut off with nobody asked."""
+    async def _cut_off(self, key: str) -> TurnRecord | None:
+        """The thread's turn that was cut off with nobody asked, which new input lets go of.
+
+        Raises:
+            ThreadPaused: A turn waits.
+        """
         latest = await self.parts.turns.latest(key)
         if latest is None or latest.status in ("done", "cancelled", "abandoned"):
-            return
+            return None
         records = await self.parts.journal.load(latest.id)
         waiting = [record.id for record in records.values() if record.open]
         if not waiting and latest.status in ("running", "failed"):
-            if latest.status == "running":
-                await self.parts.turns.end(latest, "abandoned", lease=lease)
-            return
+            return latest if latest.status == "running" else None
         what = f"waits for a person: {', '.join(map(repr, waiting))}" if waiting else f"is {latest.status}"
         raise ThreadPaused(
             f"the turn {latest.id!r} of thread {key!r} {what}",
@@ -106,8 +114,12 @@ class TurnRunning:
         ask, engine = work.ask, self.parts.engine
         entry, others = engine.signatures(ask.work)
         call, work.role = work.role, None
-        resolution = await self.parts.resolver.resolve(ask.scope, call=call, entry=entry, signatures=others)
+        async with self.parts.drain.refusing():
+            cut_off = await self._cut_off(key)
+            resolution = await self.parts.resolver.resolve(ask.scope, call=call, entry=entry, signatures=others)
         del call
+        if cut_off is not None:
+            await self.parts.turns.end(cut_off, "abandoned", lease=lease)
         self._started(ask.kind, resolution)
         request = TurnRequest(
             turn_id=self.turn_id,
@@ -136,7 +148,7 @@ class TurnRunning:
         )
         await self.parts.turns.begin(record, lease=lease)
         run = TurnRun(role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=ask.prompt)
-        async with self._kept(record, lease):
+        async with self._kept(record, lease), limited(self.parts.turn_timeout, self.parts.clock):
             outcome = await engine.run(request, run, asked=asked)
         return await self._over(record, outcome, resolution, lease)
 
@@ -149,14 +161,16 @@ class TurnRunning:
             raise NothingToResume(
                 f"the turn {self.turn_id!r} of thread {key!r} was ended meanwhile", remedy="begin a new turn"
             )
-        message = await engine.message(record.asked)
-        item = engine.work(message.body["shape"], message.body["params"]) if record.kind in ("task", "skill") else None
+        message, item = await engine.begun_with(record.asked, record.kind)
         if record.status == "done":
             return await self._was_over(record, item)
         engine.check_graph(record.graph)
         how, work.how = work.how, Resumption()
-        resolution, refreshed = await self._resolved_again(record, how, item)
-        engine.check_prompt(record.prompt, how.prompt)
+        async with parts.drain.refusing():
+            resolution, refreshed = await self._resolved_again(record, how, item)
+        engine.check_prompt(record.prompt, how.prompt, refreshed=refreshed)
+        if not refreshed and record.role["key"] != parts.resolver.key.id:
+            await engine.check_calls(record.id)
         self._started(record.kind, resolution, resumed=True)
         for pause_id in work.answered:
             self.emit(PauseClosed, pause_id=pause_id)
@@ -179,7 +193,7 @@ class TurnRunning:
         )
         del how
         record = await parts.turns.end(record, "running", lease=lease)
-        async with self._kept(record, lease):
+        async with self._kept(record, lease), limited(parts.turn_timeout, parts.clock):
             outcome = await engine.resume(request, run, asked=record.asked)
         return await self._over(record, outcome, resolution, lease)
 
@@ -202,7 +216,9 @@ class TurnRunning:
             return Resolution(pinned), False
         entry, others = parts.engine.signatures(item)
         call = how.role if isinstance(how.role, Role) else None
-        resolution = await parts.resolver.resolve(record.scope, call=call, entry=entry, signatures=others)
+        resolution = await parts.resolver.resolve(
+            record.scope, call=call, entry=entry, signatures=others, turn=record.id
+        )
         if how.on_role_change == "refresh":
             return resolution, True
         if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
@@ -227,22 +243,28 @@ class TurnRunning:
             yield
         except asyncio.CancelledError:
             # What did not come to a stop in time can go on later all the same.
-            await self._note(record, "stopped" if self.parts.stopping.is_set() else "cancelled", None, lease)
+            self.stopped = await self._note(record, "stopped" if self.parts.drain.begun else "cancelled", None, lease)
             raise
         except WorldAgentError as error:
             await self._note(record, "failed", error.code, lease)
             raise
 
-    async def _note(self, record: TurnRecord, status: Any, code: str | None, lease: Lease) -> None:
+    async def _note(self, record: TurnRecord, status: TurnStatus, code: str | None, lease: Lease) -> bool:
+        """Whether the turn can go on later."""
         try:
-            if status == "cancelled":
+            record = await self.parts.turns.end(record, status, code=code, lease=lease)
+            if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
                 await self.parts.journal.withdraw(record.id)
-            await self.parts.turns.end(record, status, code=code, lease=lease)
         except (WorldAgentError, asyncio.CancelledError):
             pass  # what ended the run is told, not that it could not be written down
+        return record.status == "stopped"
 
     async def _over(self, record: TurnRecord, outcome: TurnOutcome, resolution: Resolution, lease: Lease) -> Turn:
-        await self.parts.turns.end(record, outcome.status, lease=lease)
+        record = await self.parts.turns.end(record, outcome.status, lease=lease)
+        if record.status == "cancelled":  # somebody asked for it while this run came to its end
+            await self.parts.journal.withdraw(record.id)
+            self.parts.pins.drop(record.id)
+            return Turn(id=record.id, status="cancelled")
         if outcome.status == "paused":
             self.parts.pins.keep(record.id, resolution.role)
         else:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import quote
 
 from ...core import Clock, Scope
 from ...core.events import TurnKind
@@ -16,6 +14,8 @@ from ...memory import TurnRecord, TurnRegister
 from ...role_resolution import Role, RoleResolver
 from ...storage import Leases
 from .._unset import UNSET, Unset
+from ..threads import ThreadRegister
+from ._limits import Drain
 from ._pins import Pins
 
 OnRoleChange = Literal["fail", "refresh", "pin"]
@@ -51,9 +51,15 @@ class RunnerParts:
     turns: TurnRegister
     clock: Clock
     thread_wait: float
+    turn_timeout: float | None = None
     pins: Pins
     thread_role_ttl: float = 3600.0
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    drain: Drain = field(default_factory=Drain)
+
+    @property
+    def threads(self) -> ThreadRegister:
+        """Where the threads stand."""
+        return ThreadRegister(self.turns, self.journal, self.leases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +100,3 @@ class ResumedTurn:
     @property
     def scope(self) -> Scope:
         return self.record.scope
-
-
-def thread_key(scope: Scope) -> str:
-    """The id of the checkpointed thread: workspace and thread, so that no two workspaces ever share one."""
-    return f"{quote(scope.workspace, safe='')}/{quote(scope.thread or '', safe='')}"

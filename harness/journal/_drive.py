@@ -23,13 +23,15 @@ from ...core.errors import (
     NobodyToAsk,
     PauseExpired,
     RoleChanged,
+    StorageInvalid,
+    StorageUnavailable,
     WorldAgentError,
 )
 from ...storage import Lease
 from ._records import CallRecord, Journal
 from ._steps import SUSPENDED, Ask, Step, Suspended
 
-ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost)
+ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost, StorageUnavailable, StorageInvalid)
 """Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
 
 IN_LEAF: ContextVar[str | None] = ContextVar("worldagent_leaf", default=None)
@@ -49,6 +51,7 @@ class Drive:
     Attributes:
         stopping: Whether nothing new may begin: the turn is to stop where it can go on later.
         refreshed: Whether the turn's own calls may get another role than they got at first.
+        incomparable: The calls of which nobody can tell any more which role they got. Those may get another, too.
     """
 
     def __init__(
@@ -63,7 +66,13 @@ class Drive:
         self.turn = turn
         self.stopping = False
         self.refreshed = False
+        self.incomparable: frozenset[str] = frozenset()
         self._records = records if records is not None else {}
+        # Each call asks for what is below it. To look through all calls for that would cost the square of them.
+        self._below: dict[str, list[str]] = {}
+        for record in self._records.values():
+            if record.made:
+                self._below.setdefault(record.parent, []).append(record.id)
         self._journal = journal
         self._lease = lease
         self._epoch = lease.epoch if lease is not None else 0
@@ -76,8 +85,8 @@ class Drive:
         return self._records.get(step_id)
 
     def recorded_below(self, parent: str) -> set[str]:
-        """The ids of the calls that `parent` made."""
-        return {record.id for record in self._records.values() if record.parent == parent and record.made}
+        """The ids of the calls that `parent` made before this run."""
+        return set(self._below.get(parent, ()))
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -146,11 +155,24 @@ class Drive:
                 f"the call {step.id!r} was recorded with another input",
                 remedy="let the body ask for the same in the same order each time, or start a new turn",
             )
-        if found.role != step.role and not (self.refreshed and step.parent == self.turn):
+        if found.role != step.role and not self._may_differ(step):
             raise RoleChanged(
                 f"the call {step.id!r} was given another role when the turn began",
                 remedy="pass the same role again, or resume with on_role_change='refresh'",
             )
+        return self._asked_after_all(found) if found.state == "withdrawn" else found
+
+    def _may_differ(self, step: Step) -> bool:
+        """Whether a call may get another role than was noted for it."""
+        if step.parent == self.turn:
+            return self.refreshed
+        return step.id in self.incomparable and step.role is not None
+
+    def _asked_after_all(self, found: CallRecord) -> CallRecord:
+        """What was withdrawn needs a person's word as before, should anybody ask for it again."""
+        lost = json.loads(found.ask or "{}").get("kind") == "uncertain"
+        found = replace(found, state="started" if lost else "waiting", decision=None)
+        self._records[found.id] = self._unwritten[found.id] = found
         return found
 
     # --- leave ------------------------------------------------------------------------------------------------------
@@ -160,13 +182,13 @@ class Drive:
         lost = record.state == "started" and record.epoch != self._epoch and step.once
         if lost or record.state == "uncertain":
             return await self._uncertain(record)
-        if step.ask is None or record.state != "waiting":
+        if record.state != "waiting":
             return record, None
         decision = record.decided
         if decision is None and record.late(self._clock.now()):
             decision = {"kind": "expired"}
         match decision:
-            case None:
+            case None if step.ask is not None:  # else leave is no longer needed; what a person said counts all the same
                 return record, await self._waits(step, record)
             case {"kind": "reject", "reason": reason}:
                 return record, await self._fail(

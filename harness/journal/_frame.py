@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ...core import digest
-from ...core.errors import DepthExceeded, Diverged, FunctionInvalid
+from ...core.errors import DepthExceeded, Diverged, FunctionInvalid, WorldAgentError
 from ._drive import ABOUT_THE_TURN, IN_LEAF, Drive
 from ._steps import SUSPENDED, Step
 
@@ -24,7 +24,10 @@ DEPTH: Final = 5
 
 _GRACE: Final = 0.02  # seconds without any movement after which a body that waits is taken to wait for a person
 _LATE: Final = 2.0  # seconds after which a body that wants something new is taken to have forgotten what it did before
+_PATIENCE: Final = 0.05  # seconds that a body may take to end once it is cancelled, before it is cancelled again
+_EFFECT: Final = 1.0  # the same for what a body has called
 _ABANDONED: Final = 5  # cancellations after which a body that swallows them is left alone
+_LATECOMERS: Final = 50  # calls of tasks that outlive their body, after which those are left alone
 
 
 @dataclass(slots=True)
@@ -52,7 +55,10 @@ class Frame:
         self._tasks: list[asyncio.Task[Any]] = []
         self._moved = asyncio.Event()
         self._waiting = self._live = self._held = 0
-        self._closed = False
+        self._closed = self._over = False
+        self._parked: set[asyncio.Future[None]] = set()
+        self._late = 0
+        self._error: WorldAgentError | None = None
         self._unvisited = drive.recorded_below(path)
         self._caught_up = asyncio.Event()
         self._failures, self._new = _Lane(), _Lane()
@@ -61,7 +67,9 @@ class Frame:
 
     def child(self, name: str, data: object, key: str | None = None) -> str:
         """The path id of the next call of `name` with this input; equal ones are numbered."""
-        base = f"{self.path}/{name}:{key if key is not None else digest(data, length=12)}"
+        # A slash is kept for what stands below a call.
+        mark = digest(data, length=12) if key is None else key.replace("%", "%25").replace("/", "%2F")
+        base = f"{self.path}/{name}:{mark}"
         count = self._seen[base]
         self._seen[base] += 1
         return f"{base}.{count}" if count else base
@@ -84,16 +92,18 @@ class Frame:
                 f"the call of {step.name!r} is {self.depth + 1} deep, and {DEPTH} is the limit",
                 remedy="let calls nest less deep",
             )
-        if self._closed:
-            await _never()
-        await self.drive.settle(self.path)
-        task = asyncio.create_task(self._go(step))
-        self._tasks.append(task)
-        value = await asyncio.shield(task)  # a sibling that fails does not cut an effect off
+        try:
+            value = await self._asked(step)
+        except ABOUT_THE_TURN as error:
+            self._closed, self._error = True, error  # whatever the body would make of it, it does nothing more
+            value = SUSPENDED
         if value is SUSPENDED:
             self._waiting += 1
             self._moved.set()
-            await _never()
+            try:
+                await self._park()
+            finally:
+                self._waiting -= 1  # its caller was cancelled, by a sibling that failed or by the end of the body
         return value
 
     async def run(self, body: Coroutine[Any, Any, Any]) -> Any:
@@ -111,12 +121,16 @@ class Frame:
         try:
             diverged = await self._follow(running)
             suspended, self._closed = self._closed, True
+            self._let_go()
             if self._tasks:  # what is under way is not cut off
                 await asyncio.gather(*map(asyncio.shield, self._tasks), return_exceptions=True)
         except asyncio.CancelledError:
             self._closed = True
-            await _end(running, *self._tasks)
+            await _end([running], patience=_PATIENCE)
+            await _end(self._tasks, patience=_EFFECT)
             raise
+        finally:
+            await self._sweep()
         self._raise_what_is_about_the_turn()
         if diverged:
             raise Diverged(
@@ -134,29 +148,29 @@ class Frame:
     async def _follow(self, running: asyncio.Task[Any]) -> bool:
         """Wait for the body's end, or close the frame once nothing moves; whether it has diverged."""
         while not running.done():
-            moved = asyncio.ensure_future(self._moved.wait())
-            try:
-                grace = self._grace()
-                await asyncio.wait({running, moved}, return_when=asyncio.FIRST_COMPLETED, timeout=grace)
-                still = not moved.done()
-            finally:
-                moved.cancel()
-            self._moved.clear()
-            if running.done() or not still or not self._stuck():
+            still = await self._still(running)
+            if running.done() or not (self._closed or (still and self._stuck())):
                 continue
-            if self._failures.held:
+            if self._failures.held and not self._closed:
                 self._failures.open.set()
                 continue
-            diverged = self._new.held > 0
+            diverged = self._new.held > 0 and not self._closed
             self._closed = True
-            self._new.open.set()
-            for _ in range(_ABANDONED):
-                running.cancel()
-                done, _ = await asyncio.wait({running}, timeout=_GRACE)
-                if done:
-                    break
+            self._let_go()
+            if await _end([running], patience=_PATIENCE):
+                raise asyncio.CancelledError
             return diverged
         return False
+
+    async def _still(self, running: asyncio.Task[Any]) -> bool:
+        """Wait until something moves; whether nothing has for a while."""
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({running, moved}, return_when=asyncio.FIRST_COMPLETED, timeout=self._grace())
+            return not moved.done()
+        finally:
+            moved.cancel()
+            self._moved.clear()
 
     def _grace(self) -> float | None:
         if not self._stuck():
@@ -170,11 +184,54 @@ class Frame:
         return ", ".join(repr(call_id.removeprefix(f"{self.path}/")) for call_id in sorted(self._unvisited)[:3])
 
     def _raise_what_is_about_the_turn(self) -> None:
+        if self._error is not None:
+            raise self._error
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 error = task.exception()
                 if isinstance(error, ABOUT_THE_TURN):
                     raise error
+
+    def _let_go(self) -> None:
+        """Nobody waits any more for the calls that are held back, and none of them is made."""
+        self._failures.open.set()
+        self._new.open.set()
+
+    async def _asked(self, step: Step) -> Any:
+        self._live += 1  # it is on its way
+        try:
+            await self.drive.settle(self.path)
+        finally:
+            self._live -= 1
+            self._moved.set()
+        if self._closed:
+            await self._park()
+        task = asyncio.create_task(self._go(step))
+        self._tasks.append(task)
+        return await asyncio.shield(task)  # a sibling that fails does not cut an effect off
+
+    async def _park(self) -> NoReturn:
+        """Not return in this run. Tasks that the body has left here are cancelled once it is over."""
+        loop = asyncio.get_running_loop()
+        parked = loop.create_future()
+        self._parked.add(parked)
+        if self._over and self._late < _LATECOMERS:
+            self._late += 1
+            loop.call_later(_GRACE, parked.cancel)
+        try:
+            await parked
+        finally:
+            self._parked.discard(parked)
+        raise AssertionError("nobody sets this future")
+
+    async def _sweep(self) -> None:
+        """End the tasks that the body has made and left waiting."""
+        self._over = True
+        left = tuple(self._parked)
+        for parked in left:
+            parked.cancel()
+        if left:
+            await asyncio.sleep(0)
 
     # --- one call ---------------------------------------------------------------------------------------------------
 
@@ -209,18 +266,25 @@ class Frame:
                 wait.cancel()
 
 
-async def _never() -> None:
-    await asyncio.get_running_loop().create_future()
+async def _end(tasks: Sequence[asyncio.Task[Any]], *, patience: float) -> bool:
+    """Cancel tasks and wait for their end; one that swallows it is cancelled again, then left alone.
 
-
-async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for their end; one that swallows it is cancelled again, then left alone."""
-    left = set(tasks)
+    Returns:
+        Whether the one who waits was cancelled meanwhile, which leaves none of them behind.
+    """
+    cancelled = False
     for _ in range(_ABANDONED):
+        left = {task for task in tasks if not task.done()}
+        if not left:
+            break
         for task in left:
             task.cancel()
-        if left:
-            _, left = await asyncio.wait(left, timeout=1)
+        try:
+            await asyncio.wait(left, timeout=patience)
+        except asyncio.CancelledError:
+            cancelled = True
+        patience *= 2
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()
+    return cancelled

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...core import canonical_json
-from ...core.errors import AnswerInvalid
+from ...core.errors import AnswerInvalid, StorageInvalid
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from ._records import CallRecord
 
@@ -78,18 +78,35 @@ def _fitting(pause: Pause, value: Any) -> Any:
         raise AnswerInvalid(
             f"the answer to the pause {pause.id!r} is none of its options", remedy=f"use one of {list(pause.options)}"
         )
-    if pause.schema is not None:
-        # Here, since it loads half a second's worth of modules for the few turns that need it.
-        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
-
-        failures = sorted(Draft202012Validator(pause.schema).iter_errors(value), key=lambda failure: failure.json_path)
-        if failures:
-            fields = "; ".join(f"{failure.json_path}: {failure.validator}" for failure in failures[:5])
-            raise AnswerInvalid(
-                f"the answer to the pause {pause.id!r} does not fit its schema ({fields})",
-                remedy="answer with what the pause's schema describes",
-            )
+    misfits = [] if pause.schema is None else _misfits(pause, pause.schema, value)
+    if misfits:
+        raise AnswerInvalid(
+            f"the answer to the pause {pause.id!r} does not fit its schema ({'; '.join(misfits[:5])})",
+            remedy="answer with what the pause's schema describes",
+        )
     return value
+
+
+def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
+    # Here, since it loads half a second's worth of modules for the few turns that need it.
+    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # it has no types
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    try:
+        Draft202012Validator.check_schema(schema)
+        # With a registry of its own it looks nowhere else for what a schema refers to.
+        failures = list(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
+    except (SchemaError, Unresolvable) as error:
+        problem = type(error).__name__
+    else:
+        return [
+            f"{failure.json_path}: {failure.validator}" for failure in sorted(failures, key=lambda each: each.json_path)
+        ]
+    raise StorageInvalid(
+        f"the schema of the pause {pause.id!r} cannot be read ({problem})",
+        remedy="restore the file from a copy, or go on with another thread",
+    )
 
 
 def _json(pause: Pause, value: Any) -> Any:

@@ -7,18 +7,19 @@ tell where a turn stands between calls, are LangGraph's.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from ...core import canonical_json
-from ...storage import Database, Lease, Schema, Transaction
-
-CallKind = Literal["leaf", "flow", "task", "model", "question"]
-CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
+from ...storage import Database, Lease, Schema, Transaction, check_row
+from ._stored import CallKind, CallState, StoredCall
 
 _COLUMNS = "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version"
+
+_NAMES = tuple(_COLUMNS.split(", "))
 
 JOURNAL = Schema(
     "journal",
@@ -49,12 +50,17 @@ _PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * 16)})
            ON CONFLICT(id) DO UPDATE SET state=excluded.state, epoch=excluded.epoch, ask=excluded.ask,
              decision=excluded.decision, result=excluded.result, expires=excluded.expires"""
 _LOAD = f"SELECT {_COLUMNS} FROM wa_call WHERE turn=?"
+_ROLES = "SELECT DISTINCT role FROM wa_call WHERE turn=? AND role IS NOT NULL ORDER BY role"
 # Path ids of all that a call has called begin with its own and a slash; `0` is the character after it.
 _WITHDRAW = """UPDATE wa_call SET state='withdrawn'
                WHERE turn=? AND id >= ? AND id < ? AND state IN ('waiting', 'uncertain')"""
 _WITHDRAW_ALL = "UPDATE wa_call SET state='withdrawn' WHERE turn=? AND state IN ('waiting', 'uncertain')"
-_ANSWER = """UPDATE wa_call SET decision=?
-             WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain') RETURNING id"""
+_ASKED = """SELECT turn, SUM(CASE WHEN decision IS NULL THEN 1 ELSE 0 END),
+                   SUM(CASE WHEN decision IS NULL THEN 0 ELSE 1 END)
+            FROM wa_call WHERE turn IN ({}) AND state IN ('waiting', 'uncertain') GROUP BY turn"""
+_ASKS = """SELECT 1 FROM wa_call
+           WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain')"""
+_ANSWER = "UPDATE wa_call SET decision=? WHERE id=?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +137,11 @@ class Journal(Protocol):
     """Where the calls of turns are kept. Each write is one transaction, refused to a late owner by `lease`."""
 
     async def load(self, turn: str) -> dict[str, CallRecord]:
-        """All calls of a turn by path id."""
+        """All calls of a turn by path id.
+
+        Raises:
+            StorageInvalid: What is kept of one is not what was written; the text names the call.
+        """
         ...
 
     async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
@@ -146,12 +156,20 @@ class Journal(Protocol):
         """As `put`; what a person is still asked below them is withdrawn, for nobody waits for it any more."""
         ...
 
-    async def answer(self, turn: str, call_id: str, decision: Any) -> bool:
-        """Write what a person said, whoever owns the thread; False if somebody was first or nobody asks."""
+    async def answer(self, turn: str, decisions: Mapping[str, Any]) -> tuple[str, ...]:
+        """Write what a person said to calls, by their ids and whoever owns the thread: all of it or nothing.
+
+        Returns:
+            The calls that ask no more, since somebody was first or nobody waits; with one, nothing is written.
+        """
         ...
 
     async def withdraw(self, turn: str) -> None:
         """Ask nobody anything any more for this turn."""
+        ...
+
+    async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """For each turn that asks somebody: how many questions are open, and how many answers nobody has taken up."""
         ...
 
 
@@ -164,7 +182,7 @@ class SqlJournal:
     async def load(self, turn: str) -> dict[str, CallRecord]:
         """See `Journal.load`."""
         rows = await self._database.read(lambda tx: tx.execute(_LOAD, (turn,)))
-        return {record.id: record for record in map(_record, rows)}
+        return {record.id: record for record in (_record(row, self._database.path) for row in rows)}
 
     async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
         """See `Journal.put`."""
@@ -180,22 +198,44 @@ class SqlJournal:
 
         await self._database.transact(work)
 
-    async def answer(self, turn: str, call_id: str, decision: Any) -> bool:
+    async def answer(self, turn: str, decisions: Mapping[str, Any]) -> tuple[str, ...]:
         """See `Journal.answer`."""
-        text = canonical_json(decision)
-        return bool(await self._database.transact(lambda tx: tx.execute(_ANSWER, (text, call_id, turn))))
+        texts = {call_id: canonical_json(decision) for call_id, decision in decisions.items()}
+
+        def work(transaction: Transaction) -> tuple[str, ...]:
+            gone = tuple(call_id for call_id in texts if not transaction.execute(_ASKS, (call_id, turn)))
+            for call_id, text in texts.items() if not gone else ():
+                transaction.execute(_ANSWER, (text, call_id))
+            return gone
+
+        return await self._database.transact(work)
 
     async def withdraw(self, turn: str) -> None:
         """See `Journal.withdraw`."""
         await self._database.transact(lambda tx: tx.execute(_WITHDRAW_ALL, (turn,)))
+
+    async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """See `Journal.asked`."""
+        if not turns:
+            return {}
+        statement = _ASKED.format(", ".join("?" * len(turns)))
+        rows = await self._database.read(lambda tx: tx.execute(statement, tuple(turns)))
+        return {turn: (open_, answered) for turn, open_, answered in rows}
+
+    @staticmethod
+    def roles(transaction: Transaction, turn: str) -> tuple[str, ...]:
+        """What stands for the roles of a turn's calls, for one who reads a database and opens none."""
+        return tuple(role for (role,) in transaction.execute(_ROLES, (turn,)))
 
 
 def _write(transaction: Transaction, records: Sequence[CallRecord], lease: Lease | None) -> None:
     if lease is not None:
         lease.verify(transaction)
     for record in records:
-        transaction.execute(_PUT, tuple(getattr(record, name) for name in _COLUMNS.split(", ")))
+        transaction.execute(_PUT, tuple(getattr(record, name) for name in _NAMES))
 
 
-def _record(row: tuple[Any, ...]) -> CallRecord:
-    return CallRecord(**dict(zip(_COLUMNS.split(", "), row, strict=True)))
+def _record(row: tuple[Any, ...], path: Path) -> CallRecord:
+    columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    check_row(StoredCall, columns, what=f"the call {columns['id']!r}", path=path)
+    return CallRecord(**columns)

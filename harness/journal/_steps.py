@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...core import canonical_json
 from ...core.pauses import PauseKind
-from ._records import CallKind
+from ._stored import CallKind
 
 
 class Suspended(Enum):

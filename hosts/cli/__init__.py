@@ -1,4 +1,4 @@
-"""The command line: `worldagent ask`, `chat`, `task`, `roles`, `role-host`. A leaf; what it does, the library does.
+"""The command line: `worldagent ask`, `chat`, `task`, `resume`, `threads` and more. A leaf; the library does the work.
 
 Only `main` is public. Importing this folder loads nothing but the standard library.
 """

@@ -8,6 +8,7 @@ import typer
 
 from ._doctor_options import DoctorOptions
 from ._options import AskOptions, ChatOptions, RoleHostOptions, RolesOptions, RolesPutOptions, TaskOptions, options_of
+from ._thread_options import BareValues, ResumeOptions, ThreadOptions, ThreadsListOptions
 
 _ASK = """\
 Say something to the agent and print its answer.
@@ -26,8 +27,9 @@ On a terminal the answer appears while it is written. A thread remembers what wa
 _CHAT = """\
 Talk with the agent, message by message.
 
-Answers appear while they are written; /help lists what else can be done. Where stdin or stdout is no terminal, each
-line is a message and each answer is printed.
+Answers appear while they are written; /help lists what else can be done. A turn that waits for a person asks there,
+also one that was left for another day. Where stdin or stdout is no terminal, each line is a message, or the answer to
+what waits, and what comes of it is printed; the exit code is 3 where a turn waits in the end.
 
 [bold]Examples[/bold]
 
@@ -46,6 +48,64 @@ The shape that ships is [bold]subagent[/bold]: it runs a worker by its name, wit
 [bold]Example[/bold]
 
   worldagent task subagent --worker 'critic=You judge in one sentence.' -p worker=critic -p request='Judge this: ...'
+
+  worldagent task buy -p what=hat --app shop:agent --thread t1
+"""
+
+_RESUME = """\
+Go on with a turn that waits for a person, was stopped, failed in passing, or was cut off with its process.
+
+Where nothing is answered and the turn waits, it prints for what, and the exit code is 3. The agent is made of the same
+options as when the turn began. Other users of the machine may see what is answered among its processes.
+
+[bold]Examples[/bold]
+
+  worldagent resume t1
+
+  worldagent resume t1 --answer red
+
+  worldagent resume t1 --app shop:agent --approve
+"""
+
+_THREADS = """\
+The threads of a workspace: where they stand, what they wait for.
+
+No model is asked, and none is needed.
+
+[bold]Example[/bold]
+
+  worldagent threads list --status paused
+"""
+
+_LIST_THREADS = """\
+List the threads of a workspace by their newest turns, the newest first.
+
+A thread is paused, stopped, running, done, failed, cancelled, cut_off (its process ended) or abandoned (cut off, and
+new input let go of it). [bold]worldagent resume[/bold] goes on with what is paused, stopped, failed or cut_off.
+
+[bold]Example[/bold]
+
+  worldagent threads list --workspace novel --status paused
+"""
+
+_SHOW_THREAD = """\
+Show where a thread stands, what it waits for, and its last messages.
+
+What waits is shown with the command that answers it; add the --app or the other options that the turn began with.
+
+[bold]Example[/bold]
+
+  worldagent threads show t1
+"""
+
+_CANCEL_THREAD = """\
+Cancel a thread's turn, in whatever process it runs or wherever it waits.
+
+Where there is none to cancel, the exit code is 1.
+
+[bold]Example[/bold]
+
+  worldagent threads cancel t1
 """
 
 _ROLES = """\
@@ -115,8 +175,9 @@ Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
 _DOCTOR = """\
 Check this installation, or a role host in any language, and say what is wrong and what to do.
 
-Nothing is changed. A role host is checked against the contract of role hosts, point by point; with --write by putting
-and deleting roles too. Where a point fails, the exit code is 1.
+Nothing is changed, but by --rekey, which makes a new role key where the old one was lost. A role host is checked
+against the contract of role hosts, point by point; with --write by putting and deleting roles too. Where a point fails,
+the exit code is 1.
 
 [bold]Examples[/bold]
 
@@ -134,7 +195,7 @@ A World Agent: turns and tasks whose approach is shaped by roles that nothing st
 
   worldagent ask 'What is the capital of France?'
 
-Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 waits for a person, 130 interrupted, 143 stopped by SIGTERM.
 """
 
 # No tracebacks with local variables: one of them may hold a role.
@@ -165,6 +226,30 @@ def _task(options: TaskOptions) -> int:
     from ._task import task
 
     return task(options)
+
+
+def _resume(options: ResumeOptions) -> int:
+    from ._resume import resume
+
+    return resume(options)
+
+
+def _list_threads(options: ThreadsListOptions) -> int:
+    from ._threads import list_threads
+
+    return list_threads(options)
+
+
+def _show_thread(options: ThreadOptions) -> int:
+    from ._threads import show_thread
+
+    return show_thread(options)
+
+
+def _cancel_thread(options: ThreadOptions) -> int:
+    from ._threads import cancel_thread
+
+    return cancel_thread(options)
 
 
 def _list_roles(options: RolesOptions) -> int:
@@ -222,6 +307,7 @@ def _root(
 app.command("ask", help=_ASK)(options_of(AskOptions, _ask))
 app.command("chat", help=_CHAT)(options_of(ChatOptions, _chat))
 app.command("task", help=_TASK)(options_of(TaskOptions, _task))
+app.command("resume", help=_RESUME, cls=BareValues)(options_of(ResumeOptions, _resume))
 app.command("role-host", help=_ROLE_HOST)(options_of(RoleHostOptions, _role_host))
 app.command("doctor", help=_DOCTOR)(options_of(DoctorOptions, _doctor))
 
@@ -231,5 +317,11 @@ roles.command("get", help=_GET)(options_of(RolesOptions, _get_role))
 roles.command("put", help=_PUT)(options_of(RolesPutOptions, _put_role))
 roles.command("delete", help=_DELETE)(options_of(RolesOptions, _delete_role))
 app.add_typer(roles, name="roles")
+
+threads = typer.Typer(no_args_is_help=True, help=_THREADS, rich_markup_mode="rich")
+threads.command("list", help=_LIST_THREADS)(options_of(ThreadsListOptions, _list_threads))
+threads.command("show", help=_SHOW_THREAD)(options_of(ThreadOptions, _show_thread))
+threads.command("cancel", help=_CANCEL_THREAD)(options_of(ThreadOptions, _cancel_thread))
+app.add_typer(threads, name="threads")
 
 __all__ = ["app"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import InvalidArgument
 from ._options import AskOptions
 from ._output import Form, Output
 from ._session import open_agent, run, thread_of
 from ._sources import message, one_reader, role
+from ._turn import one_form, one_turn
 
 if TYPE_CHECKING:
-    from ...agent import WorldAgent
+    from ...agent import Turn, WorldAgent
     from ...role_resolution import Role
 
 
@@ -21,9 +21,8 @@ def ask(options: AskOptions) -> int:
     form: Form = "events" if options.events else "json" if options.json else "text"
     output = Output(form, verbose=options.verbose)
 
-    def begin() -> Coroutine[Any, Any, None]:
-        if options.json and options.events:
-            raise InvalidArgument("--json and --events exclude each other", remedy="give one of them")
+    def begin() -> Coroutine[Any, Any, int]:
+        one_form(options.json, options.events)
         one_reader(options, "TEXT", options.text)
         said, call_role = message(options.text), role(options.role)
         return _converse(open_agent(options, output), options, output, said, call_role)
@@ -31,16 +30,18 @@ def ask(options: AskOptions) -> int:
     return run(output, begin)
 
 
-async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said: str, call_role: Role | None) -> None:
+async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said: str, call_role: Role | None) -> int:
     thread = thread_of(agent, options)  # refused before anything is opened
-    async with agent:
+
+    async def begin() -> Turn:
         if not output.live:
-            output.turn(await thread.converse(said, role=call_role))
-            return
+            return await thread.converse(said, role=call_role)
         async with thread.stream(said, role=call_role) as stream:
             async for event in stream:
                 output.event(event)
-        output.turn(stream.turn)
+        return stream.turn
+
+    return await one_turn(agent, options, output, options.thread, begin)
 
 
 __all__ = ["ask"]

@@ -14,6 +14,7 @@ from ...core.errors import InvalidArgument
 from ._doctor_options import DoctorOptions
 from ._hosts import EMBEDDED, check_hosts, named_host
 from ._output import Output
+from ._rekey import rekey
 from ._session import FAILED, run
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MARKS: Final = {"pass": "[ ok ]", "warn": "[warn]", "fail": "[FAIL]", "skip": "[skip]"}
 _COUNTED: Final = {"pass": "passed", "fail": "failed", "warn": "warned", "skip": "skipped"}
+_OF_A_HOST: Final = ("role_host", "role_host_stdio", "token_file", "write", "scope", "foreign_scope")
 _NAME: Final = 18
 _INDENT: Final = " " * (len(_MARKS["pass"]) + 1)
 _WIDEST: Final = 100
@@ -33,6 +35,10 @@ def doctor(options: DoctorOptions) -> int:
 
     def begin() -> Coroutine[Any, Any, int | None]:
         check_hosts(options)
+        if options.rekey:
+            _refuse(options, ("model", "lm", "timeout", *_OF_A_HOST), "are of no use with --rekey", "leave it out")
+            return rekey(options, output)
+        _refuse(options, ("yes",), "are for --rekey", "add --rekey, or leave it out")
         if options.role_host_stdio is None and options.role_host in (None, EMBEDDED):
             _refuse(options, ("write", "scope", "foreign_scope"), "are for a role host", "add --role-host URL")
             return _installation(options, output)

@@ -70,6 +70,20 @@ class DoctorOptions(HostOptions):
             rich_help_panel=_INSTALLATION,
         ),
     ] = None
+    rekey: Annotated[
+        bool,
+        typer.Option(
+            "--rekey",
+            help="Make a new role.key after the old one was lost, and tell which turns were noted with another.",
+            rich_help_panel=_INSTALLATION,
+        ),
+    ] = False
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="With --rekey: replace a key that is there, unasked.", rich_help_panel=_INSTALLATION
+        ),
+    ] = False
     json: Annotated[
         bool,
         typer.Option(

@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command line with the process's arguments and exit.
 
     Raises:
-        SystemExit: Always: 0 done, 1 failed, 2 bad usage, 3 kept for paused turns, 130 interrupted.
+        SystemExit: Always, with the exit code of the command.
     """
     # An interrupt that is raised in the import system can leave its lock held, and the process would never end.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -17,6 +17,8 @@ _WHERE, _MODEL, _OUTPUT = "Where", "Model and role", "Output"
 _WHICH, _REACH = "Which", "How it is reached"
 _STORED = "Stored roles"
 
+WORKSPACE = "default"
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
@@ -48,22 +50,21 @@ class HostOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnOptions(HostOptions):
-    """What every command that runs a turn takes."""
+class AgentOptions(HostOptions):
+    """What every command that opens an agent takes."""
 
-    workspace: Annotated[str, typer.Option(metavar="ID", help="The agent's workspace.", rich_help_panel=_WHERE)] = (
-        "default"
-    )
-    thread: Annotated[
-        str, typer.Option(metavar="ID", help="The conversation within the workspace.", rich_help_panel=_WHERE)
-    ] = "main"
-    account: Annotated[
-        str | None, typer.Option(metavar="ID", help="Who speaks; their stored role applies.", rich_help_panel=_WHERE)
-    ] = None
-    channel: Annotated[
+    app: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Where the thread hangs; its stored role applies.", rich_help_panel=_WHERE),
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
+            "Modules of the current folder can be named.",
+            rich_help_panel=_WHERE,
+        ),
     ] = None
+    workspace: Annotated[str, typer.Option(metavar="ID", help="The agent's workspace.", rich_help_panel=_WHERE)] = (
+        WORKSPACE
+    )
     home: Annotated[
         Path | None,
         typer.Option(
@@ -113,6 +114,22 @@ class TurnOptions(HostOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnOptions(AgentOptions):
+    """What every command that begins a turn takes."""
+
+    thread: Annotated[
+        str, typer.Option(metavar="ID", help="The conversation within the workspace.", rich_help_panel=_WHERE)
+    ] = "main"
+    account: Annotated[
+        str | None, typer.Option(metavar="ID", help="Who speaks; their stored role applies.", rich_help_panel=_WHERE)
+    ] = None
+    channel: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Where the thread hangs; its stored role applies.", rich_help_panel=_WHERE),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AskOptions(TurnOptions):
     """What `ask` takes."""
 
@@ -143,8 +160,9 @@ class ChatOptions(TurnOptions):
         str | None,
         typer.Option(
             metavar="TEXT|@FILE",
-            help="How to go about every message, until /role says otherwise. @FILE reads a file, @@ begins a text with "
-            "a single @. Nothing stores it, but other users of the machine may see TEXT among its processes.",
+            help="A call role that goes with every message, on every thread, until /role says otherwise. @FILE reads a "
+            "file, @@ begins a text with a single @. Nothing stores it, but other users of the machine may see TEXT "
+            "among its processes.",
             rich_help_panel=_MODEL,
         ),
     ] = None
@@ -295,6 +313,8 @@ def options_of(kind: type[O], run: Callable[[O], int]) -> Callable[..., None]:
 
 
 __all__ = [
+    "WORKSPACE",
+    "AgentOptions",
     "AskOptions",
     "ChatOptions",
     "HostOptions",

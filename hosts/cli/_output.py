@@ -11,6 +11,7 @@ from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
 from ...core.events import Event, TextDelta, TextReplaced
+from ...core.pauses import Pause
 
 if TYPE_CHECKING:
     from ...agent import Turn
@@ -53,12 +54,19 @@ class Output:
         elif isinstance(event, TextReplaced):
             self._start_anew(event.text)
 
-    def turn(self, turn: Turn) -> None:
-        """Show a turn that has ended."""
+    def turn(self, turn: Turn, *, resume: str | None = None) -> None:
+        """Show a turn that has ended.
+
+        Args:
+            turn: The turn. Of one that waits there is no text, so only JSON tells it here.
+            resume: The command that goes on with it, where it can go on.
+        """
         if self.form == "json":
-            self._json(_turn_object(turn))
-        elif self.form == "text":
+            self._json(_turn_object(turn) | ({} if resume is None else {"resume": resume}))
+        elif self.form == "text" and turn.status == "done":
             self._end(_result_text(turn))
+        elif self.form == "text" and self._shown:
+            self._line("")  # what follows begins on a line of its own
         if self._verbose:
             self._tell_tiers(turn)
 
@@ -164,6 +172,23 @@ def _turn_object(turn: Turn) -> dict[str, Any]:
         "role_tiers": list(turn.role_tiers),
         "skipped_tiers": list(turn.skipped_tiers),
         "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls},
+        "pauses": [pause_object(pause) for pause in turn.pauses],
+    }
+
+
+def pause_object(pause: Pause) -> dict[str, Any]:
+    """A pause as JSON."""
+    return {
+        "id": pause.id,
+        "kind": pause.kind,
+        "function": pause.function,
+        "arguments": dict(pause.arguments),
+        "question": pause.question,
+        "options": None if pause.options is None else list(pause.options),
+        "schema": None if pause.schema is None else dict(pause.schema),
+        "problem": pause.problem,
+        "since": pause.since.isoformat(),
+        "expires": None if pause.expires is None else pause.expires.isoformat(),
     }
 
 
@@ -175,4 +200,4 @@ def _result_text(turn: Turn) -> str:
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
 
 
-__all__ = ["Form", "Output", "printable", "table"]
+__all__ = ["Form", "Output", "pause_object", "printable", "table"]

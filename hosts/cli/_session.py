@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.errors import ModelFacing, UsageError, WorldAgentError
+from ._apps import app_agent, check_app
 from ._hosts import EMBEDDED, check_hosts, named_host
 from ._main import leave
-from ._options import TurnOptions
+from ._options import AgentOptions, TurnOptions
 from ._output import Output
 from ._sources import workers
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 LOCAL_NOTE = (
     "note: no model is set, so the embedded one answers. It is tiny and shows wiring, not wit; "
@@ -53,9 +54,9 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) ->
 
 
 def open_agent(
-    options: TurnOptions, output: Output, *, stderr: Literal["inherit", "discard"] = "inherit"
+    options: AgentOptions, output: Output, *, stderr: Literal["inherit", "discard"] = "inherit"
 ) -> WorldAgent:
-    """Make the agent that the options ask for; it opens when it is entered.
+    """Make the agent that the options ask for, or take that of `--app`; it opens when it is entered.
 
     Args:
         options: The command's options.
@@ -65,6 +66,10 @@ def open_agent(
     Raises:
         UsageError: An option or a setting does not fit.
     """
+    check_app(options)
+    if options.app is not None:
+        with _no_collecting():
+            return app_agent(options, options.app)
     staff = workers(options.worker)
     check_hosts(options)
     with _no_collecting():
@@ -126,4 +131,4 @@ def _exit_code(error: WorldAgentError) -> int:
     return USAGE if refused else FAILED
 
 
-__all__ = ["FAILED", "INTERRUPTED", "open_agent", "run", "thread_of"]
+__all__ = ["DONE", "FAILED", "INTERRUPTED", "PAUSED", "TERMINATED", "open_agent", "run", "thread_of"]

@@ -11,10 +11,10 @@ from typing import Any
 from ...core.errors import InvalidArgument
 from ...harness import Worker
 from ...role_resolution import Role
-from ._options import TurnOptions
+from ._options import AgentOptions
 
 
-def one_reader(options: TurnOptions, name: str, given: str | None) -> None:
+def one_reader(options: AgentOptions, name: str, given: str | None) -> None:
     """Refuse two options that both read standard input, before anything is read.
 
     Args:

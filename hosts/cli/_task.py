@@ -9,9 +9,10 @@ from ._options import TaskOptions
 from ._output import Output
 from ._session import open_agent, run, thread_of
 from ._sources import one_reader, params, role
+from ._turn import one_turn
 
 if TYPE_CHECKING:
-    from ...agent import WorldAgent
+    from ...agent import Turn, WorldAgent
     from ...role_resolution import Role
 
 
@@ -19,7 +20,7 @@ def task(options: TaskOptions) -> int:
     """Run the command and return its exit code."""
     output = Output("json" if options.json else "text", verbose=options.verbose)
 
-    def begin() -> Coroutine[Any, Any, None]:
+    def begin() -> Coroutine[Any, Any, int]:
         one_reader(options, "--params", options.params)
         given, call_role = params(options.params, options.param), role(options.role)
         return _dispatch(open_agent(options, output), options, output, given, call_role)
@@ -29,10 +30,13 @@ def task(options: TaskOptions) -> int:
 
 async def _dispatch(
     agent: WorldAgent, options: TaskOptions, output: Output, given: Mapping[str, Any], call_role: Role | None
-) -> None:
+) -> int:
     thread = thread_of(agent, options)  # refused before anything is opened
-    async with agent:
-        output.turn(await thread.task(options.shape, given, role=call_role))
+
+    async def begin() -> Turn:
+        return await thread.task(options.shape, given, role=call_role)
+
+    return await one_turn(agent, options, output, options.thread, begin)
 
 
 __all__ = ["task"]

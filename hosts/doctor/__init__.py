@@ -5,7 +5,7 @@ than a check may. Printing is the command line's matter.
 """
 
 from ._host import HostCheckOptions, check_host
-from ._installation import InstallationOptions, check_installation
+from ._installation import InstallationOptions, KeyState, check_installation, look_at_key, make_key
 from ._outcomes import Result, Status
 from ._points import HOST_POINTS, INSTALLATION_POINTS, Point
 
@@ -14,9 +14,12 @@ __all__ = [
     "INSTALLATION_POINTS",
     "HostCheckOptions",
     "InstallationOptions",
+    "KeyState",
     "Point",
     "Result",
     "Status",
     "check_host",
     "check_installation",
+    "look_at_key",
+    "make_key",
 ]

@@ -85,6 +85,8 @@ HOST_POINTS: Final = (
 )
 """Of a role host; the contract is in `docs/role-host.md`."""
 
+_KEPT: Final = ("settings.values", "home.folder", "database.agent")
+
 INSTALLATION_POINTS: Final = (
     Point("python.version", "Python is new enough"),
     Point("package.versions", "the libraries are there and fit"),
@@ -96,6 +98,7 @@ INSTALLATION_POINTS: Final = (
     Point("database.agent", "the conversations are sound"),
     Point("database.roles", "the embedded role store is sound"),
     Point("lock.files", "the locks of threads can be used"),
+    Point("role.key", "turns that wait were noted with the role key", _KEPT),
     Point("model.configured", "the model can be used", ("settings.values",)),
     Point("model.call", "the model answers", ("model.configured",), (), "--model"),
     Point("role_host.reach", "the role host of the settings answers", ("settings.values",)),

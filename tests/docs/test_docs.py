@@ -27,6 +27,7 @@ from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
 from worldagent.hosts.cli._options import AskOptions, RolesPutOptions, TaskOptions
+from worldagent.hosts.cli._thread_options import ResumeOptions, ThreadsListOptions
 from worldagent.signatures._escape import escape_markers, unescape_markers
 
 DECISIONS = DOCS / "decisions"
@@ -107,7 +108,7 @@ def test_every_event_shown_as_json_is_one() -> None:
         assert event.model_dump_json() == line
 
 
-_OPTIONS = (AskOptions, TaskOptions, RolesPutOptions)
+_OPTIONS = (AskOptions, TaskOptions, ResumeOptions, ThreadsListOptions, RolesPutOptions)
 
 
 def test_the_page_of_the_command_line_names_every_option() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from worldagent.core import Emitter, Scope, SystemClock
-from worldagent.core.errors import AnswerInvalid, CallRefused, Diverged, EffectLost, WorldAgentError
+from worldagent.core.errors import AnswerInvalid, CallRefused, Diverged, EffectLost, TaskFailed, WorldAgentError
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.harness import CallContext, Function, Registry, call_alone, flow, tool
 from worldagent.harness.journal import JOURNAL, Drive, Frame, SqlJournal, decision_of, pause_of
@@ -53,7 +53,7 @@ class Turns:
         return [pause_of(record) for record in (await self.journal.load(turn)).values() if record.open]
 
     async def answer(self, pause: Pause, answer: Any, turn: str = TURN) -> bool:
-        return await self.journal.answer(turn, pause.id, decision_of(pause, answer))
+        return not await self.journal.answer(turn, {pause.id: decision_of(pause, answer)})
 
 
 @asynccontextmanager
@@ -182,6 +182,88 @@ async def test_a_body_that_takes_another_path_is_refused_before_any_effect(tmp_p
         with pytest.raises(Diverged, match="write:"):
             await turns.drive("main", {})
     assert done == ["1"]
+
+
+async def test_of_several_answers_all_are_taken_or_none(tmp_path: Path) -> None:
+    async def main(ctx: CallContext) -> Any:
+        return await asyncio.gather(*(ctx.ask_person(f"{place}?") for place in range(3)))
+
+    async with turns_of(tmp_path, flow_of(main)) as turns:
+        first, *others = await turns.drive("main", {})
+        decision = {"kind": "answer", "value": "yes"}
+        assert await turns.answer(first, "no")
+        assert await turns.journal.answer(
+            TURN, dict.fromkeys([pause.id for pause in (others[0], first)], decision)
+        ) == (first.id,)
+        assert {pause.id for pause in await turns.drive("main", {})} == {pause.id for pause in others}
+        assert await turns.journal.answer(TURN, {pause.id: decision for pause in others}) == ()
+        assert sorted(await turns.drive("main", {})) == ["no", "yes", "yes"]
+
+
+async def test_a_key_with_a_slash_is_no_call_below_another_one(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def main(ctx: CallContext) -> Any:
+        return await asyncio.gather(*(ctx.call("ask", {"what": key}, key=key) for key in ("a", "a/b")))
+
+    async with turns_of(tmp_path, effects(done, approval=True, name="ask"), flow_of(main)) as turns:
+        first, second = sorted(await turns.drive("main", {}), key=lambda pause: str(pause.arguments["what"]))
+        assert await turns.answer(first, Approve())
+        assert [pause.id for pause in await turns.drive("main", {})] == [second.id]
+        assert done == ["a"]
+
+
+async def test_what_was_withdrawn_needs_leave_again_should_anybody_ask_for_it(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def main(ctx: CallContext) -> Any:
+        return await ctx.call("ask", {"what": "x"})
+
+    async with turns_of(tmp_path, effects(done, approval=True, name="ask"), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        await turns.journal.withdraw(TURN)
+        assert [again.id for again in await turns.drive("main", {})] == [pause.id]
+        assert done == []
+        assert await turns.answer(pause, Approve())
+        assert await turns.drive("main", {}) == "ok x"
+
+
+async def test_tasks_that_a_body_leaves_behind_at_a_pause_end_with_it(tmp_path: Path) -> None:
+    async def main(ctx: CallContext) -> Any:
+        asked = [asyncio.create_task(ctx.ask_person(f"{place}?")) for place in range(3)]
+        found, _ = await asyncio.wait(asked)
+        return sorted(task.result() for task in found)
+
+    async with turns_of(tmp_path, flow_of(main)) as turns:
+        tasks = len(asyncio.all_tasks())
+        pauses = await turns.drive("main", {})
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == tasks
+        for pause in pauses:
+            await turns.answer(pause, "yes")
+        assert await turns.drive("main", {}) == ["yes", "yes", "yes"]
+
+
+async def test_a_sibling_that_was_cancelled_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async def fail() -> None:
+        raise RuntimeError
+
+    async def main(ctx: CallContext) -> Any:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_asked(ctx))
+                await ctx.call("write", {"what": "x"})
+                await ctx.call("fail", {})
+        except* TaskFailed:
+            pass
+        await asyncio.sleep(0.2)  # longer than a body that waits is given
+        return "without it"
+
+    async def _asked(ctx: CallContext) -> None:
+        await ctx.ask_person("Which?")
+
+    async with turns_of(tmp_path, effects([]), tool(fail), flow_of(main)) as turns:
+        assert await turns.drive("main", {}) == "without it"
 
 
 # --- random trees ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from support.chat import BOUND, Service, Start, environment, home, service, star
 from support.mcp_hosts import HostProcess
 from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP
 from worldagent.core import Tier
+from worldagent.hosts.cli._chat._commands import COMMANDS
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.testing import assert_no_role_leak
 
@@ -27,28 +28,29 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 # --- roles ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R5", "R7")
-async def test_a_call_role_goes_with_every_message_until_it_is_off_and_is_kept_nowhere(
+@pytest.mark.requirement("R7", "R10")
+async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_is_kept_nowhere(
     start: Start, service: Service, home: Path, tmp_path: Path
 ) -> None:
     async with start() as terminal:
         told = await terminal.say(f"/role {SECRET}")
-        assert told == "call role set, 60 characters; it goes with every message until /role off"
-        assert await terminal.say("One") == "role: call\nParis."
-        assert await terminal.say("Two") == "role: call\nParis."
+        assert told == "role of the thread 'main' set, 60 characters; it holds until /role off"
+        assert await terminal.say("One") == "role: thread\nParis."
+        assert await terminal.say("Two") == "role: thread\nParis."
         for at in (0, 1):
             assert f"[[ ## role ## ]]\n{SECRET}" in service.said(at)
         assert SECRET in (await terminal.say("/role")).splitlines()
         assert SECRET not in " ".join(psutil.Process(terminal.process.pid).cmdline())
-        assert await terminal.say("/role off") == "the call role is off"
+        assert await terminal.say("/role off") == "the role of the thread 'main' is off"
         assert await terminal.say("Three") == "Paris."
-        assert "role" not in service.said().replace("assistant", "")
+        assert "[[ ## role ## ]]" not in service.said()
         assert SECRET not in service.asked()
+        assert await terminal.say("/role off") == "the role of the thread 'main' was not set"
         terminal.write(f"/rol {SECRET}" + ENTER)  # mistyped
         await terminal.shows("there is no command '/rol'")
         await terminal.prompt()
         terminal.write(f"  /role  {SECRET}" + ENTER)
-        await terminal.until(lambda: terminal.text.count("call role set") == 2)
+        await terminal.until(lambda: terminal.text.count("'main' set") == 2)
         await terminal.prompt()
         terminal.write(UP)
         await terminal.shows("main> Three")  # neither the role nor the mistyped one is offered again
@@ -71,7 +73,48 @@ async def test_a_role_comes_from_a_file_or_the_command_line(start: Start, servic
         assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
         assert "'no-such-file'" in await terminal.say("/role @no-such-file")
         assert "error:" in await terminal.say("/role -")
-        assert "role: call" in await terminal.say("The one before still counts?")
+        assert "role: thread" in await terminal.say("The one before still counts?")
+
+
+@pytest.mark.requirement("R10")
+async def test_each_thread_keeps_its_own_role_and_outlasts_the_time_that_is_set_for_others(
+    start: Start, service: Service
+) -> None:
+    async with start(WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
+        await terminal.say(f"/role {SECRET}")
+        await terminal.say("/thread novel", then="novel>")
+        shown = await terminal.say("/role", prompt="novel>")
+        assert " ".join(shown.split()).startswith("the thread 'novel' has no role of its own")
+        assert await terminal.say("Hello", prompt="novel>") == "Paris."
+        await terminal.say("/role Be brief.", prompt="novel>")
+        assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
+        assert "[[ ## role ## ]]\nBe brief." in service.said()
+        await terminal.say("/thread main", prompt="novel>", then="main>")
+        assert await terminal.say("Hello") == "role: thread\nParis."
+        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
+        await terminal.say("/role off")
+        assert await terminal.say("Hello") == "Paris."
+        await terminal.say("/thread novel", then="novel>")
+        assert (await terminal.say("/role", prompt="novel>")).splitlines()[-1] == "Be brief."
+
+
+@pytest.mark.requirement("R5")
+async def test_the_role_of_the_command_line_goes_with_every_message_on_every_thread_until_role_says_otherwise(
+    start: Start, service: Service
+) -> None:
+    async with start("--role", "Be brief.") as terminal:
+        assert await terminal.say("Hello") == "role: call\nParis."
+        assert "call role of --role, 9 characters" in await terminal.say("/role")
+        await terminal.say("/thread novel", then="novel>")
+        assert await terminal.say("Hello", prompt="novel>") == "role: call\nParis."
+        why = (await terminal.say("/why", prompt="novel>")).splitlines()
+        assert [line.split()[:2] for line in why[4:6]] == [["thread", "-"], ["call", "active"]]
+        shown = await terminal.say("/role Answer in French.", prompt="novel>")
+        assert " ".join(shown.split()).endswith("it holds until /role off; the call role of --role is off")
+        why = (await terminal.say("/why", prompt="novel>")).splitlines()
+        assert [line.split()[:2] for line in why[4:6]] == [["thread", "active"], ["call", "-"]]
+        assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
+        assert "Be brief" not in service.said()
 
 
 async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) -> None:
@@ -95,8 +138,8 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
         ["account", "active"],
         ["workspace", "active"],
         ["channel", "-"],
-        ["thread", "-"],
-        ["call", "active"],
+        ["thread", "active"],
+        ["call", "-"],
     ]
     assert why.splitlines()[-1] == "Where active roles conflict, the later in this list wins."
     assert all(len(line) <= 80 for line in terminal.lines)
@@ -162,8 +205,10 @@ async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_neare
         assert shown.startswith("error: there is no command '/histroy', and nothing was sent")
         assert "the nearest is /history" in shown
         assert "takes nothing" in await terminal.say("/why not")
-        for name in ("/role", "/roles", "/why", "/history", "/thread", "/help", "/quit", "Alt-Enter"):
-            assert name in await terminal.say("/help")
+        told = await terminal.say("/help")
+        for name in (*COMMANDS, "Alt-Enter"):
+            assert f"\n{name}" in f"\n{told}"
+        assert all(len(line) <= 80 for line in terminal.lines)
         assert service.stub.requests == []
         assert await terminal.say("//etc/hosts, what is it?") == "Paris."
         assert "/etc/hosts, what is it?" in service.said()
@@ -174,7 +219,7 @@ async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_neare
         terminal.write(CTRL_C)
         await terminal.prompt()
         terminal.write("/r" + TAB)
-        await terminal.shows("/role ", "the stored roles of workspace")
+        await terminal.shows("/role ", "/resume ", "the stored roles of workspace")
 
 
 async def test_several_lines_are_one_message(start: Start, service: Service) -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
 from os import terminal_size
 from pathlib import Path
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from worldagent.core.errors import InvalidArgument
+from worldagent.core.errors import InvalidArgument, ThreadPaused
+from worldagent.core.pauses import Pause
 from worldagent.hosts.cli._chat._commands import COMMANDS, may_be_kept, parse
 from worldagent.hosts.cli._chat._history import ENTRIES, LENGTH, FileHistory
+from worldagent.hosts.cli._chat._loop import Chat
+from worldagent.hosts.cli._chat._talk import Talk
 from worldagent.hosts.cli._chat._wrap import Wrap
+from worldagent.hosts.cli._options import ChatOptions
 from worldagent.hosts.cli._output import printable
 
 COLUMNS = shutil.get_terminal_size().columns
@@ -131,3 +138,33 @@ async def test_a_file_that_cannot_be_used_ends_no_chat(tmp_path: Path) -> None:
     history = opened(tmp_path / "no" / "such" / "folder")
     history.append_string("Hello")
     assert history.get_strings() == ["Hello"]
+
+
+async def test_what_was_sent_while_a_question_was_being_found_is_no_answer_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk, sent = Talk(ChatOptions(), None), iter(["yes"])
+    waits = Pause(id="turn_1/pay:1", kind="approval", function="pay", since=datetime.now(UTC))
+    thread = AsyncMock(stream=MagicMock(side_effect=ThreadPaused("it waits", remedy="answer")))
+    thread.state.side_effect = [None, MagicMock(status="paused", pauses=1)]
+    thread.pauses.return_value = (waits,)
+    monkeypatch.setattr(talk, "load", lambda *_, **__: None)
+    monkeypatch.setattr(talk, "agent", AsyncMock())
+    monkeypatch.setattr(talk, "thread", AsyncMock(return_value=thread))
+    monkeypatch.setattr(talk, "host_trouble", AsyncMock(return_value=None))
+
+    async def read(prompt: Callable[[], str], default: str) -> str:
+        assert prompt() == ("main> " if talk.waiting is None else "main answer> ")
+        text = next(sent, None)
+        if text is None:
+            raise EOFError
+        talk.stands("paused", [waits])  # after Enter, and before the prompt could say so
+        return text
+
+    source, shown = MagicMock(early=False, trusted=True, read=read, beside=AsyncMock()), MagicMock(interactive=True)
+    assert await Chat(talk, source, shown).run() == 0
+    thread.stream.assert_called_once()
+    thread.stream_resume.assert_not_called()
+    assert talk.waiting is not None
+    assert talk.waiting.open == (waits,)
+    shown.waits.assert_called_once_with(talk.waiting)

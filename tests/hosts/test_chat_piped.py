@@ -35,7 +35,7 @@ async def test_piped_lines_may_be_commands_and_name_no_file(
     found = [json.loads(line) for line in out.splitlines()]
     assert (code, told) == (0, "")
     assert [value.get("command") for value in found] == ["/role", None, None, "/role", None]
-    assert [value.get("role_tiers") for value in found] == [None, ["call"], None, None, []]
+    assert [value.get("role_tiers") for value in found] == [None, ["thread"], None, None, []]
     assert found[2]["error"]["code"] == "invalid_argument"
     assert found[1]["text"] == found[4]["text"] == "Paris."
     assert len(service.stub.requests) == 2

@@ -122,6 +122,7 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
         "role_tiers": ["call"],
         "skipped_tiers": [],
         "usage": {"input_tokens": PROMPT_TOKENS, "output_tokens": ANSWER_TOKENS, "calls": 1},
+        "pauses": [],
     }
     assert SECRET not in result.output
 

@@ -211,13 +211,6 @@ async def test_what_floods_the_check_over_http_is_not_kept(kind: str) -> None:
     assert "list.answer" in failed(results)
 
 
-async def test_a_packed_answer_is_not_read() -> None:
-    async with raw_host("sound", "Content-Encoding: gzip") as raw:
-        results = await check_host(HttpHost(raw.url))
-    assert "list.answer" in failed(results)
-    assert "packed" in told(results)
-
-
 async def test_a_host_may_send_so_much_in_a_whole_check_and_no_more() -> None:
     async with raw_host("large") as raw, asyncio.timeout(60):
         results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.leak_cases import Case, every_case, sample
+from support.leak_cases import Case, sample, soaked
 from support.leak_turns import expected_error, host_log, run_case
 from support.leaks import watch
 from support.stores import TOKEN
@@ -14,7 +14,7 @@ from worldagent.graphs._checkpoints import DURABILITY
 from worldagent.testing import assert_no_role_leak
 
 SAMPLE = sample()
-REST = [case for case in every_case() if case not in set(SAMPLE)]
+REST = [case for case in soaked() if case not in set(SAMPLE)]
 
 
 async def check(case: Case, home: Path) -> None:

@@ -132,8 +132,8 @@ OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
     ("a result that is none", "application/json", INVALID, "no MCP message of its kind"),
     ("an unknown revision", "application/json", INVALID, "speaks no protocol revision"),
     ("204 No Content", "text/plain", INVALID, "did not take a request"),
-    ("401 Unauthorized", "text/plain", DOWN, "refused access; give a token"),
-    ("403 Forbidden", "text/plain", DOWN, "refused access; give a token"),
+    ("401 Unauthorized", "text/plain", HostForbidden, "refused access; give a token"),
+    ("403 Forbidden", "text/plain", HostForbidden, "refused access; give a token"),
     ("404 Not Found", "text/plain", INVALID, "the address is perhaps not its MCP endpoint"),
     ("429 Too Many Requests", "text/plain", DOWN, r"takes no calls at present \(HTTP 429\); try again later"),
     ("502 Bad Gateway", "text/plain", DOWN, r"failed \(HTTP 502\)"),
@@ -351,7 +351,9 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_path: Path, token: str | None) -> None:
     with http_host(tmp_path / "host.db", WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
         async with agent_of(tmp_path, HttpHost(url, token)) as (agent, lm):
-            with pytest.raises(RoleSourceUnavailable, match="refused access; give a token") as caught:
+            with pytest.raises(
+                HostForbidden, match=r"the workspace role could .*refused access; give a token"
+            ) as caught:
                 await agent.thread("t").converse("Hi")
             check(caught.value)
             with pytest.raises(HostForbidden, match="give a token") as refused:
@@ -369,7 +371,7 @@ async def test_a_scope_that_the_host_keeps_from_this_caller_is_refused(tmp_path:
         given = HttpHost(url, TOKEN) if kind == "http" else StdioHost(argv, environment())
         async with agent_of(tmp_path, given) as (agent, lm):
             with pytest.raises(
-                RoleSourceUnavailable, match=r"workspace role.*refused access.*for this scope"
+                HostForbidden, match=r"the workspace role could not be read: .*refused access; .*for this scope"
             ) as caught:
                 await agent.thread("t").converse("Hi")
             check(caught.value)
@@ -377,6 +379,32 @@ async def test_a_scope_that_the_host_keeps_from_this_caller_is_refused(tmp_path:
                 await agent.roles.delete(Tier.WORKSPACE)
             await agent.roles.put(Tier.WORKSPACE, Role("x", "y"), scope_id="another")
         assert lm.calls == []
+
+
+@pytest.mark.requirement("R9", "R14")
+async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outages_are_skipped(
+    tmp_path: Path,
+) -> None:
+    scopes = ("--workspace", "*", "--account", "ana")
+    with http_host(tmp_path / "host.db", *scopes, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, host):
+        lm = answering()
+        roles = Roles(host=HttpHost(url, TOKEN), on_unavailable="skip")
+        settings = {"role_timeout": 60, "role_cache_ttl": 0}
+        async with scripted_agent(tmp_path, lm, roles=roles, settings=settings) as agent:
+            own, foreign = agent.thread("t", account="ana"), agent.thread("u", account="ben")
+            await own.converse("Hi")
+            with pytest.raises(HostForbidden, match=r"the workspace and account role .*; give a token") as caught:
+                await foreign.converse("Hi")
+            assert not caught.value.retryable
+            check(caught.value)
+            assert await foreign.history() == ()
+            states = {tier.tier: tier.state for tier in (await agent.explain_role(foreign)).tiers}
+            assert states[Tier.ACCOUNT] == "unavailable"
+            host.kill()
+            host.wait(10)
+            skipped = await own.converse("Hi")
+    assert set(skipped.skipped_tiers) == {Tier.WORKSPACE, Tier.ACCOUNT}
+    assert len(lm.calls) == 2
 
 
 @pytest.mark.requirement("R9")

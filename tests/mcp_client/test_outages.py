@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -214,6 +216,44 @@ def test_a_loop_that_ends_without_closing_leaves_no_child(tmp_path: Path) -> Non
             await HostRoleStore(given).list(LISTED)
 
     asyncio.run(use())
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_the_first(
+    tmp_path: Path, kind: Kind
+) -> None:
+    def elsewhere(work: Coroutine[Any, Any, Any]) -> Any:
+        """Run in a loop of another thread, while this one goes on."""
+        return asyncio.to_thread(asyncio.run, asyncio.wait_for(work, 10))
+
+    with host(kind, tmp_path, timeout=20) as given:
+        store = HostRoleStore(given)
+        await store.put(Tier.WORKSPACE, "w", Role("x", "y"))
+        for attempt in (store.list(LISTED), store.connect(), store.delete(Tier.WORKSPACE, "w"), store.aclose()):
+            with pytest.raises(AgentClosed, match="in use in another event loop; close it there first, or make"):
+                await elsewhere(attempt)
+        assert await store.list(LISTED) == {Tier.WORKSPACE: Role("x", "y")}
+        await store.aclose()
+        with pytest.raises(AgentClosed, match="is closed"):
+            await store.list(LISTED)
+
+        async def again() -> Any:
+            found = await store.list(LISTED)
+            await store.aclose()
+            return found
+
+        for _ in range(2):
+            assert await elsewhere(again()) == {Tier.WORKSPACE: Role("x", "y")}
+        assert psutil.Process().children() == []
+
+
+def test_after_a_loop_that_ended_the_next_one_may_use_the_store(tmp_path: Path) -> None:
+    with host("stdio", tmp_path, timeout=20) as given:
+        store = HostRoleStore(given)
+        asyncio.run(store.put(Tier.WORKSPACE, "w", Role("x", "y")))
+        assert asyncio.run(store.list(LISTED)) == {Tier.WORKSPACE: Role("x", "y")}
+        asyncio.run(store.aclose())
     assert psutil.Process().children() == []
 
 

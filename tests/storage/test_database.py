@@ -27,6 +27,7 @@ from worldagent.core.errors import (
     StorageUnavailable,
 )
 from worldagent.storage import Database, Schema, Transaction
+from worldagent.storage._database import _OPEN_TIMEOUT
 
 NOTES = Schema("notes", (("CREATE TABLE note(id INTEGER PRIMARY KEY, text TEXT NOT NULL)",),))
 NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
@@ -321,6 +322,56 @@ async def test_an_open_waits_for_another_that_is_making_the_file(tmp_path: Path)
         assert pending, "the open did not wait"
         other.execute("COMMIT")
     await (await task).aclose()
+
+
+async def test_an_open_with_nothing_to_migrate_waits_for_no_writer(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with contextlib.aclosing(await Database.open(path, schemas=[NOTES])) as first:
+        await first.transact(lambda tx: add("one", tx))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        async with asyncio.timeout(3):
+            database = await Database.open(path, schemas=[NOTES])
+            assert await database.read(texts) == ["one"]
+            with pytest.raises(SchemaTooNew):
+                await Database.open(path, schemas=[Schema("notes", ())])
+        writing = asyncio.create_task(database.transact(lambda tx: add("two", tx)))
+        _, pending = await asyncio.wait({writing}, timeout=0.05)
+        assert pending, "the write did not wait"
+        other.execute("COMMIT")
+        await writing
+        assert await database.read(texts) == ["one", "two"]
+        await database.aclose()
+
+
+async def test_an_open_waits_for_a_writer_where_there_is_something_to_migrate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.storage._database._OPEN_TIMEOUT", 0.01)
+    path = tmp_path / "agent.db"
+    await (await Database.open(path, schemas=[NOTES])).aclose()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(Database.open(path, schemas=[NOTES_2]))
+        _, pending = await asyncio.wait({opening}, timeout=0.3)
+        assert pending, "the open did not wait"
+        other.execute("COMMIT")
+    await (await opening).aclose()
+
+
+async def test_an_open_gives_up_soon_where_another_process_lets_nobody_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _OPEN_TIMEOUT == 5
+    monkeypatch.setattr("worldagent.storage._database._OPEN_TIMEOUT", 0.1)
+    path = tmp_path / "agent.db"
+    await (await Database.open(path, schemas=[NOTES])).aclose()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        async with asyncio.timeout(4):
+            with pytest.raises(StorageUnavailable, match=r"is locked.*; end the process that holds it, or try again"):
+                await Database.open(path, schemas=[NOTES])
 
 
 async def test_what_one_database_reads_before_it_writes_another_cannot_change_between(tmp_path: Path) -> None:

@@ -60,12 +60,15 @@ class BrokenHost(RoleHost):
     """The reference host with one fault; without one it is sound.
 
     Args:
-        how: The fault, one of `FAULTS`.
+        how: The fault.
         tokens: As for the reference host.
+        prefix: Stands before the names of its tools.
     """
 
-    def __init__(self, how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING) -> None:
-        self.how = how
+    def __init__(
+        self, how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING, prefix: str = ""
+    ) -> None:
+        self.how, self.prefix = how, prefix
         limits = {
             "takes more than it may": 512 * 1024 + 1,
             "takes as much as it may": 512 * 1024,
@@ -103,12 +106,18 @@ class BrokenHost(RoleHost):
             case "differs between revisions":
                 if ctx.protocol_version == "2025-11-25":
                     tools["role_get"].input_schema["title"] = "Get"
+            case _ if self.how in SCHEMAS:
+                tools["role_get"].input_schema |= SCHEMAS[self.how](tools["role_get"].input_schema["properties"])
             case _:
                 pass
-        return ListToolsResult(tools=list(tools.values()))
+        renamed = [tool.model_copy(update={"name": self.prefix + name}) for name, tool in tools.items()]
+        return ListToolsResult(tools=renamed)
 
     async def _call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         given = dict(params.arguments or {})
+        if not params.name.startswith(self.prefix):
+            raise MCPError(-32602, "unknown tool")
+        params = params.model_copy(update={"name": params.name.removeprefix(self.prefix)})
         if params.name not in TOOLS:
             if self.how == "answers unknown tools":
                 return _said("there is no such tool", {"contract": 1, "code": "invalid"}, failed=True)
@@ -126,6 +135,44 @@ class BrokenHost(RoleHost):
 
     async def _tell_wrong(self, tier: Tier, scope_id: str) -> None:
         await self._changes.tell(tier, f"{scope_id}-other")
+
+
+# --- schemas that are hard on whoever reads them ----------------------------------------------------------------------
+
+
+def _branching(properties: dict[str, Any]) -> dict[str, Any]:
+    """What takes two to the power of forty steps to try, and takes nothing."""
+    chain: dict[str, Any] = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    return {"properties": properties | {"tier": {"$ref": "#/$defs/a0"}}, "$defs": chain | {"a40": {"not": {}}}}
+
+
+def _of_another_revision(properties: dict[str, Any]) -> dict[str, Any]:
+    """As above, where a part says which rules it is read by."""
+    schema = _branching(properties)
+    schema["properties"]["tier"]["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def _looping(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"properties": properties | {"tier": {"$ref": "#/properties/tier"}}}
+
+
+def _matching(properties: dict[str, Any]) -> dict[str, Any]:
+    """A pattern that takes for ever on a dozen characters."""
+    return {"properties": properties | {"tier": {"pattern": f"^{'(' * 12}.+{')+' * 12}!$"} | properties["tier"]}}
+
+
+def _sprawling(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"properties": properties | {f"p{n}": {} for n in range(1_500)}}
+
+
+SCHEMAS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "has a schema that branches without end": _branching,
+    "has a schema with parts of another revision": _of_another_revision,
+    "has a schema that refers to itself": _looping,
+    "has a pattern that takes for ever": _matching,
+    "has a schema without end": _sprawling,
+}
 
 
 # --- faults before the call: they change what is asked, or answer themselves ------------------------------------------
@@ -349,11 +396,9 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def broken_host(
-    how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING
-) -> AsyncGenerator[tuple[str, BrokenHost]]:
+async def broken_host(how: str = "", **more: Any) -> AsyncGenerator[tuple[str, BrokenHost]]:
     """Serve a host with one fault in the running loop; give its address and the host."""
-    host = BrokenHost(how, tokens=tokens, grant=grant)
+    host = BrokenHost(how, **more)
     host.loop = asyncio.get_running_loop()
     server = _Server(host.app())
     serving = asyncio.create_task(server.serve())
@@ -367,11 +412,9 @@ async def broken_host(
 
 
 @contextlib.contextmanager
-def broken_over_http(
-    how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING
-) -> Generator[tuple[str, BrokenHost]]:
+def broken_over_http(how: str = "", **more: Any) -> Generator[tuple[str, BrokenHost]]:
     """Serve a host with one fault in a thread; give its address and the host."""
-    host = BrokenHost(how, tokens=tokens, grant=grant)
+    host = BrokenHost(how, **more)
     with over_http(cast("StubHost", host)) as url:
         yield url, host
         host.end_streams()

@@ -6,6 +6,7 @@ The fixtures are for the test modules that import them.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -23,6 +24,7 @@ from support.terminal import Terminal
 
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli", "chat")
 CHAT = (*COMMAND, "--lm", "openai/answer")
+SHOP = (*COMMAND, "--app", "support.shop:agent")
 BOUND = 90  # seconds
 FOREIGN = ("TERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PROMPT_TOOLKIT_")
 
@@ -133,10 +135,37 @@ def start(environment: dict[str, str]) -> Start:
     return chat
 
 
-async def piped(environment: dict[str, str], stdin: bytes, *words: str) -> tuple[int | None, str, str]:
+@pytest.fixture
+def shop(environment: dict[str, str]) -> Start:
+    """Start a chat with the shop's agent at a terminal of 80 by 24, and wait until it is loaded and shows `prompt`."""
+
+    @asynccontextmanager
+    async def chat(*words: str, prompt: str | None = "main>", **more: str) -> AsyncGenerator[Terminal, None]:
+        async with Terminal([*SHOP, *words], env=shopping(environment) | more) as terminal:
+            if prompt is not None:
+                await terminal.shows("\nworkspace shop")
+                await terminal.prompt(prompt)
+            yield terminal
+
+    return chat
+
+
+def shopping(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a chat that finds the shop."""
+    return environment | {"PYTHONPATH": os.pathsep.join((environment["PYTHONPATH"], str(ROOT / "tests")))}
+
+
+def dispatching(shape: str, what: str = "hat") -> tuple[str, ...]:
+    """What the model says to have a shape of the shop's work."""
+    return ("I shall see.\n\n[[ ## dispatches ## ]]\n" + json.dumps([{"to": shape, "params": {"what": what}}]),)
+
+
+async def piped(
+    environment: dict[str, str], stdin: bytes, *words: str, argv: tuple[str, ...] = CHAT
+) -> tuple[int | None, str, str]:
     """Run a chat whose streams are pipes, to its end."""
     process = await asyncio.create_subprocess_exec(
-        *CHAT,
+        *argv,
         *words,
         env=environment,
         stdin=asyncio.subprocess.PIPE,
@@ -147,4 +176,19 @@ async def piped(environment: dict[str, str], stdin: bytes, *words: str) -> tuple
     return process.returncode, out.decode(), told.decode()
 
 
-__all__ = ["BOUND", "CHAT", "COMMAND", "Service", "Start", "environment", "home", "piped", "service", "start"]
+__all__ = [
+    "BOUND",
+    "CHAT",
+    "COMMAND",
+    "SHOP",
+    "Service",
+    "Start",
+    "dispatching",
+    "environment",
+    "home",
+    "piped",
+    "service",
+    "shop",
+    "shopping",
+    "start",
+]

@@ -1,152 +1,107 @@
-"""A turn that is killed between any two of its writes, gone on with by another process, and its effects counted.
+"""A turn that is killed at any point of its first run, while its pause is answered, and in a resume, and what follows.
 
-As a program: `python kill_matrix.py FOLDER EVERY SEED` gives a line of JSON for each point at which it killed.
-The turn runs in a fork of this process, which has everything loaded, and so does whoever goes on with it.
+As a program, `python tests/support/kill_matrix.py --table docs/kills.md` kills at every point and writes the page; with
+`PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this one, which has everything loaded.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
-import random
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import traceback
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from support import kill_table, kill_turn
+from support.kill_points import IN, Killer, Point, armed
 
-from worldagent import Role, Settings, Storage, WorldAgent
-from worldagent.core.errors import NothingToResume
-from worldagent.core.pauses import Happened, RunAgain
-from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs import _checkpoints as checkpoints
-from worldagent.harness import CallContext, Worker, flow, tool
-from worldagent.storage import _lane as lane
-from worldagent.testing import ScriptedCall, ScriptedLM
+FIRST, ANSWERED, RESUMED = "first", "answered", "resumed"
+PHASES = (FIRST, ANSWERED, RESUMED)
+"""What is killed: the first run, the process that brings a person's answers, a resume after a kill."""
 
-ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
-EFFECTS = [f"{part}{place}" for part in ("first-", "nested-", "second-") for place in range(3)]
+_BEFORE_THE_RESUME = Point(IN, kill_turn.PLAIN_EFFECT, 2)  # of one sibling, while the others have ended
 
 
-class Part(BaseModel):
-    part: str
+@dataclass(frozen=True)
+class Matrix:
+    """The kills of one phase.
+
+    Args:
+        phase: One of `PHASES`.
+        folder: Where homes are made.
+        at_once: See `Killer`.
+    """
+
+    phase: str
+    folder: Path
+    at_once: bool = False
+
+    def points(self) -> list[Point]:
+        """Every point that the phase passes, by running it without a kill."""
+        home = self._home("counted")
+        counted = home / "counted"
+        self._run(home, Killer(None, home / "where"), counted)
+        passed: list[tuple[str, str, int]] = json.loads(counted.read_text())
+        return [Point(when, what, nth) for when, what, most in passed for nth in range(1, most + 1)]
+
+    def kill(self, point: Point) -> dict[str, Any]:
+        """Kill at `point`, go on in another process, and say what came of it."""
+        home = self._home(f"{point.when} {point.what} {point.nth}")
+        where = home / "where"
+        ended = self._run(home, Killer(point, where, at_once=self.at_once), home / "counted")
+        assert ended == -signal.SIGKILL, f"{point} was not passed: the turn ended with {ended}"
+        assert where.read_text() == f"{point.when} {point.what}"
+        leaks = kill_turn.leaks_of(home)
+        told = home / "told"
+        assert forked(lambda: _go_on(home, Killer(None, where), told)) == 0, f"nobody could go on after {point}"
+        found: dict[str, Any] = json.loads(told.read_text())
+        leaks += kill_turn.leaks_of(home)
+        shutil.rmtree(home)
+        return {"phase": self.phase, "when": point.when, "what": point.what, "nth": point.nth, "leaks": leaks} | found
+
+    def _run(self, home: Path, killer: Killer, counted: Path) -> int:
+        work = _begin if self.phase == FIRST else _go_on
+        return forked(lambda: work(home, killer, counted if killer.point is None else home / "told"))
+
+    def _home(self, name: str) -> Path:
+        home = self.folder / f"{self.phase} {name}".replace("/", "_")
+        if self.phase == FIRST:
+            home.mkdir(parents=True)
+            return home
+        before = self.folder / f"before {self.phase}"
+        if not before.exists():
+            before.mkdir(parents=True)
+            point = _BEFORE_THE_RESUME if self.phase == RESUMED else None
+            ended = forked(lambda: _begin(before, Killer(point, before / "where"), before / "counted"))
+            assert ended == (0 if point is None else -signal.SIGKILL), f"the turn ended with {ended}"
+        shutil.copytree(before, home)
+        return home
 
 
-class Done(BaseModel):
-    text: str
-
-
-class Killer:
-    """Kills this process at one of the points that it passes; without one it counts them."""
-
-    def __init__(self, at: int | None, log: Path) -> None:
-        self.at, self.log, self.passed = at, log, 0
-
-    def __call__(self, where: str) -> None:
-        self.passed += 1
-        if self.passed == self.at:
-            self.log.write_text(where)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def armed(killer: Callable[[str], None]) -> None:
-    """Have the killer passed before and after each write of a database and each checkpoint."""
-    run, write = lane.Lane.run, checkpoints.WholeSaver._write
-
-    async def lane_run(self: Any, work: Any) -> Any:
-        if self._read_only:
-            return await run(self, work)
-        killer("before a write")
-        done = await run(self, work)
-        killer("after a write")
-        return done
-
-    async def saver_write(self: Any, given: Any) -> Any:
-        killer("before a checkpoint")
-        done = await write(self, given)
-        killer("after a checkpoint")
-        return done
-
-    lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
-    checkpoints.WholeSaver._write = saver_write  # type: ignore[method-assign,assignment]  # likewise
-
-
-def agent_of(home: Path, killer: Callable[[str], None]) -> WorldAgent:
-    effects = home / "effects"
-
-    async def put(what: str) -> str:
-        killer("before an effect")
-        with effects.open("a") as out:
-            out.write(f"{what}\n")
-            out.flush()
-            os.fsync(out.fileno())
-        killer("after an effect")
-        return what
-
-    async def several(ctx: CallContext, part: str) -> list[str]:
-        return list(await asyncio.gather(*(ctx.call("put", {"what": f"{part}-{place}"}) for place in range(3))))
-
-    async def handle(params: Part, ctx: TaskContext) -> Done:
-        first = [await ctx.call("put", {"what": f"{params.part}-{place}"}) for place in range(3)]
-        nested = await ctx.call("several", {"part": "nested"}) if params.part == "first" else []
-        judged = await ctx.task("subagent", {"worker": "critic", "request": "Judge it."})
-        return Done(text=" ".join([*first, *nested, judged.text]))
-
-    def plan(call: ScriptedCall) -> dict[str, Any]:
-        if "request" in call.fields:
-            return {"result": f"judged {random.random()}"}  # it never says the same again
-        told = " ".join(str(message) for message in call.messages)
-        for part in ("first", "second"):
-            if f"{part}-0" not in told:
-                return {"reply": "", "dispatches": [{"to": "job", "params": {"part": part}}]}
-        return {"reply": "All done."}
-
-    return WorldAgent(
-        "novel",
-        lm=ScriptedLM(plan),
-        functions=[tool(name="put")(put), flow(name="several")(several)],
-        workers=[Worker("critic", "You judge.", "judges")],
-        shapes=[Shape("job", Part, Done, handle, description="does a part")],
-        storage=Storage(home=home),
-        settings=Settings(model_attempts=1),
-    )
-
-
-async def begin(home: Path, killer: Killer) -> None:
+def _begin(home: Path, killer: Killer, counted: Path) -> None:
     armed(killer)
-    async with agent_of(home, killer) as agent:
-        killer.passed = 0
-        await agent.thread("t").converse("Do all parts.", role=ROLE)
-    (home / "passed").write_text(str(killer.passed))
+    asyncio.run(kill_turn.begin(home, killer))
+    counted.write_text(_counts(killer))
 
 
-async def go_on(home: Path) -> dict[str, Any]:
-    """What becomes of the turn in the next process; a person looks at the effects where one is uncertain."""
-    asked = 0
-    async with agent_of(home, lambda where: None) as agent:
-        thread = agent.thread("t")
-        turn, state = None, "cut off"
-        try:
-            turn = await thread.resume(role=ROLE)
-        except NothingToResume:
-            if not any(message.kind == "answer" for message in await thread.history()):
-                return {"state": "no turn", "uncertain": 0}
-            state = "done"
-        while turn is not None and turn.status == "paused":
-            answers: dict[str, Any] = {}
-            for pause in turn.pauses:
-                asked += 1
-                what = pause.arguments["what"]
-                happened = what in (home / "effects").read_text().split() if (home / "effects").exists() else False
-                answers[pause.id] = Happened(what) if happened else RunAgain()
-            turn = await thread.resume(answers, role=ROLE)
-        text = turn.text if turn is not None else (await thread.history())[-1].body["text"]
-    return {"state": state, "uncertain": asked, "text": text}
+def _go_on(home: Path, killer: Killer, told: Path) -> None:
+    armed(killer)
+    found = asyncio.run(kill_turn.go_on(home, killer))
+    told.write_text(_counts(killer) if told.name == "counted" else json.dumps(found))
+
+
+def _counts(killer: Killer) -> str:
+    return json.dumps([(when, what, most) for (when, what), most in killer.passed.items()])
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -164,33 +119,60 @@ def forked(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def point(folder: Path, at: int | None) -> dict[str, Any] | None:
-    """Kill at one point and go on; None where the turn passes fewer points."""
-    home = folder / f"point{at}"
-    home.mkdir()
-    log = home / "where"
-    code = forked(lambda: asyncio.run(begin(home, Killer(at, log))))
-    if code == 0:
-        return None
-    assert code == -signal.SIGKILL, f"the turn ended with {code}"
-    result = home / "result"
-    assert forked(lambda: _write(result, asyncio.run(go_on(home)))) == 0, f"nobody could go on after point {at}"
-    told: dict[str, Any] = json.loads(result.read_text())
-    effects = Counter((home / "effects").read_text().split()) if (home / "effects").exists() else Counter[str]()
-    return {"point": at, "where": log.read_text(), "effects": effects} | told
+def kills(phases: Iterable[str], *, at_once: bool = False) -> Iterator[dict[str, Any]]:
+    """Kill at every point of the phases."""
+    for phase in phases:
+        with tempfile.TemporaryDirectory() as folder:
+            matrix = Matrix(phase, Path(folder), at_once)
+            yield from map(matrix.kill, matrix.points())
 
 
-def _write(file: Path, value: Any) -> None:
-    file.write_text(json.dumps(value))
+def side_by_side(phases: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """As `kills`, each phase in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        running: list[tuple[Path, subprocess.Popen[bytes]]] = []
+        for phase in phases:
+            told = Path(folder, phase)
+            out = stack.enter_context(told.open("wb"))
+            argv = [sys.executable, "-P", __file__, "--phase", phase]
+            running.append((told, stack.enter_context(subprocess.Popen(argv, stdout=out))))
+        for told, process in running:
+            if process.wait() != 0:
+                raise SystemExit(f"the phase {told.name!r} ended with {process.returncode}")
+            yield from map(json.loads, told.read_text().splitlines())
 
 
-def main(folder: Path, every: int, seed: int) -> None:
-    at = 1 + seed % every
-    while (found := point(folder, at)) is not None:
-        sys.stdout.write(json.dumps(found) + "\n")
+def chosen(points: Iterable[tuple[str, Point]]) -> Iterator[dict[str, Any]]:
+    """Kill at the points given, each with its phase; before them, one line a phase says what that passes."""
+    with tempfile.TemporaryDirectory() as folder:
+        matrices = {phase: Matrix(phase, Path(folder) / phase) for phase in PHASES}
+        for phase, matrix in matrices.items():
+            yield {"phase": phase, "points": [[point.when, point.what, point.nth] for point in matrix.points()]}
+        for phase, point in points:
+            yield matrices[phase].kill(point)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--table", type=Path, help="the page to write")
+    words.add_argument("--phase", choices=PHASES, action="append", help="kill in this phase alone")
+    words.add_argument("--at-once", action="store_true", help="kill whatever runs beside the point")
+    words.add_argument("--points", help="phases and points to kill at, as JSON")
+    given = words.parse_args()
+    if given.points:
+        found = chosen((phase, Point(*point)) for phase, *point in json.loads(given.points))
+    elif given.table:
+        found = side_by_side(PHASES)
+    else:
+        found = kills(given.phase or PHASES, at_once=given.at_once)
+    told: list[dict[str, Any]] = []
+    for one in found:
+        told.append(one)
+        sys.stdout.write(json.dumps(one) + "\n")
         sys.stdout.flush()
-        at += every
+    if given.table:
+        given.table.write_text(kill_table.page(kill_table.rows_of(told)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 from support.canaries import LONG, SHORT, canary
 from worldagent.core import ECHO_RUN
+
+Values = tuple[tuple[int, object], ...]
+"""Values that meet in a case, each with the number of its field."""
 
 SURFACES = ("converse", "stream", "task", "shape", "skill", "schedule")
 SOURCES = ("call", "thread", "channel", "workspace", "account", "code")
@@ -114,21 +118,37 @@ def every_case() -> list[Case]:
 
 def sample() -> list[Case]:
     """Cases such that every two values that can meet do meet in one of them; the same in every run."""
-    cases = every_case()
+
+    def pairs(case: Case) -> Iterator[Values]:
+        # How a host is reached counts as one: it takes a second to start, and the soak has both.
+        told = replace(case, store="embedded" if case.store == "embedded" else "a host")
+        return itertools.combinations(enumerate(astuple(told)), 2)
+
+    return _covering(every_case(), pairs)
+
+
+def soaked() -> list[Case]:
+    """What the soak runs: every case of the embedded store; over a host, such that any three values meet."""
+    embedded = [case for case in every_case() if case.store == "embedded"]
+    hosted = [case for case in every_case() if case.store != "embedded"]
+    return embedded + _covering(hosted, lambda case: itertools.combinations(enumerate(astuple(case)), 3))
+
+
+def _covering(cases: list[Case], meetings: Callable[[Case], Iterator[Values]]) -> list[Case]:
+    """So many of `cases` that each of their meetings is in one of them; greedy, those with many new ones first."""
     random.Random("leaks").shuffle(cases)
-    missing = {pair for case in cases for pair in _pairs(case)}
+    met = [frozenset(meetings(case)) for case in cases]
+    missing = frozenset[Values]().union(*met)
+    # A case never brings more new ones than when it was last looked at, so most need not be looked at again.
+    waiting = [(-len(values), place) for place, values in enumerate(met)]
+    heapq.heapify(waiting)
     chosen: list[Case] = []
-    # Greedy: first those that bring many new pairs, so that few are needed.
-    for gain in range(10, 0, -1):
-        for case in cases:
-            new = missing.intersection(_pairs(case))
-            if len(new) >= gain:
-                missing -= new
-                chosen.append(case)
+    while missing:
+        _, place = heapq.heappop(waiting)
+        new = len(missing & met[place])
+        if waiting and new < -waiting[0][0]:
+            heapq.heappush(waiting, (-new, place))
+            continue
+        missing -= met[place]
+        chosen.append(cases[place])
     return sorted(chosen, key=str)
-
-
-def _pairs(case: Case) -> Iterator[tuple[tuple[int, object], ...]]:
-    # How a host is reached counts as one: it takes a second to start, and the soak runs all.
-    told = replace(case, store="embedded" if case.store == "embedded" else "a host")
-    return itertools.combinations(enumerate(astuple(told)), 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,18 +98,22 @@ class Watch:
         self.kept.append(given)
         return given
 
-    def assert_clean(self, *contents: str) -> None:
-        """Fail with every place where one of `contents` stands."""
-        found = self.leaks(*contents)
+    def assert_clean(self, *contents: str, names: Sequence[str] = ()) -> None:
+        """Fail with every place where one of `contents` or `names` stands."""
+        found = self.leaks(*contents, names=names)
         if found:
             raise AssertionError("\n".join(["a role stands in", *found]))
 
-    def leaks(self, *contents: str) -> list[str]:
-        """Say where one of `contents` stands."""
-        found = [*_in_home(self.home, contents)]
-        found += scan_for_roles(self._objects(), contents).findings
+    def leaks(self, *contents: str, names: Sequence[str] = ()) -> list[str]:
+        """Say where one of `contents` stands, or one of `names`, which a frame may show: a role's repr does."""
+        found = [*_in_home(self.home, (*contents, *names))]
+        found += scan_for_roles(self._objects(), (*contents, *names)).findings
         found += scan_for_roles([frame_locals(error) for error in self.errors], contents, skip=_APART).findings
         return [str(finding) for finding in found]
+
+    def leaks_on_disk(self, *texts: str) -> list[str]:
+        """Say where one of `texts` stands by now below the home."""
+        return [str(finding) for finding in _in_home(self.home, texts)]
 
     def _objects(self) -> dict[str, object]:
         return {

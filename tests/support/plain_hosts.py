@@ -128,6 +128,8 @@ class PlainHost:
 
     def serve(self) -> None:
         """Answer what comes, until the input ends."""
+        if self.how == "is deaf after a while" and os.path.exists("deaf"):
+            sys.stdin.buffer.read()
         if self.how == "leaves a process":
             subprocess.Popen(SLEEPER, stdin=subprocess.DEVNULL)
         for line in sys.stdin.buffer:
@@ -137,6 +139,8 @@ class PlainHost:
                 os.write(1, (json.dumps(answer) + "\n").encode())
             elif self.how == "dies of a cancelled call" and asked["method"] == "notifications/cancelled":
                 os._exit(3)
+            elif self.how == "is deaf after a while" and asked["method"] == "notifications/cancelled":
+                Path("deaf").touch()
         if self.how == "does not end":
             time.sleep(600)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SECRET = "secret words of the host"
+FRIEND = "token-of-a-friend"
 HUGE = 100 << 20
 _CHUNK = b"x" * (1 << 16)
 _TOOLS = [
@@ -178,7 +179,17 @@ class RawHost:
                 length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
                 body = await reader.readexactly(int(length[0].partition(b":")[2])) if length else b""
                 self.came += head + body
+                if self.how == "drips its head to strangers" and FRIEND.encode() not in head:
+                    await self._drip(writer)
                 await self._answer(json.loads(body or b"{}"), writer)
+
+    async def _drip(self, writer: asyncio.StreamWriter) -> None:
+        """A byte of the head now and then, so that no read of it takes long, and no end."""
+        writer.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.05)
 
     async def _answer(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         called = request.get("method") == "tools/call"

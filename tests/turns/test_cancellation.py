@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,14 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.loop_steps import Steps as Stepped
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
-from worldagent.core.errors import ModelUnavailable, TaskFailed
+from worldagent.core.errors import ModelUnavailable, NothingToResume, TaskFailed
+from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": n} for n in ("a", "b")]}
@@ -254,3 +257,75 @@ async def test_a_model_call_that_is_cancelled_from_inside_is_a_failure_of_the_mo
             with pytest.raises(ModelUnavailable, match="cancelled from inside"):
                 await agent.thread("t").converse("Hi")
             assert (await agent.thread("t").converse("Hi")).text == "Fine."
+
+
+# --- turns that wait for a person -----------------------------------------------------------------------------------
+
+
+class Said(BaseModel):
+    text: str
+
+
+def asking(home: Path, effect: Callable[[], Awaitable[None]]) -> WorldAgent:
+    """An agent whose shape asks for leave and asks a question side by side."""
+
+    async def pay() -> str:
+        await effect()
+        return "paid"
+
+    async def ask(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=" ".join(await asyncio.gather(ctx.calls.ask_person("Now?"), ctx.call("pay", {}))))
+
+    return scripted_agent(
+        home, answering(), functions=[tool(approval=True)(pay)], shapes=[Shape("ask", Nothing, Said, ask)]
+    )
+
+
+async def nothing() -> None:
+    return None
+
+
+@pytest.mark.requirement("T4")
+async def test_whenever_a_turn_is_cancelled_it_does_not_stay_paused(tmp_path: Path) -> None:
+    async with asking(tmp_path, nothing) as one, asking(tmp_path, nothing) as other:
+        steps = Stepped(0, "steps")
+        end = steps.watch()
+        await one.thread("whole").task("ask", {})
+        end()
+        for at in range(1, steps.count + 20, steps.count // 12):
+            reached, name = asyncio.Event(), f"t{at}"
+            end = Stepped(at, "steps", reached.set).watch()
+            running = asyncio.create_task(one.thread(name).task("ask", {}))
+            reaching = asyncio.create_task(reached.wait())
+            await asyncio.wait({running, reaching}, return_when=asyncio.FIRST_COMPLETED)
+            end()
+            reaching.cancel()
+            cancelled = await other.thread(name).cancel()
+            async with asyncio.timeout(LIMIT):
+                turn = await running
+            assert turn.status in (("cancelled", "paused") if cancelled else ("paused",)), at
+            if cancelled:  # the run may have come to its pause just before
+                assert await one.thread(name).pauses() == ()
+                with pytest.raises(NothingToResume):
+                    await one.thread(name).resume()
+
+
+@pytest.mark.requirement("T4")
+async def test_of_two_who_go_on_with_a_turn_in_one_agent_both_are_cancelled_with_it(tmp_path: Path) -> None:
+    waits = asyncio.Event()
+
+    async def never() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, never) as agent:
+        thread = agent.thread("t")
+        ids = {pause.kind: pause.id for pause in (await thread.task("ask", {})).pauses}
+        first = asyncio.create_task(thread.resume({ids["approval"]: Approve()}))
+        await asyncio.wait_for(waits.wait(), LIMIT)
+        second = asyncio.create_task(thread.resume({ids["question"]: "yes"}))
+        async with asyncio.timeout(LIMIT):
+            while await thread.pauses():  # noqa: ASYNC110 -- what stands in the database sets no event
+                await asyncio.sleep(0)
+            assert await thread.cancel()
+            assert [(await turn).status for turn in (first, second)] == ["cancelled", "cancelled"]

@@ -1,9 +1,10 @@
-"""A turn whose process is killed goes on where it stood, and every effect happens exactly once (T5)."""
+"""A turn whose process is killed goes on where it stood; each effect happens once, or a person is asked (T5)."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -12,53 +13,79 @@ from typing import Any
 
 import pytest
 
+from support import kill_table
 from support.house import ROOT
-from support.kill_matrix import EFFECTS
+from support.kill_matrix import PHASES
+from support.kill_turn import HISTORY, NOTED, PLAIN
 
-BOUND = 1500  # seconds for the whole matrix, with other work on the machine
+BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
+SAMPLE = 4  # points of each phase
 
 
-def kills(folder: Path, *, every: int, seed: int) -> list[dict[str, Any]]:
-    """Kill a turn at every `every`th point; what became of each."""
-    words = [
-        sys.executable,
-        "-P",
-        str(ROOT / "tests" / "support" / "kill_matrix.py"),
-        str(folder),
-        str(every),
-        str(seed),
-    ]
+def program(*words: str) -> list[dict[str, Any]]:
+    """Run the matrix in a process that has no threads yet, so that it can fork."""
+    argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / "kill_matrix.py"), *words]
     paths = os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
-    done = subprocess.run(words, env=kept | {"PYTHONPATH": paths}, capture_output=True, timeout=BOUND, check=False)
+    done = subprocess.run(argv, env=kept | {"PYTHONPATH": paths}, capture_output=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def check(found: list[dict[str, Any]]) -> None:
-    for kill in found:
-        if kill["state"] == "no turn":  # before the turn was written down, nothing had happened
-            assert not kill["effects"], kill
-            continue
-        assert kill["effects"] == dict.fromkeys(EFFECTS, 1), kill
-        assert kill["text"] == "All done.", kill
-        # What was under way is asked of a person, and nothing else.
-        assert kill["uncertain"] <= 3, kill
-    assert len({kill["where"] for kill in found}) >= 3
+def check(kill: dict[str, Any]) -> None:
+    """What must hold wherever it was killed."""
+    assert kill["leaks"] == [], kill
+    assert kill["text"] == "All done.", kill
+    assert kill["history"] == HISTORY, kill
+    assert kill["effects"] == dict.fromkeys(PLAIN, 1), kill
+    assert kill["noted"] == dict.fromkeys(NOTED, 1), kill
+    # What was under way is asked of a person, and nothing else; a leaf that may run again did so at most once a kill.
+    assert sorted(kill["asked"]) == kill["under_way"], kill
+    assert kill["runs"] <= (3 if kill["phase"] == "resumed" else 2), kill
 
 
-@pytest.mark.requirement("T5")
+@pytest.mark.requirement("T5", "R7")
 @pytest.mark.timeout(BOUND)
-def test_a_turn_that_is_killed_goes_on_and_each_effect_happens_once(tmp_path: Path) -> None:
-    check(kills(tmp_path, every=11, seed=int.from_bytes(os.urandom(2), "big")))
+def test_a_turn_that_is_killed_goes_on_as_the_page_says(tmp_path: Path) -> None:
+    rows = kill_table.read()
+    seed = int.from_bytes(os.urandom(4), "big")
+    source = random.Random(seed)
+    points: list[list[object]] = []
+    for phase in PHASES:
+        found = [(row, nth) for row in rows if row.phase == phase for nth in range(1, row.points + 1)]
+        for row, nth in source.sample(found, SAMPLE):
+            points.append([phase, row.when, row.what, nth])
+    told = program("--points", json.dumps(points))
+    passed, kills = told[: len(PHASES)], told[len(PHASES) :]
+    counted = Counter((one["phase"], f"{when} {what}") for one in passed for when, what, _ in one["points"])
+    assert counted == {(row.phase, row.kind): row.points for row in rows}, "have the matrix write the page again"
+    assert len(kills) == len(points)
+    known = {(row.phase, row.kind): row for row in rows}
+    for kill in kills:
+        check(kill)
+        row = known[kill["phase"], f"{kill['when']} {kill['what']}"]
+        assert row.differs(kill) == [], f"seed {seed}: {row.phase}, {row.kind}, {kill['nth']}"
 
 
 @pytest.mark.soak
-@pytest.mark.requirement("T5")
+@pytest.mark.requirement("T5", "R7")
 @pytest.mark.timeout(BOUND)
-def test_a_turn_that_is_killed_at_any_point_goes_on_and_each_effect_happens_once(tmp_path: Path) -> None:
-    found = kills(tmp_path, every=1, seed=0)
-    check(found)
-    assert set(Counter(kill["where"] for kill in found)) == {
-        f"{when} {what}" for when in ("before", "after") for what in ("a write", "a checkpoint", "an effect")
-    }
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(phase: str) -> None:
+    kills = program("--phase", phase)
+    for kill in kills:
+        check(kill)
+    assert kill_table.rows_of(kills) == [row for row in kill_table.read() if row.phase == phase]
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("T5", "R7")
+@pytest.mark.timeout(BOUND)
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(phase: str) -> None:
+    for kill in program("--phase", phase, "--at-once"):
+        check(kill)
+
+
+def test_the_page_is_as_the_matrix_writes_it() -> None:
+    assert kill_table.page(kill_table.read()) == kill_table.PAGE.read_text(encoding="utf-8")

@@ -16,19 +16,21 @@ from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,
     AnswerInvalid,
+    Diverged,
     GraphChanged,
     InvalidArgument,
     NothingToResume,
     RoleChanged,
     RoleKeyMismatch,
     RoleRequired,
+    TaskFailed,
     ThreadPaused,
     UnknownPause,
 )
 from worldagent.core.events import PauseClosed, PauseOpened, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import Function, tool
+from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedLM
 
 
@@ -75,8 +77,9 @@ def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAge
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("first", ["approval", "question"])
 async def test_two_pauses_of_concurrent_siblings_are_answered_together_or_one_by_one_and_the_third_ran_once(
-    tmp_path: Path, together: bool, anew: bool
+    tmp_path: Path, together: bool, anew: bool, first: str
 ) -> None:
     done: list[str] = []
     agent = await paying(tmp_path, done).start()
@@ -86,9 +89,9 @@ async def test_two_pauses_of_concurrent_siblings_are_answered_together_or_one_by
     pay, ask = sorted(turn.pauses, key=lambda pause: pause.kind)
     assert (pay.kind, pay.function, pay.arguments) == ("approval", "pay", {"what": "a"})
     assert (ask.kind, ask.question, ask.options) == ("question", "Which colour?", ("red", "blue"))
-    answers: list[dict[str, object]] = (
-        [{pay.id: Approve(), ask.id: "blue"}] if together else [{ask.id: "blue"}, {pay.id: Approve()}]
-    )
+    said: dict[str, object] = {pay.id: Approve(), ask.id: "blue"}
+    order = [pay.id, ask.id] if first == "approval" else [ask.id, pay.id]
+    answers = [{one: said[one] for one in order}] if together else [{one: said[one]} for one in order]
     resumed = turn
     for place, answer in enumerate(answers):
         if anew:
@@ -166,6 +169,49 @@ async def test_answers_that_cannot_be_taken_leave_every_pause_open(tmp_path: Pat
         await thread.resume({ask.id: "red"})
         with pytest.raises(AlreadyAnswered):
             await thread.resume({ask.id: "blue"})
+
+
+@pytest.mark.requirement("T4")
+async def test_a_finished_turn_and_the_pauses_of_another_thread_are_not_resumed(tmp_path: Path) -> None:
+    async with paying(tmp_path, []) as agent:
+        answers = await paused_with(agent, None)
+        other = agent.thread("other")
+        await other.task("job", {})
+        with pytest.raises(UnknownPause, match="the open pauses are: "):
+            await other.resume(answers)
+        assert len(await other.pauses()) == 2
+        assert (await agent.thread("t").resume(answers)).status == "done"
+        for given in (answers, None):
+            with pytest.raises(NothingToResume, match="is done; begin a new turn"):
+                await agent.thread("t").resume(given)
+
+
+@pytest.mark.requirement("T4")
+async def test_a_pause_that_nobody_waits_for_any_more_is_unknown(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    async def fail() -> str:
+        raise RuntimeError
+
+    async def both(ctx: CallContext) -> str:
+        try:
+            await asyncio.gather(ctx.call("fail", {}), ctx.call("pay", {"what": "a"}))
+        except TaskFailed:
+            return "without it"
+        return "with it"
+
+    async def ask(ctx: TaskContext) -> str:
+        return f"{await ctx.call('both', {})}, {await ctx.calls.ask_person('Go on?')}"
+
+    functions = [writing(done, name="pay", approval=True), tool(fail), flow(both)]
+    async with scripted_agent(tmp_path, answering(), functions=functions, shapes=[shape(ask)]) as agent:
+        thread = agent.thread("t")
+        [asked] = (await thread.task("job", {})).pauses
+        assert asked.question == "Go on?"
+        with pytest.raises(UnknownPause):
+            await thread.resume({asked.id.rpartition("/")[0] + "/both:1/pay:1": Approve(), asked.id: "yes"})
+        assert (await thread.resume({asked.id: "yes"})).result == Said(text="without it, yes")
+    assert done == []
 
 
 @pytest.mark.requirement("T4")
@@ -255,6 +301,57 @@ async def test_a_pinned_role_is_gone_with_the_process(tmp_path: Path) -> None:
     async with paying(tmp_path, []) as agent:
         with pytest.raises(RoleRequired, match="no longer in memory"):
             await agent.thread("t").resume(answers, on_role_change="pin")
+
+
+@pytest.mark.requirement("R13")
+async def test_a_key_that_is_lost_is_noticed_before_anything_is_done_and_refresh_goes_on_without_it(
+    tmp_path: Path,
+) -> None:
+    lm, done = answering(), list[str]()
+    async with paying(tmp_path, done) as agent:
+        answers = await paused_with(agent, Role("critic", "Be harsh."))
+    (tmp_path / "role.key").unlink()
+    async with paying(tmp_path, done, lm) as agent:
+        with pytest.raises(RoleKeyMismatch):
+            await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."))
+        assert (done, lm.calls) == (["c"], [])
+        turn = await agent.thread("t").resume(role=Role("critic", "Be harsh."), on_role_change="refresh")
+    assert (turn.status, sorted(done)) == ("done", ["a", "c"])
+
+
+# --- another path ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_handler_that_takes_another_path_does_nothing_more_whatever_it_swallows(
+    tmp_path: Path, key: str | None
+) -> None:
+    done: list[str] = []
+    times = 0
+
+    async def change(ctx: TaskContext) -> str:
+        nonlocal times
+        times += 1
+        try:
+            await ctx.call("write", {"what": f"{times}"}, key=key)
+            await ctx.call("pay", {"what": "a"})
+        except Exception:  # a handler may swallow what it likes
+            await ctx.call("write", {"what": "swallowed"})
+        return "changed"
+
+    functions = [writing(done), writing(done, name="pay", approval=True)]
+    async with scripted_agent(tmp_path, answering(), functions=functions, shapes=[shape(change)]) as agent:
+        thread = agent.thread("t")
+        [pause] = (await thread.task("job", {})).pauses
+        with pytest.raises(Diverged, match=r"write:"):
+            await thread.resume({pause.id: Approve()})
+        assert done == ["1"]
+        with pytest.raises(Diverged):
+            await thread.resume()
+        assert await thread.cancel()
+        assert (await thread.converse("Hello?")).status == "done"
+    assert done == ["1"]
 
 
 # --- another version ------------------------------------------------------------------------------------------------

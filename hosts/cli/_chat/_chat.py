@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ....core import check_id
+from .._apps import check_app
 from .._hosts import check_hosts
 from .._options import ChatOptions
 from .._output import Output
@@ -25,6 +26,7 @@ def chat(options: ChatOptions) -> int:
 
     def begin() -> Coroutine[Any, Any, int | None]:
         one_reader(options, "chat", "-")
+        check_app(options)
         check_hosts(options)
         for name in ("workspace", "thread", "account", "channel"):
             if (given := getattr(options, name)) is not None:

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, UnknownTier
@@ -14,12 +14,15 @@ from ....role_resolution import Role
 from .._output import table
 from .._roles import roles_table
 from .._sources import text as text_of
+from ._waiting import standing
 
 if TYPE_CHECKING:
     from ....memory import Message
     from ....role_resolution import RoleExplanation
     from ._talk import Talk
 
+# A role that is set at a chat holds as long as the chat: one that went away by itself would not be noticed.
+_TTL: Final = 100 * 365 * 86400.0  # seconds
 _MESSAGES: Final = 10  # that /history shows
 _MOST: Final = 1000
 _STATES: Final = {
@@ -43,6 +46,17 @@ class Leave(Exception):
         self.code = code
 
 
+@dataclass(frozen=True)
+class GoOn:
+    """What a command gives where the turn is to go on.
+
+    Attributes:
+        on_role_change: See `Thread.resume`.
+    """
+
+    on_role_change: Literal["fail", "refresh"] = "fail"
+
+
 class UnknownCommand(InvalidArgument):
     """No command has this name."""
 
@@ -55,13 +69,13 @@ class Command:
         name: With its slash.
         takes: What may follow the name, for people; empty where nothing may.
         help: What it does, in one line.
-        run: Gets the talk and what follows the name, and gives what to show.
+        run: Gets the talk and what follows the name, and gives what to show, or that the turn is to go on.
     """
 
     name: str
     takes: str = ""
     help: str
-    run: Callable[[Talk, str], Awaitable[str]]
+    run: Callable[[Talk, str], Awaitable[str | GoOn]]
 
 
 def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
@@ -117,26 +131,35 @@ def _split(said: str) -> tuple[str, str]:
 
 
 async def _role(talk: Talk, given: str) -> str:
+    thread = await talk.thread()
     if not given:
-        return _role_told(talk.role)
-    if given == "off":
-        had, talk.role = talk.role, None
-        return "the call role is off" if had is not None else "no call role was set"
+        return _role_told(talk.thread_id, thread.role.get(), talk.role)
     if given == "-":
         raise InvalidArgument("/role reads no standard input", remedy="write /role TEXT or /role @FILE")
-    talk.role = Role("chat", text_of("/role", given))
-    return f"call role set, {len(talk.role.content)} characters; it goes with every message until /role off"
+    if given == "off":
+        told = f"the role of the thread {talk.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
+    else:
+        role = Role("chat", text_of("/role", given))
+        thread.role.set(role, ttl=_TTL)
+        told = f"role of the thread {talk.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
+    call, talk.role = talk.role, None  # what is said last counts
+    return told if call is None else f"{told}; the call role of --role is off"
 
 
-def _role_told(role: Role | None) -> str:
-    if role is None:
-        return "no call role is set; /role TEXT or /role @FILE sets one"
-    return f"call role, {len(role.content)} characters, goes with every message until /role off:\n\n{role.content}"
+def _role_told(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
+    if of_thread is None and of_calls is None:
+        return f"the thread {thread_id!r} has no role of its own; /role TEXT or /role @FILE sets one"
+    named = ((f"role of the thread {thread_id!r}", of_thread), ("call role of --role", of_calls))
+    return "\n\n".join(
+        f"{which}, {len(role.content)} characters, until /role off or the end of the chat:\n\n{role.content}"
+        for which, role in named
+        if role is not None
+    )
 
 
 async def _roles(talk: Talk, _: str) -> str:
     agent, options = await talk.agent(), talk.options
-    named = {tier: getattr(options, tier.value) for tier in STORED_TIERS}
+    named = {tier: getattr(options, tier.value) for tier in STORED_TIERS} | {Tier.WORKSPACE: agent.workspace}
     scope_ids: dict[Tier, str] = {tier: scope_id for tier, scope_id in named.items() if scope_id is not None}
     try:
         found = await agent.roles.list(scope_ids)
@@ -191,12 +214,37 @@ def _said(message: Message) -> str:
 async def _thread(talk: Talk, given: str) -> str:
     if given:
         talk.thread_id = check_id("/thread", given)
-    return f"on the thread {talk.thread_id!r} of the workspace {talk.options.workspace!r}"
+    return f"on the thread {talk.thread_id!r} of the workspace {(await talk.agent()).workspace!r}"
+
+
+async def _pauses(talk: Talk, _: str) -> str:
+    state = await talk.look()
+    if talk.waiting is not None:
+        return talk.waiting.told()
+    return standing(state) or f"nothing waits on the thread {talk.thread_id!r}"
+
+
+async def _resume(talk: Talk, given: str) -> GoOn:
+    match given:
+        case "":
+            return GoOn()
+        case "refresh":
+            return GoOn("refresh")
+        case _:
+            raise InvalidArgument("/resume takes nothing or 'refresh'", remedy="answers are lines without a slash")
+
+
+async def _cancel(talk: Talk, _: str) -> str:
+    cancelled = await (await talk.thread()).cancel()
+    await talk.look()
+    if not cancelled:
+        return f"no turn waits or runs on the thread {talk.thread_id!r}"
+    return f"the turn on the thread {talk.thread_id!r} is cancelled"
 
 
 async def _help(talk: Talk, _: str) -> str:
     rows = [(f"{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values()]
-    rows += [("//TEXT", "say a text that begins with a slash")]
+    rows += [("//TEXT", "say a text that begins with a slash"), ("TEXT", "a message; an answer, where one is awaited")]
     keys = [
         ("Alt-Enter", "another line, as does Enter after a final backslash"),
         ("Ctrl-C", "cancel the answer that is under way, or clear the input"),
@@ -211,14 +259,18 @@ async def _quit(talk: Talk, _: str) -> str:
 
 _HELP_WIDTH: Final = 20
 _ALL: Final = (
-    Command(name="/role", takes="TEXT|@FILE|off", help="how to go about every message; alone, show it", run=_role),
+    Command(name="/role", takes="TEXT|@FILE|off", help="how to go about this thread; alone, show it", run=_role),
     Command(name="/roles", help="the stored roles of workspace, account and channel", run=_roles),
     Command(name="/why", help="which roles are active, in what order", run=_why),
     Command(name="/history", takes="[N]", help=f"the last N messages of the thread ({_MESSAGES})", run=_history),
     Command(name="/thread", takes="[NAME]", help="go to another thread; alone, say which", run=_thread),
+    Command(name="/pauses", help="what the thread's turn waits for", run=_pauses),
+    Command(name="/resume", takes="[refresh]", help="go on with the turn; refresh: with the roles of now", run=_resume),
+    Command(name="/cancel", help="end the turn that waits or was stopped", run=_cancel),
     Command(name="/help", help="this list", run=_help),
+    Command(name="/later", help="leave; what waits can be answered another day", run=_quit),
     Command(name="/quit", help="leave", run=_quit),
 )
 COMMANDS: Final = {command.name: command for command in _ALL}
 
-__all__ = ["COMMANDS", "Command", "Leave", "UnknownCommand", "may_be_kept", "parse"]
+__all__ = ["COMMANDS", "Command", "GoOn", "Leave", "UnknownCommand", "may_be_kept", "parse"]

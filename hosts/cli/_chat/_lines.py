@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.events import Event
+from ....core.pauses import Pause
 from .._options import ChatOptions
-from .._output import Form, Output
+from .._output import Form, Output, pause_object
+from .._turn import pauses_text, resume_command
 from ._ports import Interrupted
 
 if TYPE_CHECKING:
     from ....agent import Turn
     from ._talk import Talk
+    from ._waiting import Waiting
 
 _PIECE: Final = 1 << 16
 _LIMIT: Final = 8 << 20  # bytes of one line
@@ -50,12 +53,12 @@ class LineInput:
         self._line: asyncio.Future[_Line] | None = None
         self._waiting: asyncio.Future[None] | None = None
 
-    async def read(self, prompt: str, default: str) -> str:
+    async def read(self, prompt: Callable[[], str], default: str) -> str:
         """The next message; see `Source`."""
         lines: list[str] = []
         while True:
             if self._prompting:
-                print(" " * len(prompt) if lines else prompt, end="", flush=True)
+                print(" " * len(prompt()) if lines else prompt(), end="", flush=True)
             lines.append(self._decoded(await self._next()))
             if not self._prompting or not lines[-1].endswith("\\"):
                 return "\n".join(lines)
@@ -151,9 +154,11 @@ class Printer:
         self._form: Form = "json" if options.json else "text"
         self._verbose = options.verbose
         self.notes = self._output = self._new()
+        self._talk: Talk | None = None
 
     def begin(self, talk: Talk) -> None:
-        """Nothing: the output is data."""
+        """Nothing is printed: the output is data."""
+        self._talk = talk
 
     def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
         """Nothing: the output is data."""
@@ -170,8 +175,27 @@ class Printer:
             self._output.event(event)
 
     def ended(self, turn: Turn) -> None:
-        """Print the turn."""
-        self._output.turn(turn)
+        """Print the turn; of one that waits, text for people goes to stderr."""
+        can_go_on = turn.status in ("paused", "stopped")
+        self._output.turn(turn, resume=self._command if can_go_on else None)
+        if can_go_on and self._form != "json":
+            stopped = f"the turn was stopped; go on with: {self._command}"
+            self._output.note(pauses_text(turn.pauses, self._command) if turn.pauses else stopped)
+
+    def waits(self, waiting: Waiting) -> None:
+        """Print what a turn waits for that was begun before."""
+        if self._form == "json":
+            pauses = [pause_object(pause) for pause in waiting.open]
+            self._output.result({"status": "paused", "pauses": pauses, "resume": self._command})
+        else:
+            self._output.note(pauses_text(waiting.open, self._command))
+
+    def taken(self, pause: Pause, waiting: Waiting) -> None:
+        """Print that an answer was taken, and how many are left."""
+        left = [other.id for other in waiting.open]
+        self._output.result({"answered": pause.id, "open": left})
+        if self._form != "json":
+            self._output.note(f"answered {pause.id}; {len(left)} to go")
 
     def told(self, command: str, text: str) -> None:
         """Print what a command found."""
@@ -191,6 +215,12 @@ class Printer:
 
     def hung_up(self) -> None:
         """Nothing: the streams may well be there."""
+
+    @property
+    def _command(self) -> str:
+        """What goes on with the thread's turn."""
+        assert self._talk is not None, "the chat has begun"
+        return resume_command(self._talk.options, self._talk.thread_id)
 
     def _new(self) -> Output:
         return Output(self._form, verbose=self._verbose)

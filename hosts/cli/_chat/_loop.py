@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any, Final
 
 from ....core.errors import WorldAgentError
-from .._session import DONE, FAILED, INTERRUPTED
-from ._commands import Leave, UnknownCommand, parse
+from .._session import DONE, FAILED, INTERRUPTED, PAUSED
+from ._commands import GoOn, Leave, UnknownCommand, parse
 from ._ports import Interrupted, Renderer, Source
 from ._talk import Talk
+from ._turns import Turns
+from ._waiting import Waiting, standing
 
 _LEAVE_HINT: Final = "Ctrl-C again leaves, so do Ctrl-D and /quit."
 _LINE: Final = 72  # characters that are typed again soon
@@ -30,11 +32,14 @@ class Chat:
 
     def __init__(self, talk: Talk, source: Source, shown: Renderer) -> None:
         self._talk, self._source, self._shown = talk, source, shown
+        self._turns = Turns(talk, shown)
         self._reading = False
+        self._asked: Waiting | None = None  # what the prompt asked for
         self._work: asyncio.Task[None] | None = None
         self._cancelled = False  # the work, by the person
         self._failed = False  # the last message
         self._signal: int | None = None
+        self._ending = False
         self._default = ""
 
     async def run(self) -> int:
@@ -49,15 +54,30 @@ class Chat:
             try:
                 return await self._chat()
             except (EOFError, Leave) as left:
-                code = left.code if isinstance(left, Leave) else DONE
-                return code or (FAILED if self._failed and not self._shown.interactive else DONE)
+                return (left.code if isinstance(left, Leave) else DONE) or self._code()
             except asyncio.CancelledError:
                 if self._signal is None:
                     raise
                 main.uncancel()
                 return 128 + self._signal
             finally:
+                self._part()
+                await self._turns.aclose()
                 await self._talk.aclose()
+
+    def _code(self) -> int:
+        """The exit code of a chat that ends as it should: for a program the one of its last line."""
+        if self._shown.interactive:
+            return DONE
+        return PAUSED if self._talk.left("paused") else FAILED if self._failed else DONE
+
+    def _part(self) -> None:
+        """Say what is left for another day; a program has it with the turn."""
+        if not self._shown.interactive:
+            return
+        for statuses, what in ((("paused",), "waits"), (("stopped",), "was stopped")):
+            for thread in self._talk.left(*statuses):
+                self._shown.note(f"The turn of the thread {thread!r} {what}. Go on with:\n{self._talk.command(thread)}")
 
     async def _chat(self) -> int:
         self._shown.begin(self._talk)
@@ -80,6 +100,22 @@ class Chat:
         if self._work is not None and self._talk.role_host is not None:
             await asyncio.wait({self._work})  # the host took its time, and an answer may be half written
         await self._source.beside(lambda: shown.opened(self._talk, trouble))
+        await self._pick_up()
+
+    async def _pick_up(self) -> None:
+        """Show what waits on the thread from before, unless the person is at it already."""
+        if self._work is not None:
+            await asyncio.wait({self._work})
+        try:
+            while not self._turns.begun:
+                told = standing(await self._talk.look())
+                if self._work is None:
+                    await self._source.beside(partial(self._turns.show_waiting, told))
+                    return
+                await asyncio.wait({self._work})
+        except WorldAgentError as error:  # a database that is down is told, and by the next turn again
+            problem = error
+            await self._source.beside(lambda: self._shown.error(problem))
 
     async def _until_left(self, opening: asyncio.Task[None]) -> None:
         armed = False
@@ -101,12 +137,15 @@ class Chat:
             armed = False
             if text.strip():
                 await self._take(text)
+                if self._signal is not None:  # it came in a turn, which has stopped
+                    raise Leave(128 + self._signal)
 
     async def _read(self, opening: asyncio.Task[None]) -> str:
         """Read the next message; an agent that cannot be opened ends the reading."""
         default, self._default = self._default, ""
         self._reading = True
-        reading = asyncio.create_task(self._source.read(f"{self._talk.thread_id}> ", default))
+        self._prompt()
+        reading = asyncio.create_task(self._source.read(self._prompt, default))
         try:
             if not opening.done():
                 await asyncio.wait({reading, opening}, return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +157,10 @@ class Chat:
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait({reading})
+
+    def _prompt(self) -> str:
+        self._asked = self._talk.waiting
+        return self._talk.prompt
 
     async def _take(self, text: str) -> None:
         """Do what one input asks for; what goes wrong is shown and does not end the chat."""
@@ -140,6 +183,7 @@ class Chat:
             if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > _LINE):
                 self._default = text  # not kept in any history, so it is given back
             self._shown.error(error)
+            await self._turns.after(error)
         else:
             self._failed = False
         finally:
@@ -147,20 +191,20 @@ class Chat:
 
     async def _dispatch(self, text: str) -> None:
         found = parse(text, trusted=self._source.trusted)
+        thread = self._talk.thread_id
         with self._shown.working():
             if isinstance(found, str):
-                await self._say(found)
+                # What was sent before the person saw a question is no answer to it.
+                await (self._turns.say(found) if self._asked is None else self._turns.answer(found))
                 return
             command, given = found
             told = await command.run(self._talk, given)
+            if isinstance(told, GoOn):
+                await self._turns.go_on(told.on_role_change)
+                return
         self._shown.told(command.name, told)
-
-    async def _say(self, text: str) -> None:
-        thread = await self._talk.thread()
-        async with thread.stream(text, role=self._talk.role) as stream:
-            async for event in stream:
-                self._shown.event(event)
-        self._shown.ended(stream.turn)
+        if self._talk.thread_id != thread:
+            await self._turns.pick_up()
 
     @contextmanager
     def _signals(self, main: asyncio.Task[Any]) -> Generator[None, None, None]:
@@ -192,10 +236,14 @@ class Chat:
             self._work.cancel()
 
     def _stop(self, main: asyncio.Task[Any], number: int) -> None:
-        if self._signal is None:
-            self._signal = number
-            if number == getattr(signal, "SIGHUP", None):
-                self._shown.hung_up()
+        """End the chat: a turn that is under way stops at its next step, at a second signal at once."""
+        first, self._signal = self._signal is None, self._signal or number
+        if number == getattr(signal, "SIGHUP", None):
+            self._shown.hung_up()
+        if first and number != signal.SIGINT and self._turns.drain():
+            return
+        if not self._ending:
+            self._ending = True
             main.cancel()
 
 

@@ -12,7 +12,9 @@ from .._output import Output
 
 if TYPE_CHECKING:
     from ....agent import Turn
+    from ....core.pauses import Pause
     from ._talk import Talk
+    from ._waiting import Waiting
 
 
 class Interrupted(Exception):
@@ -40,8 +42,12 @@ class Source(Protocol):
         """Whether a person types what it gives; a line that a program pipes in may name no file."""
         ...
 
-    async def read(self, prompt: str, default: str) -> str:
+    async def read(self, prompt: Callable[[], str], default: str) -> str:
         """The next message.
+
+        Args:
+            prompt: Gives what the prompt says; it may change while it is read.
+            default: What stands there to be edited.
 
         Raises:
             EOFError: There is none.
@@ -93,7 +99,15 @@ class Renderer(Protocol):
         ...
 
     def ended(self, turn: Turn) -> None:
-        """A turn has ended."""
+        """A turn has ended, or waits; the lines that follow answer what it waits for."""
+        ...
+
+    def waits(self, waiting: Waiting) -> None:
+        """A turn that was begun before waits, and the lines that follow answer it."""
+        ...
+
+    def taken(self, pause: Pause, waiting: Waiting) -> None:
+        """An answer to `pause` was taken, and another is asked for."""
         ...
 
     def told(self, command: str, text: str) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _RUN: Final = 16  # characters that arrive at once and are no typing
 _AT_ONCE: Final = 1 << 20  # keys
+_WORDS: Final = {"/role": "off", "/resume": "refresh"}
 
 
 class PromptInput:
@@ -50,10 +51,13 @@ class PromptInput:
         )
         self._session.default_buffer.on_text_changed += self._touch
 
-    async def read(self, prompt: str, default: str) -> str:
+    async def read(self, prompt: Callable[[], str], default: str) -> str:
         """The next message; see `Source`."""
         self._touched = False
-        message: StyleAndTextTuples = [("bold", prompt)]
+
+        def message() -> StyleAndTextTuples:
+            return [("bold", prompt())]
+
         # SIGINT is the loop's; in the mode that the prompt uses, Ctrl-C is a key.
         return await self._session.prompt_async(message, default=default, handle_sigint=False)
 
@@ -144,7 +148,7 @@ def _one(run: list[str]) -> list[KeyPress]:
 
 
 class _Commands(Completer):
-    """Completes the name of a command, and what may follow `/role`."""
+    """Completes the name of a command, and what may follow `/role` and `/resume`."""
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
@@ -160,8 +164,8 @@ class _Commands(Completer):
         elif name == "/role" and given.startswith("@"):
             path = Document(given[1:])
             yield from self._paths.get_completions(path, complete_event)
-        elif name == "/role" and given and "off".startswith(given):
-            yield Completion("off", start_position=-len(given))
+        elif given and (word := _WORDS.get(name, "")).startswith(given):
+            yield Completion(word, start_position=-len(given))
 
 
 def _names(begun: str) -> Iterator[Completion]:

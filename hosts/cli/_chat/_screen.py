@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -22,7 +23,9 @@ from ....core.events import (
     TextReplaced,
     TurnStarted,
 )
+from ....core.pauses import Pause
 from .._output import Output, printable
+from .._pauses import pause_text
 from ._wrap import Wrap
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from ....agent import Turn
     from ._talk import Talk
+    from ._waiting import Waiting
 
 _PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
 _WAITING: Final = "waiting"
@@ -64,7 +68,8 @@ class Screen:
     def begin(self, talk: Talk) -> None:
         """Say where the person is."""
         options = talk.options
-        places = [("workspace", options.workspace), ("thread", talk.thread_id)]
+        places = [("workspace", options.workspace) if options.app is None else ("app", options.app)]
+        places += [("thread", talk.thread_id)]
         places += [(what, id_) for what in ("account", "channel") if (id_ := getattr(options, what)) is not None]
         self._dim("worldagent chat: " + ", ".join(f"{what} {id_}" for what, id_ in places))
         self._dim("/help lists the commands, Ctrl-D leaves.")
@@ -72,7 +77,7 @@ class Screen:
     def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
         """Say what answers, and where the stored roles are if not here."""
         host = f", roles at {talk.role_host}" if talk.role_host is not None else ""
-        self._dim(f"model {talk.model}{host}")
+        self._dim(f"{f'model {talk.model}' if talk.options.app is None else f'workspace {talk.workspace}'}{host}")
         for note in self.notes.kept:
             self._dim(note)
         if trouble is not None:
@@ -110,12 +115,26 @@ class Screen:
                 pass
 
     def ended(self, turn: Turn) -> None:
-        """Show what is left of the answer."""
+        """Show what is left of the answer, or what the turn waits for."""
         self._replace(turn.text)
-        if not turn.text.strip():
+        if turn.status == "done" and not turn.text.strip():
             self._dim("[the answer is empty]")
         self._end_line()
-        self._print("")
+        if turn.status == "cancelled":
+            self._dim("the turn was cancelled, not from here")
+        if turn.pauses:
+            self._ask(turn.pauses)
+        elif turn.status != "stopped":
+            self._print("")
+
+    def waits(self, waiting: Waiting) -> None:
+        """Show what a turn waits for that was begun before."""
+        self._dim("The last turn of this thread is not over.")
+        self._ask(waiting.open)
+
+    def taken(self, pause: Pause, waiting: Waiting) -> None:
+        """Show what is asked next."""
+        self._print(f"{pause_text(waiting.open[0])}\n")
 
     def told(self, command: str, text: str) -> None:
         """Show what a command found."""
@@ -132,7 +151,9 @@ class Screen:
         self._print("")
 
     def note(self, text: str) -> None:
-        """Say something beside."""
+        """Say something beside, on a line of its own."""
+        self._stop_waiting()
+        self._end_line()
         self._dim(text)
 
     def hung_up(self) -> None:
@@ -146,6 +167,12 @@ class Screen:
     def _failure(self, error: WorldAgentError) -> None:
         for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
             self._console.print(Text.assemble((word, "bold"), " ", printable(text)))
+
+    def _ask(self, pauses: Sequence[Pause]) -> None:
+        """Show what is asked first; what comes after it is shown when its turn comes."""
+        count = "an answer: /later leaves" if len(pauses) == 1 else f"{len(pauses)} answers: /pauses shows all"
+        self._dim(f"The turn waits for {count}, /cancel ends it.")
+        self._print(f"{pause_text(pauses[0])}\n")
 
     def _answer(self, text: str) -> None:
         if text:
@@ -203,7 +230,15 @@ class Screen:
         self._console.print(Text(printable(text), style="dim"))
 
     def _print(self, text: str) -> None:
-        self._console.print(Text(printable(text)))
+        for line in printable(text).split("\n"):
+            indent = len(line) - len(line.lstrip())
+            if not indent or cell_len(line) <= self._console.width:
+                self._console.print(Text(line))
+                continue
+            # What is indented stays so, or a long value could imitate a line of its own.
+            within = Text(line.lstrip()).wrap(self._console, max(10, self._console.width - indent - 2))
+            for number, part in enumerate(within):
+                self._console.print(Text(" " * (indent + 2 * bool(number))) + part, soft_wrap=True)
 
     def _write(self, text: str) -> None:
         if text:

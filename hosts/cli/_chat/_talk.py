@@ -1,20 +1,27 @@
-"""What a chat is about: its thread, its call role, and its agent once that is loaded. It reads and shows nothing."""
+"""What a chat is about: its thread and what waits there, its call role, and its agent once that is loaded.
+
+It reads and shows nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....core.errors import HostError, HostUnavailable, WorldAgentError
+from ....core.pauses import Pause
 from ....role_resolution import Role
 from .._hosts import EMBEDDED
-from .._options import ChatOptions
+from .._options import WORKSPACE, ChatOptions
 from .._output import Output
 from .._session import open_agent
+from ._waiting import Waiting
 
 if TYPE_CHECKING:
-    from ....agent import Thread, WorldAgent
+    from ....agent import Thread, ThreadState, WorldAgent
 
 _HISTORY = "chat-history.jsonl"
 
@@ -28,7 +35,8 @@ class Talk:
 
     Attributes:
         options: The command's options.
-        role: The call role that goes with every message. Only here, in memory (R7).
+        role: The call role that goes with every message. Only here, in memory (R7). The roles of threads are the
+            agent's.
         thread_id: The thread that messages go to.
     """
 
@@ -37,11 +45,41 @@ class Talk:
         self.role = role
         self.thread_id = options.thread
         self._loading: asyncio.Task[WorldAgent] | None = None
+        self._waiting: dict[str, Waiting] = {}
+        self._standing: dict[str, str] = {}  # what became of each thread's last turn, as far as it is known
+
+    @property
+    def workspace(self) -> str:
+        """The agent's workspace, once the agent is loaded."""
+        return self._agent.workspace
 
     @property
     def model(self) -> str:
         """The model's name, once the agent is loaded."""
         return self.options.lm or self._agent.settings.lm or "local"
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What the thread's turn waits for, as far as it is known."""
+        return self._waiting.get(self.thread_id)
+
+    @property
+    def prompt(self) -> str:
+        """What the prompt says: the thread, and whether an answer is awaited."""
+        return f"{self.thread_id}> " if self.waiting is None else f"{self.thread_id} {self.waiting.place}> "
+
+    def left(self, *statuses: str) -> list[str]:
+        """The threads whose last turn stands so."""
+        return [thread for thread, status in self._standing.items() if status in statuses]
+
+    def command(self, thread_id: str) -> str:
+        """The command that goes on with a thread, to be copied. No role is in it."""
+        options = self.options
+        words = ["worldagent", "chat", "--thread", thread_id]
+        for name, left_out in (("app", None), ("workspace", WORKSPACE), ("account", None), ("channel", None)):
+            if (given := getattr(options, name)) != left_out:
+                words += [f"--{name}", given]
+        return shlex.join([*words, *(["--home", str(options.home)] if options.home is not None else [])])
 
     @property
     def role_host(self) -> str | None:
@@ -91,6 +129,26 @@ class Talk:
         """
         agent, options = await self.agent(), self.options
         return agent.thread(self.thread_id, account=options.account, channel=options.channel)
+
+    async def look(self) -> ThreadState | None:
+        """Learn from the database where the thread stands and what it waits for. Answers that are not sent stay.
+
+        Raises:
+            WorldAgentError: The agent cannot be opened, or the database not be read.
+        """
+        thread, thread_id = await self.thread(), self.thread_id
+        state = await thread.state()
+        pauses = await thread.pauses() if state is not None and state.pauses else ()
+        if thread_id == self.thread_id:
+            self.stands("" if state is None else state.status, pauses)
+        return state
+
+    def stands(self, status: str, pauses: Sequence[Pause] = ()) -> None:
+        """Note where the thread stands and what it waits for."""
+        self._standing[self.thread_id] = status
+        before = self._waiting.pop(self.thread_id, None)
+        if pauses:
+            self._waiting[self.thread_id] = Waiting(pauses, None if before is None else before.answers)
 
     async def host_trouble(self) -> WorldAgentError | None:
         """Why the role host cannot be reached now, if there is one and it cannot."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ....mcp_client import HttpHost, StdioHost
+from ....mcp_client import TOOLS, HttpHost, StdioHost
 from .._outcomes import Result, Skipped, Tell, settle
 from .._points import HOST_POINTS, Point
 from . import _checks
@@ -26,6 +28,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     **_checks.STDIO,
 }
 """Every point's check, by its id."""
+
+_TOOL: Final = re.compile(rf"\b({'|'.join(TOOLS)})\b")
 
 
 async def check_host(
@@ -49,7 +53,7 @@ async def check_host(
     try:
         for point in HOST_POINTS:
             if applies(point, host):
-                result = await settle(point, partial(_look, kit, point))
+                result = _called(await settle(point, partial(_look, kit, point)), host.tools)
                 kit.results[point.id] = result
                 if tell is not None:
                     tell(result)
@@ -63,6 +67,16 @@ def applies(point: Point, host: HttpHost | StdioHost) -> bool:
     return point.when != ("stdio" if isinstance(host, HttpHost) else "http")
 
 
+def _called(result: Result, names: Mapping[str, str]) -> Result:
+    """The result with the host's own names of the tools; the checks speak of them as the contract does."""
+
+    def own(text: str) -> str:
+        return _TOOL.sub(lambda found: names.get(found[0], found[0]), text)
+
+    title, problem, remedy = own(result.title), own(result.problem), own(result.remedy)
+    return replace(result, title=title, problem=problem, remedy=remedy, detail=own(result.detail))
+
+
 async def _look(kit: Kit, point: Point) -> str | None:
     if point.when == "--write" and not kit.options.write:
         raise Skipped("nothing may be written", "let the check put roles in scopes of its own: --write", reason="write")
@@ -71,7 +85,7 @@ async def _look(kit: Kit, point: Point) -> str | None:
             raise Skipped(f"it needs {needed}", "see that point", reason="needs")
     for tool in point.tools:
         if tool not in kit.schemas:
-            raise Skipped(f"it needs the tool {kit.name(tool)}", "see tools.present", reason="needs")
+            raise Skipped(f"it needs the tool {tool}", "see tools.present", reason="needs")
     return await CHECKS[point.id](kit)
 
 

@@ -121,7 +121,7 @@ class Kit:
         return self.host.tools.get(tool, tool)
 
     @property
-    def schemas(self) -> dict[str, dict[str, Any]]:
+    def schemas(self) -> dict[str, Any]:
         """The input schemas of the tools of the contract that the host has, by the contract's names."""
         found = self.heard[self.revision].tools
         return {tool: found[self.name(tool)] for tool in TOOLS if self.name(tool) in found}
@@ -153,17 +153,19 @@ class Kit:
             return reply
         raise failure
 
-    async def _tools(self, wire: Wire) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    async def _tools(self, wire: Wire) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         cursor: str | None = None
         for _ in range(_PAGES):
             request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
             page = await wire.send(request, self.options.timeout)
             if isinstance(page, MCPError):
                 raise Failed(f"tools/list gave an error of the protocol ({page.code})", CONTRACT_REMEDY)
-            found |= {tool["name"]: tool["inputSchema"] for tool in page["tools"]}
+            given = page.get("tools")
+            tools: list[Any] = given if isinstance(given, list) else []
+            found |= {str(tool.get("name")): tool.get("inputSchema") for tool in tools if isinstance(tool, dict)}
             cursor = page.get("nextCursor")
-            if cursor is None:
+            if not isinstance(cursor, str):
                 break
         return found
 

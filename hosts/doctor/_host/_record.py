@@ -20,7 +20,7 @@ class Exchange:
 class Heard:
     """What a host gave in one revision: its tools, and its answer to a question that each revision is asked."""
 
-    tools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tools: dict[str, Any] = field(default_factory=dict)
     roles: Any = field(default=None, repr=False)
 
 

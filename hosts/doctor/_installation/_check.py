@@ -8,12 +8,12 @@ from typing import Final
 
 from .._outcomes import Result, Skipped, Tell, settle
 from .._points import INSTALLATION_POINTS, Point
-from . import _files, _package, _services
+from . import _files, _keys, _package, _services
 from ._options import InstallationOptions, Site
 
 Check = Callable[[Site], Awaitable[str | None]]
 
-CHECKS: Final[Mapping[str, Check]] = {**_package.CHECKS, **_files.CHECKS, **_services.CHECKS}
+CHECKS: Final[Mapping[str, Check]] = {**_package.CHECKS, **_files.CHECKS, **_keys.CHECKS, **_services.CHECKS}
 """Every point's check, by its id."""
 
 

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -25,18 +26,29 @@ _TIGHT, _FULL = 200 * _MIB, 16 * _MIB
 _LONGEST: Final = 20.0  # seconds that looking through one database may take
 _STEPS: Final = 100_000  # of SQLite between two looks at the clock
 _ANOTHER: Final = "use another home: --home, or the setting home"
-_NOT_YET: Final = "not there yet; the first use makes it"
+NOT_YET: Final = "not there yet; the first use makes it"
 _MANY: Final = 100_000
+_BESIDE: Final = ("-wal", "-shm", "-journal")  # what SQLite opens with a database
+_KINDS: Final = {
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "named pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
 
 
 async def folder(site: Site) -> str | None:
     """It is a folder that this user may write to, or could be made."""
     home, standing = site.home, site.standing
+    below = [place for place in (home, *home.parents) if place not in (standing, *standing.parents)]
+    if below and below[-1].is_symlink():
+        raise Failed(f"{str(below[-1])!r} is a link that leads nowhere", f"mend or delete it, or {_ANOTHER}")
     if not standing.is_dir():
         raise Failed(f"{str(standing)!r} is no folder", _ANOTHER)
     if not os.access(standing, os.R_OK | os.W_OK | os.X_OK):
         raise Failed(f"{str(standing)!r} cannot be written by this user", f"change its owner or mode, or {_ANOTHER}")
-    return str(home) if standing == home else f"{home}: {_NOT_YET}"
+    return str(home) if standing == home else f"{home}: {NOT_YET}"
 
 
 async def space(site: Site) -> str | None:
@@ -56,8 +68,14 @@ async def private(site: Site) -> str | None:
     file = site.storage.roles
     if os.name != "posix":
         raise Skipped("this system has no file modes", "see who may read the home")
-    if not file.exists():
-        return _NOT_YET
+    try:
+        there = is_there(file)
+    except Failed:
+        there = None
+    if there is None:
+        raise Skipped(f"{str(file)!r} is no file", "see database.roles", reason="needs")
+    if not there:
+        return NOT_YET
     others = stat.S_IRWXG | stat.S_IRWXO
     mode = file.stat().st_mode
     if mode & others and file.parent.stat().st_mode & others:
@@ -69,43 +87,82 @@ async def private(site: Site) -> str | None:
 
 async def conversations(site: Site) -> str | None:
     known = {schema.name: len(schema.migrations) for schema in (EPOCHS, CONVERSATION)}
-    return await asyncio.to_thread(_look, site.storage.database, known)
+    return await _looked(site.storage.database, known)
 
 
 async def roles(site: Site) -> str | None:
     file = site.storage.roles
-    return await asyncio.to_thread(_look, file, await _role_versions()) if file.exists() else _NOT_YET
+    return await _looked(file, await _role_versions()) if is_there(file) else NOT_YET
 
 
 async def locks(site: Site) -> str | None:
     """Lock files can be written. The system frees the lock of a process that ends, so none of them is ever stale."""
     place = site.storage.locks
-    if not place.exists():
-        return _NOT_YET
+    if not place.exists() and not place.is_symlink():
+        return NOT_YET
     if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         raise Failed(f"{str(place)!r} is no folder that this user may write to", "change its owner or mode")
     files = list(place.glob("*.lock"))
+    foreign = next((file for file in files if not file.is_file()), None)
+    if foreign is not None:
+        raise Failed(f"{str(foreign)!r} is no file", "delete it")
     refused = next((file for file in files if not os.access(file, os.W_OK)), None)
     if refused is not None:
         raise Failed(f"{str(refused)!r} cannot be written by this user", "change its owner or mode")
     if len(files) > _MANY:
         raise Warned(f"there are {len(files):,} lock files", "delete them while no agent runs")
-    held = _held(files)
+    held = holders(files)
     return f"{len(files)} files" + (f", held by process {', '.join(sorted(held))}" if held else "")
 
 
-def _look(file: Path, known: dict[str, int]) -> str:
-    """Look through one database.
+async def _looked(file: Path, known: dict[str, int]) -> str:
+    """Look through one database, in a thread that ends soon after whoever waits for it.
 
     Raises:
         Failed: It cannot be opened, is damaged, or was written by a newer version.
         Warned: It is too large to be looked through.
     """
-    if not file.exists():
-        return _NOT_YET
+    if not is_there(file):
+        return NOT_YET
+    left = threading.Event()
+    try:
+        return await asyncio.to_thread(_look, file, known, left)
+    finally:
+        left.set()
+
+
+def is_there(file: Path) -> bool:
+    """Whether a database is there. What is no file is never opened: opening a named pipe waits for its other end.
+
+    Raises:
+        Failed: Something else is there, or beside it where SQLite keeps files of its own.
+    """
+    for suffix in _BESIDE:
+        _is_file(file.with_name(file.name + suffix))
+    return _is_file(file)
+
+
+def _is_file(path: Path) -> bool:
+    why = ""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.is_symlink() or path.resolve().parent.is_dir():  # SQLite makes the file that a link names
+            return False
+        why = "is a link that leads nowhere"
+    except OSError as error:
+        why = f"cannot be looked at ({error.strerror})"
+    else:
+        if stat.S_ISREG(mode):
+            return True
+        why = f"is a {_KINDS.get(stat.S_IFMT(mode), 'special file')}, not a database"
+    raise Failed(f"{str(path)!r} {why}", f"move it away, or {_ANOTHER}")
+
+
+def _look(file: Path, known: dict[str, int], left: threading.Event) -> str:
     problem: Exception
     try:
-        with _opened(file) as connection:
+        with opened(file, left) as connection:
             versions = _versions(connection)
             damage = [row[0] for row in connection.execute("PRAGMA quick_check(1)")]
         return _judged(file, versions, damage, known)
@@ -131,12 +188,12 @@ def _judged(file: Path, versions: dict[str, int], damage: list[str], known: dict
 
 
 @contextlib.contextmanager
-def _opened(file: Path) -> Generator[sqlite3.Connection]:
+def opened(file: Path, left: threading.Event) -> Generator[sqlite3.Connection]:
     # Reading a database in WAL mode makes two files beside it, unless they are there or nobody is said to change it.
     in_use = file.with_name(f"{file.name}-wal").exists()
     connection = sqlite3.connect(f"{file.as_uri()}?{'mode=ro' if in_use else 'immutable=1'}", uri=True, timeout=5)
     deadline = time.monotonic() + _LONGEST
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+    connection.set_progress_handler(lambda: left.is_set() or time.monotonic() > deadline, _STEPS)
     try:
         yield connection
     finally:
@@ -159,7 +216,7 @@ async def _role_versions() -> dict[str, int]:
             return _versions(connection)
 
 
-def _held(files: list[Path]) -> set[str]:
+def holders(files: list[Path]) -> set[str]:
     """The processes that hold one of these locks, where the system tells."""
     numbers: set[str] = set()
     for file in files:
@@ -182,4 +239,4 @@ CHECKS = {
     "lock.files": locks,
 }
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "NOT_YET", "holders", "is_there", "opened"]

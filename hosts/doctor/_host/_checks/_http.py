@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from ipaddress import ip_address
 from typing import Any, Final
@@ -16,6 +17,7 @@ from .._streams import authorised, certificates
 
 _PAGE: Final = "pages.example"
 _UNAUTHORISED: Final = 401
+_FAREWELL: Final = 2.0  # seconds; nobody waits for the end of a session
 
 
 async def token(kit: Kit) -> str | None:
@@ -70,23 +72,31 @@ def _request(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _status(kit: Kit, message: dict[str, Any], headers: dict[str, str]) -> int:
+    """The status that a request is answered with. The time limit is one for all, not for each read: heads can drip."""
     host, limit = _http(kit), kit.options.timeout
     accept = {"Accept": "application/json, text/event-stream"}
-    why = ""
     try:
-        async with httpx2.AsyncClient(timeout=limit, verify=certificates()) as client:
-            async with client.stream("POST", host.url, json=message, headers=accept | headers) as response:
+        async with (
+            asyncio.timeout(limit + _FAREWELL),  # also of the end of a connection
+            httpx2.AsyncClient(timeout=limit, verify=certificates()) as client,
+        ):
+            async with (
+                asyncio.timeout(limit),
+                client.stream("POST", host.url, json=message, headers=accept | headers) as response,
+            ):
                 session = response.headers.get("mcp-session-id")
                 status: int = response.status_code
             if session is not None:  # it need not keep what nobody goes on with
                 gone = {**headers, "Mcp-Session-Id": session}
-                with contextlib.suppress(httpx2.HTTPError):
-                    async with client.stream("DELETE", host.url, headers=gone):  # no body is read
-                        pass
+                with contextlib.suppress(httpx2.HTTPError, TimeoutError):
+                    async with asyncio.timeout(_FAREWELL), client.stream("DELETE", host.url, headers=gone):
+                        pass  # no body is read
             return status
+    except TimeoutError:
+        why = f"within {limit:g} s"
     except (httpx2.HTTPError, OSError) as error:
-        why = type(error).__name__
-    raise Failed(f"a request had no answer ({why})", "see what the host itself reports")
+        why = f"({type(error).__name__})"
+    raise Failed(f"a request had no answer {why}", "see what the host itself reports")
 
 
 def _http(kit: Kit) -> HttpHost:

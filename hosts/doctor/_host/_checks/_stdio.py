@@ -24,6 +24,8 @@ async def output(kit: Kit) -> str | None:
     """Every line is a message."""
     life = await _life(kit)
     lines = life.messages + life.noise
+    if not lines:
+        raise Failed("it wrote nothing when it was started again", "see what the host itself reports")
     if life.noise:
         raise Failed(
             f"{life.noise:,} of {lines:,} lines on its standard output are no MCP messages",
@@ -34,7 +36,10 @@ async def output(kit: Kit) -> str | None:
 
 async def end(kit: Kit) -> str | None:
     """The end of its input is its end."""
-    if not (await _life(kit)).ended:
+    life = await _life(kit)
+    if not life.messages:
+        raise Skipped("it answered nothing when it was started again", "see stdio.output", reason="needs")
+    if not life.ended:
         raise Failed(
             f"it still ran {kit.options.ending:g} s after its input was closed", "end when standard input ends"
         )
@@ -131,7 +136,7 @@ async def _read(child: Program, life: Life) -> None:
 def _is_message(line: bytes) -> bool:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("jsonrpc") == "2.0"
 

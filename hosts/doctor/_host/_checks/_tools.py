@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from .....core import STORED_TIERS, Tier
@@ -10,6 +9,7 @@ from .....mcp_client import TOOLS
 from ..._outcomes import Failed, Skipped
 from .._kit import Kit
 from .._replies import CONTRACT_REMEDY
+from .._schemas import ToolSchema
 from .._wire import REVISIONS, WireError
 
 _TEXT: Final = "text"
@@ -64,9 +64,10 @@ async def same(kit: Kit) -> str | None:
 
 async def present(kit: Kit) -> str | None:
     """The four tools are there."""
-    missing = [kit.name(tool) for tool in TOOLS if tool not in kit.schemas]
+    missing = [tool for tool in TOOLS if tool not in kit.schemas]
     if missing:
-        raise Failed(f"it has no {' and no '.join(missing)}", "offer the tool under this name")
+        told = f"it has no {' and no '.join(missing)}"
+        raise Failed(told, "offer the tool under this name, or give its own in the setting role_host_tools")
     return None
 
 
@@ -75,7 +76,8 @@ async def arguments(kit: Kit) -> str | None:
     if not kit.schemas:
         raise Skipped("there is no tool to look at", "see tools.present", reason="needs")
     for tool, schema in kit.schemas.items():
-        takes = _Schema(tool, schema).takes
+        published = ToolSchema(tool, schema)
+        takes = published.takes
         sample = _SAMPLES[tool]
         if not takes(sample):
             raise Failed(f"the schema of {tool} does not take the contract's arguments", CONTRACT_REMEDY)
@@ -88,7 +90,7 @@ async def arguments(kit: Kit) -> str | None:
                 raise Failed(f"the schema of {tool} takes a number as {name}", f"give {name} the type of {kind}")
         if "tier" in sample and takes(sample | {"tier": _NO_TIER}):
             raise Failed(f"the schema of {tool} takes any text as tier", "list the tiers as an enum")
-        if _has_key(schema, _HEADER):
+        if published.has_key(_HEADER):
             raise Failed(f"the schema of {tool} copies arguments into HTTP headers", f"leave {_HEADER} out")
     return None
 
@@ -114,9 +116,9 @@ async def tiers(kit: Kit) -> str | None:
     return ", ".join(kit.tiers)
 
 
-def _tiers(tool: str, schema: dict[str, Any]) -> frozenset[Tier] | None:
+def _tiers(tool: str, schema: object) -> frozenset[Tier] | None:
     """The tiers that a tool's schema takes; None where it names none."""
-    takes, sample = _Schema(tool, schema).takes, _SAMPLES[tool]
+    takes, sample = ToolSchema(tool, schema).takes, _SAMPLES[tool]
 
     def with_tier(name: str) -> dict[str, Any]:
         return {"scope_ids": {name: _TEXT}} if tool == "role_list" else sample | {"tier": name}
@@ -125,38 +127,6 @@ def _tiers(tool: str, schema: dict[str, Any]) -> frozenset[Tier] | None:
         return None
     found = frozenset(tier for tier in Tier if takes(with_tier(tier.value)))
     return found or None  # a schema that takes nothing is told by tools.arguments
-
-
-class _Schema:
-    """The input schema of a tool. A reference to another site is not followed."""
-
-    def __init__(self, tool: str, schema: dict[str, Any]) -> None:
-        # Here, because only this check needs it; mcp itself brings it.
-        from jsonschema.validators import Draft202012Validator, validator_for  # type: ignore[import-untyped]  # none
-        from referencing import Registry
-
-        self._tool = tool
-        kind: Any = validator_for(schema, default=Draft202012Validator)
-        registry: Any = Registry()
-        self._validator: Any = kind(schema, registry=registry)
-
-    def takes(self, value: Mapping[str, Any]) -> bool:
-        """Whether `value` fits.
-
-        Raises:
-            Failed: The schema is none.
-        """
-        try:
-            return bool(self._validator.is_valid(value))
-        except Exception:  # of the many kinds that a wrong schema brings about
-            pass
-        raise Failed(f"the schema of {self._tool} is no JSON Schema", "publish the schema of docs/role-host.md")
-
-
-def _has_key(part: Any, key: str) -> bool:
-    if isinstance(part, Mapping):
-        return key in part or any(_has_key(value, key) for value in part.values())
-    return isinstance(part, list) and any(_has_key(value, key) for value in part)
 
 
 CHECKS = {

@@ -14,7 +14,7 @@ _SHORTEST = 12  # characters of a role's text that are no accident in another te
 
 async def contract(kit: Kit) -> str | None:
     """Each answer names the version of the contract."""
-    answers = _answers(kit)
+    answers = _seen(_answers(kit))
     for reply in answers:
         said = reply.content.get("contract")
         if type(said) is not int or said != 1:
@@ -24,7 +24,7 @@ async def contract(kit: Kit) -> str | None:
 
 async def fields(kit: Kit) -> str | None:
     """Nothing stands in an answer but what the contract puts there."""
-    for reply in _answers(kit):
+    for reply in _seen(_answers(kit)):
         own = {"code"} if reply.failed else {"roles"} if reply.tool == "role_list" else {"role"}
         more = len(reply.content.keys() - own - {"contract"})
         role = reply.content.get("role")
@@ -37,9 +37,8 @@ async def fields(kit: Kit) -> str | None:
 async def texts(kit: Kit) -> str | None:
     """The texts beside the structure repeat no role."""
     known = {kit.secret, *_read(kit)}
-    for exchange in kit.exchanges:
-        reply = exchange.reply
-        if not reply.failed and any(content in text for text in reply.texts for content in known):
+    for reply in _seen([reply for reply in _answers(kit) if not reply.failed]):
+        if any(content in text for text in reply.texts for content in known):
             raise Failed(
                 f"a text block of {reply.tool} holds the role", "say how many roles there are; clients log such texts"
             )
@@ -55,16 +54,19 @@ async def codes(kit: Kit) -> str | None:
         if reply.code not in CODES:
             raise Failed(f"an error of {reply.tool} has a code that is none", f"use one of {', '.join(CODES)}")
     if not errors:
-        raise Skipped("no call was refused", "see the points that were left out")
+        raise _unrefused()
     return f"{len(errors)} errors"
 
 
 async def values(kit: Kit) -> str | None:
     """Nothing that was sent comes back in an error."""
-    for exchange in kit.exchanges:
-        # The name of a tool that is none is no value.
-        if exchange.reply.failed and kit.marker not in exchange.reply.tool and _repeats(kit, exchange):
+    # The name of a tool that is none is no value.
+    refused = [each for each in kit.exchanges if each.reply.failed and kit.marker not in each.reply.tool]
+    for exchange in refused:
+        if _repeats(kit, exchange):
             raise Failed(f"an error of {exchange.reply.tool} repeats a value that was sent", "name the argument only")
+    if not refused:
+        raise _unrefused()
     return None
 
 
@@ -83,6 +85,17 @@ def _read(kit: Kit) -> set[str]:
         contents = [role.get("content") for role in given if isinstance(role, dict)]
         found |= {text for text in contents if isinstance(text, str) and len(text) >= _SHORTEST}
     return found
+
+
+def _seen(replies: list[Reply]) -> list[Reply]:
+    """The replies, where there are any: of none, nothing is known."""
+    if not replies:
+        raise Skipped("no call was answered", "see the points that failed")
+    return replies
+
+
+def _unrefused() -> Skipped:
+    return Skipped("no call was refused", "see the points that were left out")
 
 
 def _answers(kit: Kit) -> list[Reply]:

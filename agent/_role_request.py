@@ -1,0 +1,130 @@
+"""`Roles(on_request="ask")`: the person asks in words, and their message becomes the role of the thread (R10).
+
+Plans, params and what models say name a message by its id alone; its text is read from the conversation (T8), after a
+person has approved. `ThreadRole` is the way for code, without a model.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..core.errors import LeaseLost, UnknownMessage
+from ..graphs import Shape, TaskContext
+from ..harness import CallContext, Function, flow
+from ..memory import Message, thread_key
+from ..role_resolution import Role
+from ._runs import RunnerParts
+
+_FUNCTION: Final = "set_thread_role"
+_MAKES: Final = "Make a message of the person's the role of its thread, from the next turn on."
+_SHAPE: Final = "thread_role"
+_OFFERED: Final = (
+    "only where the person asks in this message for another manner for the rest of the conversation: makes this "
+    "message the guide of the turns after this one, once a person has confirmed it"
+)
+_ID: Final = "[0-9a-f]{32}"
+_YOURS: Final = "name a message that this account wrote on this thread, or none for the message of this turn"
+
+# Nothing but an id fits, so that no plan can carry a text.
+MessageId = Annotated[str, Field(pattern=f"^{_ID}$", description="the id of the person's message")]
+
+
+class RoleRequest(BaseModel):
+    """What the shape takes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    message_id: str = Field("", pattern=f"^({_ID})?$", description="leave it out; it is the message of this turn then")
+
+
+class RoleRequested(BaseModel):
+    """What the shape gives."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    message_id: str
+    note: str
+
+
+class RoleRequests:
+    """What an agent has more where persons may ask for a role of their thread: a function, and a shape that reaches it.
+
+    Args:
+        on_request: `ignore` is nothing more.
+
+    Attributes:
+        functions: Makes a message the role of its thread. It needs a person's leave.
+        shapes: Looks at the message and calls the function; the planner can dispatch to it.
+    """
+
+    def __init__(self, on_request: Literal["ignore", "ask"]) -> None:
+        self._parts: RunnerParts | None = None
+        self.functions: tuple[Function, ...] = ()
+        self.shapes: tuple[Shape[Any, Any], ...] = ()
+        if on_request == "ask":
+            # A flow, since a leaf learns of no thread. Its effect is in memory alone: made again, it is the same.
+            decorate = flow(name=_FUNCTION, description=_MAKES, approval=True)
+            self.functions = (decorate(self._set),)
+            self.shapes = (Shape(_SHAPE, RoleRequest, RoleRequested, self._request, description=_OFFERED),)
+
+    def open(self, parts: RunnerParts) -> None:
+        """Work with these from now on."""
+        self._parts = parts
+
+    def close(self) -> None:
+        """Let go of them."""
+        self._parts = None
+
+    async def _request(self, params: RoleRequest, ctx: TaskContext) -> RoleRequested:
+        # What cannot be is refused before a person is asked.
+        message = await self._said(ctx.calls, params.message_id)
+        await ctx.call(_FUNCTION, {"message_id": message.id})
+        return RoleRequested(message_id=message.id, note="This message guides the turns after this one.")
+
+    async def _set(self, ctx: CallContext, message_id: MessageId) -> str:
+        message = await self._said(ctx, message_id)
+        parts, thread = self._opened, ctx.scope.thread
+        assert thread is not None, "a turn has a thread"
+        parts.resolver.threads.set(thread, _role_of(message), parts.thread_role_ttl, turn=ctx.frame.drive.turn)
+        return message.id
+
+    async def _said(self, ctx: CallContext, message_id: str) -> Message:
+        """The message, if this turn's account said it on this thread and it can be a role.
+
+        Raises:
+            UnknownMessage: It is none of this conversation's, another account's, or nothing that a person said.
+            RoleTooLong: It is over the limit of a role.
+            LeaseLost: Another owner took the thread over.
+        """
+        parts = self._opened
+        turn = await parts.turns.latest(thread_key(ctx.scope))
+        if turn is None or turn.id != ctx.frame.drive.turn:
+            raise LeaseLost(
+                f"the turn {ctx.frame.drive.turn!r} is no longer the thread's", remedy="begin a new turn on it"
+            )
+        wanted = message_id or turn.asked
+        await parts.engine.services.log.history(turn.asked, before=wanted, limit=1)  # it is one of this conversation's
+        message = await parts.engine.message(wanted)
+        if message.kind != "message":
+            raise UnknownMessage(
+                f"the message {wanted!r} is of kind {message.kind!r}, and only what a person said can be a role",
+                remedy=_YOURS,
+            )
+        if message.author != turn.author:
+            raise UnknownMessage(f"the message {wanted!r} is another account's", remedy=_YOURS)
+        parts.resolver.threads.check(_role_of(message))
+        return message
+
+    @property
+    def _opened(self) -> RunnerParts:
+        assert self._parts is not None, "calls are made inside turns of an open agent"
+        return self._parts
+
+
+def _role_of(message: Message) -> Role:
+    return Role(f"message {message.id}", message.body["text"])
+
+
+__all__ = ["RoleRequests"]

@@ -1,0 +1,10 @@
+"""The threads of a workspace, read from its database alone: where each stands, what it waits for, and its end.
+
+No engine and no model: it is there before an agent is, and loads neither dspy nor langgraph. Running turns is `_runs`'
+matter, the handle on one conversation is `_thread`.
+"""
+
+from ._register import ThreadRegister
+from ._state import ThreadState, ThreadStatus
+
+__all__ = ["ThreadRegister", "ThreadState", "ThreadStatus"]

@@ -1,0 +1,117 @@
+"""The threads of a workspace over the three stores that know of them: turns, calls, owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, get_args
+
+from ...core import Scope
+from ...core.errors import InvalidArgument, ThreadBusy
+from ...core.pauses import Pause
+from ...harness.journal import Journal, pause_of
+from ...memory import TurnRecord, TurnRegister, TurnStatus, thread_key
+from ...storage import Leases
+from ._state import ThreadState, ThreadStatus
+
+_OPEN: Final[tuple[TurnStatus, ...]] = ("running", "paused", "stopped", "failed")
+_MOST: Final = 1000
+_LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
+_KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off")
+
+
+class ThreadRegister:
+    """Where threads stand.
+
+    Args:
+        turns: What became of their turns.
+        journal: What the turns called, and whom they ask.
+        leases: Who owns them.
+    """
+
+    def __init__(self, turns: TurnRegister, journal: Journal, leases: Leases) -> None:
+        self._turns = turns
+        self._journal = journal
+        self._leases = leases
+
+    async def list(
+        self, workspace: str, *, limit: int = 100, status: ThreadStatus | None = None
+    ) -> tuple[ThreadState, ...]:
+        """Where the threads of a workspace stand, the newest turn first. Three reads of the database, however many.
+
+        Args:
+            workspace: The workspace.
+            limit: How many, 1 to 1000.
+            status: Only those that stand so.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds, or there is no such status.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
+            raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_MOST}")
+        if status is not None and status not in _KNOWN:
+            raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")
+        kept: TurnStatus | None = "running" if status == "cut_off" else status
+        # Which of the running ones have an owner is known only when each is looked at, so all of them are.
+        most = _MOST if kept == "running" else limit
+        found = await self._states(await self._turns.threads(workspace, limit=most, status=kept))
+        return tuple(state for state in found if status in (None, state.status))[:limit]
+
+    async def find(self, scope: Scope) -> ThreadState | None:
+        """Where one thread stands; None where it has no turn."""
+        record = await self._turns.latest(thread_key(scope))
+        return None if record is None else (await self._states([record]))[0]
+
+    async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
+        """What a thread's turn waits for, in the order in which it was asked."""
+        record = await self._turns.latest(thread_key(scope))
+        if record is None or record.status not in _OPEN:
+            return ()
+        found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open]
+        return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
+
+    async def ask_to_cancel(self, scope: Scope) -> str | None:
+        """Ask for the end of a thread's turn, whatever process runs it; gives the turn's id, None where there is none.
+
+        Its owner ends it. `end_waiting` ends one that nobody runs.
+        """
+        record = await self._turns.latest(thread_key(scope))
+        if record is None or not await self._turns.ask_to_cancel(record.id):
+            return None
+        return record.id
+
+    async def end_waiting(self, scope: Scope, turn_id: str) -> None:
+        """End a turn that nobody runs; one that runs ends itself, since it was asked to."""
+        key = thread_key(scope)
+        found = await self._turns.latest(key)
+        # Who has just written that it waits still owns it for a moment, and does not look for its end any more.
+        wait = 0.0 if found is None or found.status == "running" else _LET_GO
+        try:
+            async with self._leases.hold(key, wait=wait) as lease:
+                latest = await self._turns.latest(key)
+                if latest is not None and latest.id == turn_id and latest.status in _OPEN:
+                    await self._turns.end(latest, "cancelled", lease=lease)
+                    await self._journal.withdraw(turn_id)
+        except ThreadBusy:
+            return
+
+    async def _states(self, records: Sequence[TurnRecord]) -> tuple[ThreadState, ...]:
+        asked = await self._journal.asked([record.id for record in records if record.status in _OPEN])
+        unowned = [item for item in records if item.status == "running" and not self._leases.owned(item.thread)]
+        # A turn may have ended since it was read, and its owner have let go.
+        now = await self._turns.again(unowned)
+        return tuple(_state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now) for item in records)
+
+
+def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool) -> ThreadState:
+    pauses, answers = asked
+    return ThreadState(
+        thread=record.scope.thread or "",
+        account=record.scope.account,
+        channel=record.scope.channel,
+        turn_id=record.id,
+        kind=record.kind,
+        status="cut_off" if unowned and record.status == "running" else record.status,
+        since=record.changed,
+        pauses=pauses,
+        answers=answers,
+    )

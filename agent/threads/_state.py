@@ -1,0 +1,46 @@
+"""Where a thread stands, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ...core.events import TurnKind
+from ...memory import TurnStatus
+
+ThreadStatus = TurnStatus | Literal["cut_off"]
+"""What became of a thread's newest turn. `cut_off` is one whose process ended while it ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadState:
+    """Where a thread stands: its newest turn.
+
+    Attributes:
+        thread: The thread's id within its workspace.
+        account: On whose behalf the turn runs.
+        channel: Where it hangs.
+        turn_id: The turn.
+        kind: Which surface it came from.
+        status: `paused` waits for a person. `stopped`, `failed` and `cut_off` can go on, as `paused` can, with
+            `resume()`. `running` has an owner. `done`, `cancelled` and `abandoned` are over.
+        since: When the status was written.
+        pauses: How many questions wait for a person.
+        answers: How many answers wait to be taken up, where a run that was to do so did not come to it.
+    """
+
+    thread: str
+    account: str | None = None
+    channel: str | None = None
+    turn_id: str
+    kind: TurnKind
+    status: ThreadStatus
+    since: datetime
+    pauses: int = 0
+    answers: int = 0
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `resume()` can go on with the turn."""
+        return self.status in ("paused", "stopped", "failed", "cut_off")

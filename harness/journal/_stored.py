@@ -1,0 +1,85 @@
+"""What a row of the journal must be to be read again. Nothing that was not written here is run, shown or believed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
+
+from ...core.pauses import PauseKind
+from ...storage import Moment, Row
+
+CallKind = Literal["leaf", "flow", "task", "model", "question"]
+CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
+
+
+class _Asked(BaseModel):
+    kind: PauseKind
+    question: str | None = None
+    options: list[str] | None = None
+    declared: dict[str, Any] | None = Field(None, alias="schema")
+    problem: str | None = None
+
+
+class _Decision(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Plain(_Decision):
+    kind: Literal["approve", "lost", "again"]
+
+
+class _Refusal(_Decision):
+    kind: Literal["reject"]
+    reason: str
+
+
+class _Value(_Decision):
+    kind: Literal["answer", "happened"]
+    value: Any
+
+
+_ANSWERS = {
+    "approval": ("approve", "reject"),
+    "question": ("answer",),
+    "uncertain": ("happened", "lost", "again"),
+}
+
+
+class _Failure(BaseModel):
+    code: str
+    problem: str
+    remedy: str
+
+
+class StoredCall(Row):
+    """A row of `wa_call`."""
+
+    id: str
+    turn: str
+    parent: str
+    name: str
+    kind: CallKind
+    hash: str
+    state: CallState
+    epoch: int
+    at: Moment
+    input: Json[Any] | None
+    ask: Json[_Asked] | None
+    decision: Json[Annotated[_Plain | _Refusal | _Value, Field(discriminator="kind")]] | None
+    result: Json[Any] | None
+    role: str | None
+    expires: Moment | None
+    version: str | None
+
+    @model_validator(mode="after")
+    def _fits_its_kind_and_state(self) -> StoredCall:
+        if self.kind in ("leaf", "flow", "task") and not isinstance(self.input, dict | None):
+            raise ValueError("an input that no params are")
+        if (self.kind == "question") != (self.ask is not None and self.ask.kind == "question"):
+            raise ValueError("a question that is none")
+        if self.decision is not None and (self.ask is None or self.decision.kind not in _ANSWERS[self.ask.kind]):
+            raise ValueError("an answer to something else")
+        if self.state == "failed":
+            _Failure.model_validate(self.result)
+        return self

@@ -1,0 +1,181 @@
+"""The turns of a chat: begun by a message, gone on with by answers or `/resume`, drained at the end.
+
+`_loop` decides which; what is seen of them is the renderer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from ....core.errors import (
+    AgentClosed,
+    AlreadyAnswered,
+    AnswerInvalid,
+    NothingToResume,
+    RoleChanged,
+    RoleKeyMismatch,
+    RoleRequired,
+    ThreadPaused,
+    UnknownPause,
+    WorldAgentError,
+)
+from ._ports import Renderer
+from ._talk import Talk
+from ._waiting import standing
+
+if TYPE_CHECKING:
+    from ....agent import TurnStream
+
+_DRAIN: Final = 5.0  # seconds to the next step; those who send SIGTERM send SIGKILL after ten
+_ROLE_HINT: Final = (
+    "/role TEXT sets the role of the thread, chat --role one for every message; then /resume goes on. "
+    "/resume refresh goes on with the roles that count now."
+)
+
+
+class Turns:
+    """Runs the turns of one chat, one at a time, and shows them.
+
+    Args:
+        talk: What the chat is about.
+        shown: What shows them.
+
+    Attributes:
+        begun: Whether anything was asked of a thread, and with it told how that stands.
+    """
+
+    def __init__(self, talk: Talk, shown: Renderer) -> None:
+        self._talk, self._shown = talk, shown
+        self.begun = False
+        self._running = False
+        self._draining: asyncio.Task[None] | None = None
+
+    async def say(self, text: str) -> None:
+        """Say something and show the answer.
+
+        Raises:
+            ThreadPaused: The turn before waits, or was stopped; nothing was sent.
+            WorldAgentError: The turn failed.
+        """
+        self.begun, thread = True, await self._talk.thread()
+        try:
+            await self._follow(thread.stream(text, role=self._talk.role))
+            return
+        except ThreadPaused:
+            pass
+        raise ThreadPaused(
+            f"nothing was sent: the last turn of the thread {self._talk.thread_id!r} has not ended",
+            remedy="go on with it as it says below, or end it with /cancel",
+        )
+
+    async def answer(self, text: str) -> None:
+        """Take the answer to what is asked next; once all is answered, go on with the turn.
+
+        Raises:
+            InvalidArgument: It is no answer to that.
+            WorldAgentError: As for `go_on`.
+        """
+        waiting = self._talk.waiting
+        assert waiting is not None, "somebody asks"
+        pause = waiting.take(text)
+        if waiting.open:
+            self._shown.taken(pause, waiting)
+        else:
+            await self.go_on()
+
+    async def go_on(self, on_role_change: Literal["fail", "refresh"] = "fail") -> None:
+        """Send the answers that there are, go on with the turn and show it.
+
+        Raises:
+            WorldAgentError: It cannot go on, or failed. Answers that were taken are not asked for again.
+        """
+        from ....agent import UNSET  # the agent is loaded by now
+
+        self.begun = True
+        thread, waiting, role = await self._talk.thread(), self._talk.waiting, self._talk.role
+        answers = {} if waiting is None else dict(waiting.answers)
+        try:
+            stream = await thread.stream_resume(
+                answers, role=UNSET if role is None else role, on_role_change=on_role_change
+            )
+        except AnswerInvalid:
+            answers.clear()  # which of them it was is in the text alone
+            raise
+        else:
+            answers.clear()
+        finally:
+            if waiting is not None:
+                waiting.answers = answers
+        await self._follow(stream)
+
+    async def pick_up(self) -> None:
+        """Look where the thread stands, and show what waits there or can go on."""
+        self.begun = True
+        state = await self._talk.look()
+        self.show_waiting(standing(state))
+
+    def show_waiting(self, told: str | None) -> None:
+        """Show what waits, or else `told`."""
+        waiting = self._talk.waiting
+        if waiting is not None:
+            self._shown.waits(waiting)
+        elif told is not None:
+            self._shown.note(told)
+
+    async def after(self, error: WorldAgentError) -> None:
+        """Say how to go on after an error that is shown."""
+        with suppress(WorldAgentError):  # a database that is down is told by the next turn
+            if isinstance(error, RoleRequired | RoleChanged | RoleKeyMismatch):
+                await self._talk.look()
+                self._hint(_ROLE_HINT)
+            elif isinstance(error, ThreadPaused | AnswerInvalid | AlreadyAnswered | UnknownPause | NothingToResume):
+                await self.pick_up()  # another process may have been quicker
+            elif error.turn_id is not None:
+                state = await self._talk.look()
+                if error.retryable and state is not None and state.resumable:
+                    self._hint("/resume goes on with the same turn.")
+
+    def drain(self) -> bool:
+        """Let the turn that is under way stop at its next step; False if there is none."""
+        if not self._running:
+            return False
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._drain())
+            self._shown.note("stopping at the next step")
+        return True
+
+    async def aclose(self) -> None:
+        """Wait for the end of draining."""
+        if self._draining is not None:
+            await asyncio.gather(self._draining, return_exceptions=True)
+
+    def _hint(self, text: str) -> None:
+        if self._shown.interactive:
+            self._shown.note(text)
+
+    async def _drain(self) -> None:
+        with suppress(AgentClosed):
+            await (await self._talk.agent()).drain(_DRAIN)
+
+    async def _follow(self, stream: TurnStream) -> None:
+        self._running = True
+        try:
+            async with stream:
+                async for event in stream:
+                    self._shown.event(event)
+        except asyncio.CancelledError:
+            self._talk.stands("cancelled" if self._draining is None else "stopped")
+            raise
+        finally:
+            self._running = False
+        turn = stream.turn
+        if turn.status == "cancelled" and self._draining is not None:
+            turn = replace(turn, status="stopped")  # what is cut off in draining can go on later, too
+        self._talk.stands(turn.status, turn.pauses)
+        self._shown.ended(turn)
+
+
+__all__ = ["Turns"]

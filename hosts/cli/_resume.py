@@ -1,0 +1,191 @@
+"""The command `resume`: goes on with a turn that waits for a person, was stopped, failed or was cut off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Coroutine, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ...agent.threads import ThreadState
+from ...core.errors import AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
+from ...core.pauses import Approve, Pause, PersonAnswer, Reject
+from ._output import Form, Output
+from ._pauses import read_answer
+from ._session import open_agent, run
+from ._sources import one_reader, role
+from ._thread_options import ResumeOptions
+from ._threads import open_threads
+from ._turn import one_form, one_turn, resume_command, tell
+
+if TYPE_CHECKING:
+    from ...agent import Turn, WorldAgent
+    from ...role_resolution import Role
+
+# Ids of pauses begin with the turn's, so an answer never looks like one by chance.
+_LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}/")
+_CHANGES: Final = ("fail", "refresh")
+
+
+def resume(options: ResumeOptions) -> int:
+    """Run the command and return its exit code."""
+    form: Form = "events" if options.events else "json" if options.json else "text"
+    output = Output(form, verbose=options.verbose)
+
+    def begin() -> Coroutine[Any, Any, int]:
+        one_form(options.json, options.events)
+        one_reader(options, "resume", None)
+        if options.role is not None and options.no_role:
+            raise InvalidArgument("--role and --no-role exclude each other", remedy="give one of them")
+        if options.on_role_change not in _CHANGES:
+            raise InvalidArgument(
+                f"--on-role-change {options.on_role_change[:40]!r} is unknown", remedy="use fail or refresh"
+            )
+        call_role = role(options.role)
+        return _resume(open_agent(options, output), options, output, call_role)
+
+    return run(output, begin)
+
+
+async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
+    from ...agent import UNSET, Turn
+
+    thread = agent.thread(options.thread)
+    # Read before the agent opens, so that what waits is told without a model.
+    async with open_threads(agent.storage) as threads:
+        found = None if threads is None else await threads.register.find(thread.scope)
+        pauses = () if threads is None else await threads.register.pauses(thread.scope)
+    state = _resumable(found, options, agent)
+    answers = dict(_answers(options, state, pauses))
+    if not answers and _only_waits(state, pauses):
+        waiting = Turn(id=state.turn_id, status="paused", pauses=pauses)
+        return tell(waiting, output, resume_command(options, options.thread), options)
+    given = call_role if call_role is not None else None if options.no_role else UNSET
+    change = cast("Any", options.on_role_change)  # checked before
+
+    async def begin() -> Turn:
+        if not output.live:
+            return await thread.resume(answers, role=given, on_role_change=change)
+        async with await thread.stream_resume(answers, role=given, on_role_change=change) as stream:
+            async for event in stream:
+                output.event(event)
+        return stream.turn
+
+    return await one_turn(agent, options, output, options.thread, begin)
+
+
+def _resumable(state: ThreadState | None, options: ResumeOptions, agent: WorldAgent) -> ThreadState:
+    if state is None:
+        raise NothingToResume(
+            f"the workspace {agent.workspace!r} has no thread {options.thread!r}",
+            remedy="see `worldagent threads list`, with the --workspace and --home of the turn",
+        )
+    if not state.resumable and state.status != "running":
+        raise NothingToResume(
+            f"the last turn of the thread {options.thread!r} is {state.status}", remedy="begin a new turn"
+        )
+    return state
+
+
+def _only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
+    """Whether nothing could happen but that the turn waits again."""
+    late = any(pause.expires is not None and pause.expires <= datetime.now(UTC) for pause in pauses)
+    return state.status == "paused" and bool(pauses) and not state.answers and not late
+
+
+def _answers(options: ResumeOptions, state: ThreadState, pauses: Sequence[Pause]) -> Iterator[tuple[str, PersonAnswer]]:
+    """What the options answer, by ids of pauses; what does not fit is refused before any of it is taken.
+
+    Raises:
+        UnknownPause, AnswerInvalid, InvalidArgument: An answer cannot be taken; the text names the option.
+    """
+    asked = _Asked(options.thread, pauses)
+    for text in options.answer or ():
+        pause, rest = asked.meant("--answer", text)
+        if rest is None:
+            raise InvalidArgument(f"--answer {pause.id!r} has no answer", remedy="write --answer ID=ANSWER")
+        yield pause.id, read_answer(pause, rest)
+    for text in options.approve or ():
+        pause, rest = asked.meant("--approve", text, approval=True)
+        if rest:
+            raise InvalidArgument(
+                f"--approve {text[:80]!r} is more than an id", remedy="write --approve ID, or --answer ID=ANSWER"
+            )
+        yield pause.id, Approve()
+    for text in options.reject or ():
+        pause, rest = asked.meant("--reject", text, approval=True)
+        yield pause.id, Reject((rest or "").strip())
+    if options.approve_all:
+        yield from ((pause.id, Approve()) for pause in asked.left())
+
+
+class _Asked:
+    """Finds what each option answers.
+
+    Args:
+        thread: The thread.
+        pauses: What waits on it.
+    """
+
+    def __init__(self, thread: str, pauses: Sequence[Pause]) -> None:
+        self._thread = thread
+        self._open = {pause.id: pause for pause in pauses}
+        self._taken: set[str] = set()
+
+    def meant(self, option: str, text: str, *, approval: bool = False) -> tuple[Pause, str | None]:
+        """The pause that an option's value is for, and what is left of it: None where it is an id alone.
+
+        Args:
+            option: The option.
+            text: `ID`, `ID=REST`, or REST alone where one thing waits.
+            approval: Whether only a call can be answered so.
+        """
+        pause, rest = self._split(option, text)
+        if approval and pause.kind != "approval":
+            raise AnswerInvalid(
+                f"{option} is for a call that waits for leave, and {pause.id!r} is of kind {pause.kind!r}",
+                remedy="answer with --answer ID=ANSWER",
+            )
+        if pause.id in self._taken:
+            raise InvalidArgument(f"{pause.id!r} is answered twice", remedy="answer each once")
+        self._taken.add(pause.id)
+        return pause, rest
+
+    def left(self) -> list[Pause]:
+        """The calls that wait and are not answered.
+
+        Raises:
+            InvalidArgument: There are none.
+        """
+        found = [pause for pause in self._open.values() if pause.kind == "approval" and pause.id not in self._taken]
+        if not found and not self._taken:
+            raise InvalidArgument(
+                f"no call waits for leave on the thread {self._thread!r}", remedy="leave --approve-all out"
+            )
+        return found
+
+    def _split(self, option: str, text: str) -> tuple[Pause, str | None]:
+        for pause_id in sorted(self._open, key=len, reverse=True):  # one may begin with another
+            if text == pause_id:
+                return self._open[pause_id], None
+            if text.startswith(f"{pause_id}="):
+                return self._open[pause_id], text[len(pause_id) + 1 :]
+        if not self._open:
+            raise UnknownPause(
+                f"the thread {self._thread!r} waits for no answer",
+                remedy=f"leave {option} out to go on, or see `worldagent threads show`",
+            )
+        known = ", ".join(map(repr, self._open))
+        if _LIKE_AN_ID.match(text):
+            raise UnknownPause(
+                f"{option} {text.partition('=')[0][:200]!r} does not wait now; it may be answered already",
+                remedy=f"what waits: {known}",
+            )
+        if len(self._open) > 1:
+            raise UnknownPause(
+                f"{option} does not say which of {len(self._open)} it answers", remedy=f"name one: {known}"
+            )
+        return next(iter(self._open.values())), text
+
+
+__all__ = ["resume"]

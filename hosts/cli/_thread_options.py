@@ -1,0 +1,129 @@
+"""The options of `resume` and `threads`; the rest of `_options`, and as light."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ._options import WORKSPACE, AgentOptions
+
+_WHERE, _WHICH, _OUTPUT = "Where", "Which", "Output"
+_ANSWERS, _ROLE = "Answers", "Model and role"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(AgentOptions):
+    """What `resume` takes. The turn keeps the account and the channel that it began with."""
+
+    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation whose turn is to go on.")]
+    role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT|@FILE|-",
+            help="The call role again, where the turn began with one. @FILE reads a file, - reads standard input, @@ "
+            "begins a text with a single @. Nothing stores it, but other users of the machine may see TEXT among its "
+            "processes.",
+            rich_help_panel=_ROLE,
+        ),
+    ] = None
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ID=]ANSWER",
+            help="An answer to what waits: yes or no, an option, a text, the fields of a form. ID may be left out "
+            "where one thing waits. Repeatable.",
+            rich_help_panel=_ANSWERS,
+        ),
+    ] = None
+    approve: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ID]", help="Allow the call that waits. Repeatable.", rich_help_panel=_ANSWERS),
+    ] = None
+    approve_all: Annotated[
+        bool,
+        typer.Option(
+            "--approve-all", help="Allow every call that waits and is not rejected.", rich_help_panel=_ANSWERS
+        ),
+    ] = False
+    reject: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ID][=REASON]",
+            help="Refuse the call that waits; the reason is told to who wanted it. Repeatable.",
+            rich_help_panel=_ANSWERS,
+        ),
+    ] = None
+    no_role: Annotated[
+        bool,
+        typer.Option("--no-role", help="Go on without the call role that the turn began with.", rich_help_panel=_ROLE),
+    ] = False
+    on_role_change: Annotated[
+        str,
+        typer.Option(
+            metavar="fail|refresh",
+            help="What to do where another role is active than when the turn began: fail, or go on with what is "
+            "active now.",
+            rich_help_panel=_ROLE,
+        ),
+    ] = "fail"
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=_OUTPUT),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsOptions:
+    """What `threads list`, `threads show` and `threads cancel` take."""
+
+    workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=_WHERE)] = WORKSPACE
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the databases. Default: the setting home, else the user's data folder.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsListOptions(ThreadsOptions):
+    """What `threads list` takes."""
+
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Only those that stand so, such as paused.", rich_help_panel=_WHICH),
+    ] = None
+    limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=_WHICH)] = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadOptions(ThreadsOptions):
+    """What `threads show` and `threads cancel` take."""
+
+    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation within the workspace.")]
+
+
+class BareValues(TyperCommand):
+    """A command whose `--approve` and `--reject` may stand alone, which typer has no word for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give each of them that stands alone an empty value."""
+        given: list[str] = []
+        for word, after in zip_longest(args, args[1:]):
+            given.append(word)
+            if word in ("--approve", "--reject") and (after is None or after.startswith("-")):
+                given.append("")
+        return super().parse_args(ctx, given)
+
+
+__all__ = ["BareValues", "ResumeOptions", "ThreadOptions", "ThreadsListOptions", "ThreadsOptions"]

@@ -1,0 +1,221 @@
+"""The commands `threads list`, `show` and `cancel`: where threads stand, out of the database alone, with no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+from ...agent.threads import ThreadRegister, ThreadState, ThreadStatus
+from ...core import Scope, check_id
+from ...core.pauses import Pause
+from ...harness.journal import JOURNAL, SqlJournal
+from ...memory import CONVERSATION, TURNS, ConversationLog, Message, TurnRegister, thread_key
+from ...storage import EPOCHS, Database, Leases, Storage
+from ._options import AgentOptions
+from ._output import Output, pause_object, table
+from ._session import FAILED, run
+from ._thread_options import ThreadOptions, ThreadsListOptions, ThreadsOptions
+from ._turn import pauses_text, resume_command
+
+_WIDTHS: Final = (24, 9, 16, 14)  # of thread, status, since and account; with what waits the table fits 80 columns
+_MESSAGES: Final = 6  # that `show` prints
+_LETTERS: Final = 1000  # of one message
+
+Work = Callable[["OpenThreads", Output], Awaitable[int | None]]
+
+
+@dataclass(frozen=True)
+class OpenThreads:
+    """A home's threads.
+
+    Attributes:
+        register: Where they stand.
+        log: What was said on them.
+    """
+
+    register: ThreadRegister
+    log: ConversationLog
+
+
+@asynccontextmanager
+async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
+    """Open the threads of a home, without an agent; None where it has no database, and none is made.
+
+    Raises:
+        StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
+    """
+    if not storage.database.exists():
+        yield None
+        return
+    database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
+    try:
+        turns, leases = TurnRegister(database), Leases(database, storage.locks)
+        yield OpenThreads(ThreadRegister(turns, SqlJournal(database), leases), ConversationLog(database))
+    finally:
+        await database.aclose()
+
+
+def list_threads(options: ThreadsListOptions) -> int:
+    """Run `threads list` and return its exit code."""
+    return _run(options, lambda threads, output: _list(threads, output, options))
+
+
+def show_thread(options: ThreadOptions) -> int:
+    """Run `threads show` and return its exit code."""
+    return _run(options, lambda threads, output: _show(threads, output, options))
+
+
+def cancel_thread(options: ThreadOptions) -> int:
+    """Run `threads cancel` and return its exit code."""
+    return _run(options, lambda threads, output: _cancel(threads, output, options))
+
+
+async def _list(threads: OpenThreads, output: Output, options: ThreadsListOptions) -> None:
+    status = cast("ThreadStatus | None", options.status)  # an unknown one is refused there
+    found = await threads.register.list(options.workspace, limit=options.limit, status=status)
+    if not found:
+        output.note(_none(options))
+    rows = [
+        (state.thread, state.status, _time(state.since), state.account or "", str(state.pauses or ""))
+        for state in found
+    ]
+    told = table(("THREAD", "STATUS", "SINCE", "ACCOUNT", "WAITS FOR"), rows, widths=_WIDTHS) if rows else None
+    output.result({"threads": [_state_object(state) for state in found]}, told)
+
+
+async def _show(threads: OpenThreads, output: Output, options: ThreadOptions) -> int | None:
+    scope = _scope(options)
+    state = await threads.register.find(scope)
+    if state is None:
+        return _missing(output, options)
+    pauses = await threads.register.pauses(scope)
+    said = await threads.log.of_turn(thread_key(scope), state.turn_id, limit=_MESSAGES)
+    found: dict[str, Any] = _state_object(state) | {
+        "pauses": [pause_object(pause) for pause in pauses],
+        "messages": [_message_object(message) for message in said],
+    }
+    command = resume_command(AgentOptions(workspace=options.workspace, home=options.home), options.thread)
+    if state.resumable:
+        found["resume"] = command
+    output.result({"thread": found}, _shown(state, pauses, said, command))
+    return None
+
+
+async def _cancel(threads: OpenThreads, output: Output, options: ThreadOptions) -> int | None:
+    scope = _scope(options)
+    turn_id = await threads.register.ask_to_cancel(scope)
+    if turn_id is None:
+        state = await threads.register.find(scope)
+        if state is None:
+            return _missing(output, options)
+        output.failed(
+            "nothing_to_cancel",
+            f"the last turn of the thread {options.thread!r} is {state.status}",
+            "there is nothing to cancel",
+        )
+        return FAILED
+    await threads.register.end_waiting(scope, turn_id)
+    state = await threads.register.find(scope)
+    over = state is None or state.turn_id != turn_id or state.status not in ("running", "cut_off")
+    told = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
+    output.note(f"{told} of the thread {options.thread!r}")
+    output.result({"cancelled": {"thread": options.thread, "turn": turn_id, "over": over}})
+    return None
+
+
+def _run(options: ThreadsOptions, work: Work) -> int:
+    output = Output("json" if options.json else "text", verbose=False)
+
+    def begin() -> Coroutine[Any, Any, int | None]:
+        check_id("--workspace", options.workspace)
+        if isinstance(options, ThreadOptions):
+            check_id("THREAD", options.thread)
+        return _with_threads(options, output, work)
+
+    return run(output, begin)
+
+
+async def _with_threads(options: ThreadsOptions, output: Output, work: Work) -> int | None:
+    from ...agent import Settings
+
+    async with open_threads(Storage(home=options.home or Settings().home)) as threads:
+        if threads is not None:
+            return await work(threads, output)
+    if isinstance(options, ThreadOptions):
+        return _missing(output, options)
+    output.note(_none(options))
+    output.result({"threads": []})
+    return None
+
+
+def _scope(options: ThreadOptions) -> Scope:
+    return Scope(workspace=options.workspace, thread=options.thread)
+
+
+def _none(options: ThreadsOptions) -> str:
+    which = f" that is {options.status}" if isinstance(options, ThreadsListOptions) and options.status else ""
+    return f"the workspace {options.workspace!r} has no thread{which}"
+
+
+def _missing(output: Output, options: ThreadOptions) -> int:
+    problem = f"the workspace {options.workspace!r} has no thread {options.thread!r}"
+    output.failed("not_found", problem, "see `worldagent threads list`")
+    return FAILED
+
+
+def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
+    who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
+    parts = [f"{state.thread}: {state.status} since {_time(state.since)}\n{state.kind} {state.turn_id}{who}"]
+    if pauses:
+        parts.append(pauses_text(pauses, command))
+    elif state.resumable:
+        parts.append(f"go on with: {command}")
+    if said:
+        parts.append("\n".join(["last messages:", *(f"  {message.author}: {_text(message)}" for message in said)]))
+    return "\n\n".join(parts)
+
+
+def _text(message: Message) -> str:
+    body = message.body
+    text = body.get("text")
+    told = text.strip() if isinstance(text, str) else ""
+    if not told:
+        told = f"[{message.kind}] {json.dumps(dict(body), ensure_ascii=False)}"
+    short = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
+    return short.replace("\n", "\n    ")
+
+
+def _time(at: datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _state_object(state: ThreadState) -> dict[str, Any]:
+    return {
+        "thread": state.thread,
+        "account": state.account,
+        "channel": state.channel,
+        "turn": state.turn_id,
+        "kind": state.kind,
+        "status": state.status,
+        "since": state.since.isoformat(),
+        "waits_for": state.pauses,
+        "answers": state.answers,
+    }
+
+
+def _message_object(message: Message) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "turn": message.turn_id,
+        "author": message.author,
+        "kind": message.kind,
+        "body": dict(message.body),
+        "at": message.at.isoformat(),
+    }
+
+
+__all__ = ["OpenThreads", "cancel_thread", "list_threads", "open_threads", "show_thread"]

@@ -1,0 +1,211 @@
+"""The key of role digests: whether it is the one that turns were noted with, and a new one after it was lost (R13).
+
+Only `make_key` writes, and only the file of the key. Notes of turns are never written again: one without a role needs
+no key, and what another key stands over nobody can vouch for any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ....agent import Settings
+from ....core.errors import HostError, InvalidArgument, StorageUnavailable
+from ....harness.journal import SqlJournal
+from ....memory import TurnRecord, TurnRegister
+from ....role_resolution.keys import RoleKey
+from ....storage import Storage, from_sqlite
+from .._outcomes import Failed, Warned
+from ._files import NOT_YET, holders, is_there, opened
+from ._options import InstallationOptions, Site
+
+_SHOWN: Final = 5  # turns that are named in one line
+_LEAST: Final = 16  # characters of a key in the settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedTurn:
+    """A turn that is under way or can go on, and that was noted with a key.
+
+    Attributes:
+        workspace: Its workspace.
+        thread: Its thread.
+        turn_id: Its id.
+        status: What became of it.
+        keys: The ids of the keys that its roles, those of its tasks and its skill were noted with.
+    """
+
+    workspace: str
+    thread: str
+    turn_id: str
+    status: str
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.workspace}/{self.thread} ({self.status})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyState:
+    """What there is in a home before a key is made.
+
+    Attributes:
+        file: Where the key is kept.
+        there: Whether something is there.
+        key: Its id; None where there is none, or what is there is none.
+        turns: The turns that were noted with some key.
+        processes: The processes that have the home open, where the system tells.
+    """
+
+    file: Path
+    there: bool
+    key: str | None
+    turns: tuple[NotedTurn, ...]
+    processes: tuple[str, ...]
+
+    def noted_otherwise(self, key: str | None) -> tuple[NotedTurn, ...]:
+        """The turns that were noted with another key than the one with this id."""
+        return tuple(turn for turn in self.turns if any(made != key for made in turn.keys))
+
+
+def look_at_key(options: InstallationOptions) -> KeyState:
+    """See what a new key would mean for a home. Nothing is changed.
+
+    Raises:
+        InvalidArgument: There is no such home, it is another user's, or the setting `role_key` is used.
+        SettingsInvalid, HostError: The settings or the home cannot be read.
+    """
+    if Settings().role_key is not None:
+        raise InvalidArgument(
+            "the setting role_key gives the key, so no role.key is read",
+            remedy=f"put a new one of {_LEAST} characters or more there, on all machines, and restart their agents",
+        )
+    storage = Site(options).storage
+    home, file = storage.resolve(), storage.role_key
+    if not home.is_dir():
+        raise InvalidArgument(f"there is no home {str(home)!r}", remedy="name it with --home; a new one needs no key")
+    if file.is_symlink():
+        raise InvalidArgument(f"{str(file)!r} is a link", remedy="replace what it names, or delete it")
+    if os.name == "posix" and _owner(storage) != os.geteuid():
+        raise InvalidArgument(f"the home {str(home)!r} is another user's", remedy="run this as the user of the agents")
+    key: RoleKey | None = None
+    with contextlib.suppress(HostError):  # what is there is no key: then it is lost
+        key = RoleKey.read(file) if file.is_file() else None
+    # A process of another namespace has no number here, nor has a lock that several may hold.
+    processes = {number for number in holders([storage.database]) if number.isdigit()} - {"0", str(os.getpid())}
+    return KeyState(
+        file=file,
+        there=file.exists(),
+        key=None if key is None else key.id,
+        turns=_read(storage.database, threading.Event()),
+        processes=tuple(sorted(processes, key=int)),
+    )
+
+
+def make_key(state: KeyState, *, replace: bool) -> str:
+    """Put a new key into a home, whole or not at all; gives its id.
+
+    Args:
+        state: What was seen there.
+        replace: Whether a key that is there may go.
+
+    Raises:
+        InvalidArgument: One is there that may not go.
+        StorageUnavailable: It cannot be made.
+    """
+    return RoleKey.renew(state.file, replace=replace).id
+
+
+async def key(site: Site) -> str | None:
+    """It can be read, and no turn that can go on was noted with another one."""
+    assert site.settings is not None, "the settings fit"
+    file, given = site.storage.role_key, site.settings.role_key
+    if given is None and file.exists() and not file.is_file():
+        raise Failed(f"{str(file)!r} is no file", "move it away, and see `worldagent doctor --rekey`")
+    found = RoleKey.read(file) if given is None else RoleKey(given.get_secret_value())
+    left = threading.Event()
+    try:
+        turns = await asyncio.to_thread(_read, site.storage.database, left)
+    finally:
+        left.set()
+    otherwise = [turn for turn in turns if any(made != (found and found.id) for made in turn.keys)]
+    if otherwise:
+        raise Warned(
+            f"{_counted(otherwise)} noted with another key: {_named(otherwise)}",
+            "set role_key to that key, or put its role.key back; where it is lost, see `worldagent doctor --rekey`",
+        )
+    if found is None:
+        return NOT_YET
+    if given is None and os.name == "posix" and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
+    return f"key {found.id}, of {'role.key' if given is None else 'the setting role_key'}"
+
+
+def _read(file: Path, left: threading.Event) -> tuple[NotedTurn, ...]:
+    if not is_there(file):
+        return ()
+    problem: HostError
+    try:
+        with opened(file, left) as connection:
+            reading = _Reading(connection)
+            if not reading.execute("SELECT 1 FROM sqlite_master WHERE name='wa_turn'"):
+                return ()
+            found = [_noted(turn, reading) for turn in TurnRegister.ongoing(reading, file)]
+        return tuple(turn for turn in found if turn.keys)
+    except sqlite3.Error as error:
+        problem = from_sqlite(error, file) or StorageUnavailable(
+            f"{str(file)!r} cannot be read", remedy="use another home: --home, or the setting home"
+        )
+    raise problem
+
+
+def _noted(turn: TurnRecord, reading: _Reading) -> NotedTurn:
+    keys = {RoleKey.maker(digest) for digest in (*SqlJournal.roles(reading, turn.id), turn.prompt) if digest}
+    if turn.role["digest"] is not None:
+        keys.add(str(turn.role["key"]))
+    scope = turn.scope
+    return NotedTurn(
+        workspace=scope.workspace,
+        thread=scope.thread or "",
+        turn_id=turn.id,
+        status=turn.status,
+        keys=tuple(sorted(keys)),
+    )
+
+
+class _Reading:
+    """A `Transaction` over a database that is read and not opened for turns."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        given: Any = tuple(params)
+        return self._connection.execute(sql, given).fetchall()
+
+
+def _owner(storage: Storage) -> int:
+    file = storage.database
+    return (file if file.exists() else storage.resolve()).stat().st_uid
+
+
+def _counted(turns: Sequence[NotedTurn]) -> str:
+    return "1 turn that can go on was" if len(turns) == 1 else f"{len(turns)} turns that can go on were"
+
+
+def _named(turns: Sequence[NotedTurn]) -> str:
+    more = f" and {len(turns) - _SHOWN} more" if len(turns) > _SHOWN else ""
+    return ", ".join(map(str, turns[:_SHOWN])) + more
+
+
+CHECKS = {"role.key": key}
+
+__all__ = ["CHECKS", "KeyState", "NotedTurn", "look_at_key", "make_key"]

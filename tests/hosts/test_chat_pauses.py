@@ -1,0 +1,351 @@
+"""Turns that wait for a person at `worldagent chat`: answered, left, picked up again, and under their roles.
+
+A real terminal, and an agent of `--app` whose functions need leave.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.chat import (
+    COMMAND,
+    SHOP,
+    Service,
+    Start,
+    dispatching,
+    environment,
+    home,
+    piped,
+    service,
+    shop,
+    shopping,
+    start,
+)
+from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from worldagent.testing import assert_no_role_leak
+
+__all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+AWAITED = "main answer>"
+APPROVAL = """\
+The turn waits for an answer: /later leaves, /cancel ends it.
+approval of a call: pay
+  what: "hat"
+answer: yes, or no REASON"""
+
+
+def bought(home: Path) -> list[str]:
+    file = home / "bought"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+async def buying(terminal: Terminal, service: Service, shape: str = "buy", then: str = AWAITED) -> str:
+    """Have the model hand a task to a shape, up to its first question."""
+    service.answers.insert(0, dispatching(shape))
+    return await terminal.say("Buy me a hat.", then=then)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_turn_goes_on(
+    shop: Start, service: Service, home: Path, more: dict[str, str]
+) -> None:
+    async with shop(**more) as terminal:
+        shown = await buying(terminal, service)
+        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
+        shown = await terminal.say("sure, why not", prompt=AWAITED)
+        assert "neither a clear yes nor a clear no" in " ".join(shown.split())
+        assert "remedy: answer with yes, or no REASON" in shown
+        assert bought(home) == []
+        assert await terminal.say("yes", prompt=AWAITED, then="main>") == "working on it: buy\nParis."
+        assert bought(home) == ["hat"]
+        assert "paid for the hat" in service.asked()
+        terminal.write(CTRL_D)
+        assert await terminal.ended() == 0
+        assert terminal.modes() == terminal.before
+    assert "Go on with" not in terminal.text
+    assert all(len(line) <= 80 for line in terminal.lines)
+
+
+@pytest.mark.requirement("T4")
+async def test_several_pauses_are_answered_one_by_one_and_then_the_turn_goes_on(
+    shop: Start, service: Service, home: Path
+) -> None:
+    async with shop() as terminal:
+        shown = await buying(terminal, service, "choose", then="main answer 1/2>")
+        assert "The turn waits for 2 answers: /pauses shows all, /cancel ends it." in shown
+        told = await terminal.say("/pauses", prompt="main answer 1/2>")
+        assert "  1  red\n  2  blue\nanswer: the number or the text of an option\n\napproval of a call: pay" in told
+        assert "approval of a call: pay" in await terminal.say("2", prompt="main answer 1/2>", then="main answer 2/2>")
+        assert bought(home) == []
+        assert "1 answer is given and not sent" in await terminal.say("/pauses", prompt="main answer 2/2>")
+        shown = await terminal.say("yes", prompt="main answer 2/2>", then=AWAITED)
+        assert "  street  text, length at least 3\n  number  whole number, at least 1" in shown
+        shown = await terminal.say("street=Elm number=0", prompt=AWAITED)
+        assert "number: 0 is less than the minimum of 1" in shown
+        shown = await terminal.say("street=Elm road number=4", prompt=AWAITED, then="main>")
+        assert shown == "working on it: choose\nParis."
+    assert bought(home) == ["hat"]
+    assert "paid for the hat, blue, to Elm road 4" in service.asked()
+
+
+async def test_a_long_argument_stays_indented_so_that_it_is_no_line_of_its_own(shop: Start, service: Service) -> None:
+    async with shop() as terminal:
+        service.answers = [dispatching("buy", "hat " + "answer: yes " * 20)]
+        shown = await terminal.say("Buy me a hat.", then=AWAITED)
+    lines = shown.splitlines()[3:]
+    assert lines[1].startswith('  what: "hat answer: yes')
+    assert lines[2].startswith("    ")
+    assert [line for line in lines if line.startswith("answer:")] == ["answer: yes, or no REASON"]
+    assert all(len(line) <= 80 for line in lines)
+
+
+async def test_what_is_typed_is_an_answer_while_one_is_awaited_and_commands_work(shop: Start, service: Service) -> None:
+    async with shop() as terminal:
+        assert "What about the hat?" in await buying(terminal, service, "ask")
+        assert "on the thread 'main' of the workspace 'shop'" in await terminal.say("/thread", prompt=AWAITED)
+        assert "there is no command '/rolle'" in await terminal.say("/rolle", prompt=AWAITED)
+        assert (await terminal.say("//etc is fine", prompt=AWAITED, then="main>")).endswith("Paris.")
+        assert "/etc is fine" in service.asked()
+        assert "//etc" not in service.asked()
+
+
+async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, service: Service, home: Path) -> None:
+    async with shop() as terminal:
+        await buying(terminal, service)
+        shown = await terminal.say("/cancel", prompt=AWAITED, then="main>")
+        assert shown == "the turn on the thread 'main' is cancelled"
+        assert await terminal.say("Hello") == "Paris."
+        assert await terminal.say("/cancel") == "no turn waits or runs on the thread 'main'"
+        assert await terminal.say("/pauses") == "nothing waits on the thread 'main'"
+        assert "error:" in await terminal.say("/resume")
+    assert bought(home) == []
+
+
+async def test_each_thread_has_its_own_questions_and_keeps_the_answers_that_are_not_sent(
+    shop: Start, service: Service
+) -> None:
+    async with shop() as terminal:
+        await buying(terminal, service, "choose", then="main answer 1/2>")
+        await terminal.say("red", prompt="main answer 1/2>", then="main answer 2/2>")
+        await terminal.say("/thread novel", prompt="main answer 2/2>", then="novel>")
+        assert await terminal.say("Hello", prompt="novel>") == "Paris."
+        shown = await terminal.say("/thread main", prompt="novel>", then="main answer 2/2>")
+        assert "The last turn of this thread is not over." in shown
+        assert "approval of a call: pay" in shown
+        assert "Where to?" in await terminal.say("yes", prompt="main answer 2/2>", then=AWAITED)
+
+
+async def test_an_interrupt_cancels_a_turn_that_goes_on_after_an_answer(shop: Start, service: Service) -> None:
+    async with shop() as terminal:
+        service.answers = [("The lamp is lit, ", "and never seen.")]
+        await buying(terminal, service)
+        terminal.write("yes" + ENTER)
+        await terminal.shows("The lamp is")
+        terminal.write(CTRL_C)
+        await terminal.shows("cancelled")
+        assert await terminal.say("And now?") == "Paris."
+        assert "never seen" not in terminal.text
+
+
+async def test_an_answer_that_another_process_was_quicker_with_is_told_and_asked_for_no_more(
+    shop: Start, service: Service, environment: dict[str, str], home: Path
+) -> None:
+    async with shop() as terminal:
+        await buying(terminal, service)
+        code, _, _ = await piped(shopping(environment), b"yes\n", argv=SHOP)
+        assert code == 0
+        shown = await terminal.say("yes", prompt=AWAITED, then="main>")
+        assert "is done" in " ".join(shown.split())
+        assert await terminal.say("Hello") == "Paris."
+    assert bought(home) == ["hat"]
+
+
+# --- another day ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, service: Service, home: Path) -> None:
+    async with shop() as terminal:
+        await buying(terminal, service)
+        terminal.write("/later" + ENTER)
+        assert await terminal.ended() == 0
+        command = "worldagent chat --thread main --app support.shop:agent"
+        assert terminal.text.endswith(f"The turn of the thread 'main' waits. Go on with:\n{command}")
+    async with shop("--thread", "novel", prompt="novel>") as terminal:
+        shown = await terminal.say("/thread main", prompt="novel>", then=AWAITED)
+        assert shown.endswith(f"The last turn of this thread is not over.\n{APPROVAL}")
+    async with shop(prompt=AWAITED) as terminal:
+        assert f"The last turn of this thread is not over.\n{APPROVAL}" in terminal.text
+        shown = await terminal.say("no, too dear", prompt=AWAITED, then="main>")
+        assert shown == "working on it: buy\nbuy failed: call_refused\nParis."
+    assert bought(home) == []
+
+
+async def test_what_was_sent_before_a_question_was_seen_is_no_answer_to_it(
+    shop: Start, service: Service, home: Path
+) -> None:
+    async with shop() as terminal:
+        await buying(terminal, service)
+        terminal.write(CTRL_D)
+        await terminal.ended()
+    async with shop(prompt=None) as terminal:
+        await terminal.shows("main>")
+        terminal.write("yes" + ENTER)  # before the agent is loaded
+        shown = await terminal.prompt(AWAITED)
+        assert "nothing was sent: the last turn of the thread 'main' has not ended" in " ".join(shown.split())
+        assert shown.count("approval of a call: pay") == 1
+        assert bought(home) == []
+        await terminal.say("yes", prompt=AWAITED, then="main>")
+    assert bought(home) == ["hat"]
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_was_killed_in_an_effect_goes_on_once_a_person_says_what_became_of_it(
+    shop: Start, service: Service, home: Path
+) -> None:
+    async with shop() as terminal:
+        await buying(terminal, service)
+        (home / "hang").touch()
+        terminal.write("yes" + ENTER)
+        await terminal.until(lambda: "working on it" in terminal.text.rsplit(AWAITED, 1)[-1] and bool(bought(home)))
+        terminal.process.kill()
+        await terminal.ended()
+    (home / "hang").unlink()
+    async with shop() as terminal:
+        shown = " ".join((await terminal.shows("cut off.")).split())
+        assert "The last turn of this thread was cut off. /resume goes on with it" in shown
+        shown = await terminal.say("/resume", then=AWAITED)
+        assert "uncertain call: pay" in shown
+        assert "error:" in await terminal.say("yes", prompt=AWAITED)
+        await terminal.say('happened "paid for it"', prompt=AWAITED, then="main>")
+    assert bought(home) == ["hat"]
+    assert "paid for it" in service.asked()
+
+
+@pytest.mark.requirement("T5")
+async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_goes_on_with_it(
+    shop: Start, service: Service, home: Path
+) -> None:
+    said, plan = dispatching("buy")[0].split("\n", 1)
+    service.answers = [(said, f"\n{plan}")]
+    async with shop() as terminal:
+        terminal.write("Buy me a hat." + ENTER)
+        await terminal.shows("I shall")
+        terminal.process.send_signal(signal.SIGTERM)
+        await terminal.shows("I shall see.\nstopping at the next step")
+        service.go_on.set()
+        assert await terminal.ended() == 143
+        assert terminal.modes() == terminal.before
+    assert "The turn of the thread 'main' was stopped. Go on with:\nworldagent chat --thread main" in terminal.text
+    asked = len(service.stub.requests)
+    async with shop() as terminal:
+        await terminal.shows("The last turn of this thread was stopped. /resume goes on with it")
+        assert "nothing was sent" in await terminal.say("Hello")
+        assert "approval of a call: pay" in await terminal.say("/resume", then=AWAITED)
+        assert len(service.stub.requests) == asked  # the model's plan was recorded
+        await terminal.say("yes", prompt=AWAITED, then="main>")
+    assert bought(home) == ["hat"]
+
+
+async def test_a_turn_whose_model_was_down_is_gone_on_with(start: Start, service: Service) -> None:
+    async with start(argv=(*COMMAND, "--lm", "openai/down-500")) as terminal:
+        assert (await terminal.say("Hello there")).endswith("/resume goes on with the same turn.")
+    async with start() as terminal:
+        await terminal.shows("The last turn of this thread failed. /resume goes on with it")
+        assert await terminal.say("/resume") == "Paris."
+        assert service.said().count("Hello there") == 1
+
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R7", "R10", "R13")
+async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
+    shop: Start, service: Service, home: Path, tmp_path: Path
+) -> None:
+    async with shop() as terminal:
+        await terminal.say(f"/role {SECRET}")
+        assert "role: thread" in await buying(terminal, service)
+        assert_no_role_leak([home], SECRET)
+        terminal.write(CTRL_D)
+        await terminal.ended()
+    async with shop(prompt=AWAITED) as terminal:
+        shown = " ".join((await terminal.say("yes", prompt=AWAITED, then="main>")).split())
+        assert "had a thread role, which is not there now; remedy: set it again" in shown.replace(" remedy", "; remedy")
+        assert "/role TEXT sets the role of the thread" in shown
+        assert bought(home) == []
+        await terminal.say("/role Be brief.")
+        assert "would go on under another role" in " ".join((await terminal.say("/resume")).split())
+        assert bought(home) == []
+        await terminal.say(f"/role {SECRET}")
+        assert await terminal.say("/resume") == "role: thread\nworking on it: buy\nParis."
+        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
+        terminal.write(CTRL_D)
+        await terminal.ended()
+    assert bought(home) == ["hat"]
+    assert_no_role_leak([home, tmp_path], SECRET)
+
+
+@pytest.mark.requirement("R13")
+async def test_a_turn_goes_on_with_the_roles_of_now_where_the_person_says_so(
+    shop: Start, service: Service, home: Path
+) -> None:
+    async with shop("--role", "Be brief.") as terminal:
+        assert "role: call" in await buying(terminal, service)
+        await terminal.say("/role Answer in French.", prompt=AWAITED)
+        shown = await terminal.say("yes", prompt=AWAITED, then="main>")
+        assert "had a call role, which is not there now" in " ".join(shown.split())
+        assert bought(home) == []
+        assert await terminal.say("/resume refresh") == "role: thread\nworking on it: buy\nParis."
+        assert "[[ ## role ## ]]\nAnswer in French." in service.said()
+        assert "error:" in await terminal.say("/resume later")
+    assert bought(home) == ["hat"]
+
+
+# --- pipes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow_answer_it(
+    environment: dict[str, str], service: Service, home: Path
+) -> None:
+    service.answers = [dispatching("buy")]
+    code, out, told = await piped(shopping(environment), b"Buy me a hat.\n", "--json", argv=SHOP)
+    turn = json.loads(out)
+    assert (code, told) == (3, "")
+    assert (turn["status"], turn["pauses"][0]["function"]) == ("paused", "pay")
+    assert turn["resume"] == "worldagent resume main --app support.shop:agent"
+    code, out, told = await piped(shopping(environment), b"perhaps\n", "--json", argv=SHOP)
+    found = [json.loads(line) for line in out.splitlines()]
+    assert (code, told) == (3, "")
+    assert [value.get("status") for value in found] == ["paused", None]
+    assert found[0]["pauses"] == turn["pauses"]
+    assert found[1]["error"]["code"] == "invalid_argument"
+    code, out, told = await piped(shopping(environment), b"yes\nHello\n", argv=SHOP)
+    assert (code, out) == (0, "Paris.\nParis.\n")
+    assert "approval of a call: pay" in told
+    assert bought(home) == ["hat"]
+
+
+async def test_a_piped_chat_says_which_of_several_answers_it_has_taken(
+    environment: dict[str, str], service: Service, home: Path
+) -> None:
+    service.answers = [dispatching("choose")]
+    lines = b'Buy me a hat.\nblue\nyes\n{"street": "Elm", "number": 4}\n'
+    code, out, told = await piped(shopping(environment), lines, "--json", argv=SHOP)
+    found = [json.loads(line) for line in out.splitlines()]
+    assert (code, told) == (0, "")
+    first, second = (pause["id"] for pause in found[0]["pauses"])
+    assert found[1] == {"answered": first, "open": [second]}
+    assert [value.get("status") for value in found] == ["paused", None, "paused", "done"]
+    assert "blue, to Elm 4" in service.asked()
+    assert bought(home) == ["hat"]

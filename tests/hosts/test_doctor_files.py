@@ -1,0 +1,113 @@
+"""The check of a home in which something else stands where a file should be: it is named, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from worldagent.hosts.doctor import InstallationOptions, Result, check_installation
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="this system has no such files")
+
+
+def device(place: Path) -> None:
+    place.symlink_to("/dev/zero")
+
+
+def loop(place: Path) -> None:
+    place.symlink_to(place)
+
+
+def dangling(place: Path) -> None:
+    place.symlink_to(place.parent / "nowhere" / "file")
+
+
+def listening(place: Path) -> None:
+    here = Path.cwd()
+    os.chdir(place.parent)  # the path of a socket has a hundred characters at most
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(place.name)
+    os.chdir(here)
+
+
+STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "pipe": (os.mkfifo, "is a named pipe, not a database"),
+    "device": (device, "is a device, not a database"),
+    "loop": (loop, "cannot be looked at"),
+    "dangling": (dangling, "is a link that leads nowhere"),
+    "socket": (listening, "is a socket, not a database"),
+    "folder": (Path.mkdir, "is a folder, not a database"),
+}
+
+
+async def check(home: Path) -> dict[str, Result]:
+    async with asyncio.timeout(30):
+        results = await check_installation(InstallationOptions(home=home, lm="openai/gpt-4o"))
+    return {result.id: result for result in results if result.id.startswith(("home", "database", "lock"))}
+
+
+def bad(results: dict[str, Result]) -> list[str]:
+    assert all(result.remedy for result in results.values() if result.status == "fail")
+    return [name for name, result in results.items() if result.status in ("fail", "warn")]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    place = tmp_path / "home"
+    (place / "locks").mkdir(parents=True, mode=0o700)
+    return place
+
+
+@pytest.mark.parametrize("name", ["agent", "roles"])
+@pytest.mark.parametrize("kind", STRANGE)
+async def test_what_is_no_file_is_named_and_not_opened(kind: str, name: str, home: Path) -> None:
+    make, told = STRANGE[kind]
+    make(home / f"{name}.db")
+    results = await check(home)
+    assert bad(results) == [f"database.{name}"]
+    assert f"{str(home / f'{name}.db')!r} {told}" in results[f"database.{name}"].problem
+    assert "use another home" in results[f"database.{name}"].remedy
+    assert results["home.private"].status == ("skip" if name == "roles" else "pass")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+async def test_so_is_what_stands_where_sqlite_keeps_files_of_its_own(suffix: str, home: Path) -> None:
+    (home / "roles.db").touch(mode=0o600)
+    os.mkfifo(home / f"roles.db{suffix}")
+    results = await check(home)
+    assert bad(results) == ["database.roles"]
+    assert f"roles.db{suffix}' is a named pipe" in results["database.roles"].problem
+
+
+async def test_a_link_to_a_database_that_can_be_made_is_as_good_as_none(home: Path, tmp_path: Path) -> None:
+    (home / "roles.db").symlink_to(tmp_path / "elsewhere.db")
+    results = await check(home)
+    assert bad(results) == []
+    assert "not there yet" in results["database.roles"].detail
+
+
+@pytest.mark.parametrize("make", [loop, dangling])
+async def test_a_home_that_is_a_link_to_nowhere_is_named(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "link")
+    results = await check(tmp_path / "link" / "home")
+    assert "home.folder" in bad(results)
+    assert results["home.folder"].problem == f"{str(tmp_path / 'link')!r} is a link that leads nowhere"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, loop])
+async def test_a_lock_that_is_no_file_is_named(make: Callable[[Path], None], home: Path) -> None:
+    make(home / "locks" / "0123.lock")
+    results = await check(home)
+    assert bad(results) == ["lock.files"]
+    assert "0123.lock' is no file" in results["lock.files"].problem
+
+
+async def test_a_folder_of_locks_that_is_a_loop_is_named(home: Path) -> None:
+    (home / "locks").rmdir()
+    loop(home / "locks")
+    assert bad(await check(home)) == ["lock.files"]

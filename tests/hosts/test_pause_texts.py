@@ -1,0 +1,336 @@
+"""How a pause is shown to a person, and which answers are read out of what they type."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, RootModel, TypeAdapter
+
+from worldagent.core.errors import InvalidArgument
+from worldagent.core.pauses import (
+    Answer,
+    Approve,
+    Happened,
+    NotHappened,
+    Pause,
+    PersonAnswer,
+    Reject,
+    RunAgain,
+)
+from worldagent.harness.journal import decision_of
+from worldagent.hosts.cli._output import printable
+from worldagent.hosts.cli._pauses import how_to_answer, pause_text, read_answer
+
+
+class Size(Enum):
+    SMALL, LARGE = "small", "large"
+
+
+class Order(BaseModel):
+    street: str = Field(description="where to", min_length=1)
+    number: int = Field(ge=1)
+    size: Size
+    colour: Literal["red", "blue"] = "red"
+    floor: int | None = None
+    price: float = 0.5
+    gift: bool = False
+    note: str | None = None
+
+
+class Sizes(BaseModel):
+    street: str
+    sizes: list[Size]
+
+
+class Letters(BaseModel):
+    code: str = Field(pattern=r"^\p{L}+$")  # a pattern that Python cannot read
+
+
+def pause(kind: Any = "question", form: Any = None, **more: Any) -> Pause:
+    if form is not None:
+        more["schema"] = TypeAdapter(form).json_schema()
+    function = "ask_person" if kind == "question" else "pay"
+    return Pause(id="turn_1/pay:1", kind=kind, function=function, since=datetime.now(UTC), **more)
+
+
+def asking(*options: str) -> Pause:
+    return pause(question="Which?", options=options, form=str)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+FORMS = st.sampled_from([None, str, Order, Sizes, Letters, RootModel[list[int]], RootModel[int]])
+
+
+@st.composite
+def pauses(draw: st.DrawFn) -> Pause:
+    kind = draw(st.sampled_from(["approval", "question", "uncertain"]))
+    more: dict[str, Any] = {
+        "problem": draw(st.none() | TEXTS),
+        "expires": draw(st.none() | st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))),
+    }
+    if kind != "question":
+        return pause(kind, arguments=draw(st.dictionaries(TEXTS, JSON, max_size=4)), **more)
+    options = tuple(draw(st.lists(TEXTS.filter(str.strip), max_size=4)))
+    form = str if options else draw(FORMS)
+    return pause(kind, form, question=draw(TEXTS), options=options or None, **more)
+
+
+WORDS = st.sampled_from(["yes", "no", "1", "again", "happened", "street=", "number=1", '"', "{", "[", "\\u", "NaN"])
+TYPED = st.text() | st.lists(WORDS, max_size=6).map(" ".join) | JSON.map(json.dumps)
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_an_approval_shows_the_call_with_its_arguments_and_how_to_answer() -> None:
+    shown = pause_text(pause("approval", arguments={"what": "a hat\n\x1b[2J\u202e\u2028", "times": [1, 2]}))
+    assert shown.splitlines() == [
+        "approval of a call: pay",
+        r'  what: "a hat\n\u001b[2J\u202e\u2028"',
+        "  times: [1, 2]",
+        "answer: yes, or no REASON",
+    ]
+
+
+def test_an_uncertain_call_shows_what_was_cut_off() -> None:
+    assert pause_text(pause("uncertain", arguments={"what": "a hat"})).splitlines() == [
+        "uncertain call: pay",
+        "It was cut off while it ran, and may have done what it does or not.",
+        '  what: "a hat"',
+        "answer: happened RESULT, where it has one as JSON; not happened; or again, to call it again",
+    ]
+
+
+def test_a_question_shows_its_options_by_number_its_problem_and_its_end() -> None:
+    asked = pause(
+        question="Which one?\nTake your time.",
+        options=("red", "light\nblue"),
+        form=str,
+        problem="it was green",
+        expires=datetime.now(UTC) + timedelta(hours=1),
+    )
+    shown = pause_text(asked).splitlines()
+    assert shown.pop(-2).startswith("open until 20")
+    assert shown == [
+        "question:",
+        "  Which one?",
+        "  Take your time.",
+        "  1  red",
+        "  2  light blue",
+        "the last answer was not taken: it was green",
+        "answer: the number or the text of an option",
+    ]
+
+
+def test_a_form_shows_its_fields() -> None:
+    assert pause_text(pause(question="Where to?", form=Order)).splitlines() == [
+        "question:",
+        "  Where to?",
+        "  street  text, length at least 1: where to",
+        "  number  whole number, at least 1",
+        "  size    small | large",
+        "  colour  red | blue [may be left out: red]",
+        "  floor   whole number [may be left out]",
+        "  price   number [may be left out: 0.5]",
+        "  gift    true or false [may be left out: false]",
+        "  note    text [may be left out]",
+        "answer: FIELD=VALUE FIELD=VALUE ..., or a JSON object",
+    ]
+    assert how_to_answer(pause(question="Where to?", form=Sizes)) == "a JSON object"
+    assert how_to_answer(pause(question="Which?", form=RootModel[list[int]])) == "a JSON value"
+
+
+def test_long_texts_are_shortened_with_their_length() -> None:
+    shown = pause_text(pause("approval", arguments={"text": "x" * 10_000, **{f"a{n}": n for n in range(40)}}))
+    assert "… (10002 characters)" in shown
+    assert "(11 more)" in shown
+    assert len(shown) < 1000
+    assert "(9000 characters)" in pause_text(asking("x" * 9000))
+
+
+@given(pauses())
+def test_what_is_shown_cannot_steer_a_terminal_or_imitate_another_line(shown: Pause) -> None:
+    text = pause_text(shown)
+    assert printable(text) == text
+    text.encode()
+    begins = ("  ", "approval of", "uncertain call", "It was", "question:", "the last answer", "open until", "answer: ")
+    assert all(line.startswith(begins) for line in text.split("\n"))
+    assert text.count("\nanswer: ") == 1
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["yes", " YES\n", "approve", "Approve"])
+def test_an_explicit_yes_approves(said: str) -> None:
+    assert read_answer(pause("approval"), said) == Approve()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [("no", ""), ("No.", ""), ("reject", ""), ("no, too dear", "too dear"), ("reject  too\ndear", "too\ndear")],
+)
+def test_a_no_rejects_with_its_reason(said: str, reason: str) -> None:
+    assert read_answer(pause("approval"), said) == Reject(reason)
+
+
+@pytest.mark.parametrize("said", ["y", "ok", "yes please", "yes, but less", "yes.", "no-brainer", "not now", "1", "{}"])
+def test_what_is_neither_a_clear_yes_nor_a_clear_no_is_asked_again(said: str) -> None:
+    with pytest.raises(InvalidArgument, match="yes, or no REASON"):
+        read_answer(pause("approval"), said)
+
+
+@given(st.text())
+def test_nothing_but_an_explicit_yes_approves(said: str) -> None:
+    try:
+        answer = read_answer(pause("approval"), said)
+    except InvalidArgument:
+        return
+    assert isinstance(answer, Reject) or said.strip().casefold() in ("yes", "approve")
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("happened", Happened()),
+        ('Happened "paid"', Happened("paid")),
+        ('happened {"id": 3}', Happened({"id": 3})),
+        ("not  happened", NotHappened()),
+        ("again", RunAgain()),
+    ],
+)
+def test_what_became_of_an_uncertain_call_is_read(said: str, answer: PersonAnswer) -> None:
+    assert read_answer(pause("uncertain"), said) == answer
+
+
+@pytest.mark.parametrize("said", ["yes", "happened paid", "happened NaN", "happened 1e999", "it happened", "again!"])
+def test_what_does_not_say_what_became_of_it_is_asked_again(said: str) -> None:
+    with pytest.raises(InvalidArgument):
+        read_answer(pause("uncertain"), said)
+
+
+def test_an_option_is_chosen_by_its_number_or_its_text() -> None:
+    asked = asking("Red", "Blue", "blue ")
+    assert read_answer(asked, "1") == read_answer(asked, "red ") == Answer("Red")
+    assert read_answer(asked, "Blue") == Answer("Blue")
+    assert read_answer(asked, "blue ") == read_answer(asked, "3") == Answer("blue ")
+    for wrong in ("0", "4", "BLUE", "gre", "1 2"):
+        with pytest.raises(InvalidArgument, match="none of the options"):
+            read_answer(asked, wrong)
+
+
+def test_options_that_are_numbers_go_by_their_text_alone() -> None:
+    asked = asking("2", "1", "ten")
+    assert "  -  2\n  -  1\n  -  ten\n" in pause_text(asked)
+    assert read_answer(asked, "2") == Answer("2")
+    with pytest.raises(InvalidArgument):
+        read_answer(asked, "3")
+
+
+def test_a_form_is_answered_as_json_or_by_its_fields() -> None:
+    asked = pause(question="Where to?", form=Order)
+    whole = {"street": "Elm road 3", "number": 5, "size": "large", "floor": 2, "gift": True, "note": "a size=3"}
+    assert read_answer(asked, json.dumps(whole)) == Answer(whole)
+    said = 'street=Elm road 3 number=5\nsize=large floor=2 gift=yes note="a size=3"'
+    assert read_answer(asked, said) == Answer(whole)
+    assert read_answer(asked, "size=small number=1 street=x floor=null") == Answer(
+        {"street": "x", "number": 1, "size": "small", "floor": None}
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("street=x number=one size=small", "the field 'number' is a whole number"),
+        ("street=x number=0 size=small", "number: 0 is less than the minimum of 1"),
+        ("street=x number=1 size=huge", "size: 'huge' is not one of"),
+        ("street=x number=1", "'size' is a required property"),
+        ("street=x number=1 number=2 size=small", "'number' is given twice"),
+        ("steet=x number=1 size=small", "no such field here: 'steet'"),
+        ("Elm road", "no such field here: 'Elm road'"),
+        ('street="x number=1', "begins with a quote and does not end with one"),
+        ('{"street": 1, "number": 1, "size": "small"}', "street: 1 is not of type 'string'"),
+        ('{"street": "x"', "no JSON"),
+        ("[1]", "no such field"),
+        ("{}", "required property"),
+    ],
+)
+def test_a_form_says_which_field_does_not_fit(said: str, told: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_answer(pause(question="Where to?", form=Order), said)
+    assert told in str(caught.value)
+
+
+def test_a_form_whose_fields_are_not_plain_takes_json_alone() -> None:
+    asked = pause(question="Where to?", form=Sizes)
+    assert read_answer(asked, '{"street": "x", "sizes": ["small"]}') == Answer({"street": "x", "sizes": ["small"]})
+    with pytest.raises(InvalidArgument, match="no JSON"):
+        read_answer(asked, "street=x sizes=small")
+    with pytest.raises(InvalidArgument, match="'huge' is not one of"):
+        read_answer(asked, '{"street": "x", "sizes": ["huge"]}')
+    assert read_answer(pause(question="Which?", form=RootModel[list[int]]), "[1, 2]") == Answer([1, 2])
+
+
+@given(pauses(), TYPED)
+def test_what_does_not_fit_is_refused_in_one_way_alone(asked: Pause, said: str) -> None:
+    try:
+        answer = read_answer(asked, said)
+    except InvalidArgument:
+        return
+    if asked.schema is None or "pattern" not in str(asked.schema):
+        decision_of(asked, answer)  # whoever takes answers takes this one
+
+
+# --- there and back ---------------------------------------------------------------------------------------------------
+
+
+@given(TEXTS.map(str.strip))
+def test_every_answer_to_an_approval_can_be_typed(reason: str) -> None:
+    assert read_answer(pause("approval"), f"no {reason}") == Reject(reason)
+
+
+@given(JSON)
+def test_every_result_of_an_uncertain_call_can_be_typed(result: object) -> None:
+    assert read_answer(pause("uncertain"), f"happened {json.dumps(result)}") == Happened(result)
+
+
+@given(st.lists(TEXTS.filter(str.strip), min_size=1, max_size=5), st.data())
+def test_every_option_can_be_typed_and_goes_by_its_number(options: list[str], data: st.DataObject) -> None:
+    asked = asking(*options)
+    place = data.draw(st.integers(0, len(options) - 1))
+    assert read_answer(asked, options[place]) == Answer(options[place])
+    if f"  {place + 1}  " in pause_text(asked):
+        assert read_answer(asked, str(place + 1)) == Answer(options[place])
+
+
+@given(TEXTS.filter(str.strip))
+def test_every_text_can_be_typed(text: str) -> None:
+    assert read_answer(pause(question="Well?", form=str), text) == Answer(text)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"street": TEXTS.filter(bool), "number": st.integers(1), "size": st.sampled_from(["small", "large"])},
+        optional={
+            "floor": st.none() | st.integers(),
+            "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+            "gift": st.booleans(),
+            "note": TEXTS,
+        },
+    ).flatmap(lambda form: st.permutations(list(form.items())))
+)
+def test_every_form_can_be_typed_as_json_and_by_its_fields(form: list[tuple[str, Any]]) -> None:
+    asked = pause(question="Where to?", form=Order)
+    assert read_answer(asked, json.dumps(dict(form))) == Answer(dict(form))
+    pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in form)
+    assert read_answer(asked, pairs) == Answer(dict(form))

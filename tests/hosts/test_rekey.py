@@ -1,0 +1,372 @@
+"""After a lost key of role digests: what can still go on, `doctor --rekey`, and what `doctor` tells (R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.noted_turns import HOUSE, SKILL, opened, pause_all, resumed
+from support.processes import environment, next_line, run_script, start_script
+from support.terminal import ENTER, Terminal
+from worldagent import Tier
+from worldagent.agent import Composed
+from worldagent.core.errors import InvalidArgument, RoleChanged, RoleKeyMismatch, StorageInvalid, StorageUnavailable
+from worldagent.hosts.cli._app import app
+from worldagent.hosts.doctor import InstallationOptions, check_installation, look_at_key, make_key
+from worldagent.hosts.doctor import Result as PointResult
+from worldagent.role_resolution.keys import RoleKey
+
+KEY = "one key of some length"
+ANOTHER = "another key of some length"
+
+
+# What other processes run.
+_PAUSE = """
+import asyncio, sys
+from pathlib import Path
+from support.noted_turns import opened, pause_all
+
+async def main():
+    async with opened(Path(sys.argv[1])) as agent:
+        await pause_all(agent)
+
+asyncio.run(main())
+"""
+_RESUME = """
+import asyncio, sys
+from pathlib import Path
+from support.noted_turns import opened, resumed
+from worldagent.core.errors import WorldAgentError
+
+async def main():
+    async with opened(Path(sys.argv[1])) as agent:
+        try:
+            print(await resumed(agent, *sys.argv[2:]))
+        except WorldAgentError as error:
+            print(error.code, error)
+
+asyncio.run(main())
+"""
+_HOLD = """
+import asyncio, sys
+from pathlib import Path
+from support.noted_turns import opened, pause_all, resumed
+
+async def main():
+    async with opened(Path(sys.argv[1])) as agent:
+        await pause_all(agent)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        print(await resumed(agent, "roled"))
+        await agent.thread("later").task("pays", {})
+
+asyncio.run(main())
+"""
+
+
+def doctor(*words: str | Path, **more: str) -> Result:
+    return CliRunner().invoke(app, ["doctor", *map(str, words)], env={"COLUMNS": "80", "TERM": "dumb"} | more)
+
+
+async def doctor_process(*words: str | Path) -> tuple[int | None, str, str]:
+    argv = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "doctor", *map(str, words)]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*argv, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe)
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    return process.returncode, out.decode(), err.decode()
+
+
+def point(home: Path, **more: Any) -> PointResult:
+    options = InstallationOptions(home=home, lm="local", **more)
+    return next(result for result in asyncio.run(check_installation(options)) if result.id == "role.key")
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with four turns that wait."""
+
+    async def use() -> None:
+        async with opened(tmp_path / "home") as agent:
+            await pause_all(agent)
+
+    asyncio.run(use())
+    return tmp_path / "home"
+
+
+# --- the whole way --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R13", "T4")
+async def test_after_a_lost_key_turns_go_on_in_other_processes_as_the_errors_say(tmp_path: Path) -> None:
+    await run_script(_PAUSE, tmp_path, limit=120)
+    (tmp_path / "role.key").unlink()
+    refused = await run_script(_RESUME, tmp_path, "roled", "fail", limit=120)
+    assert refused.startswith("role_key_mismatch ")
+    assert "role_key" in refused
+    assert "`worldagent doctor --rekey`" in refused
+    assert "on_role_change='refresh'" in refused
+
+    # The agent that resumed has made a key meanwhile.
+    code, out, told = await doctor_process("--rekey", "--home", tmp_path)
+    assert (code, out) == (2, "")
+    assert "3 turns that can go on were noted with another: novel/nested (paused), novel/roled (paused)" in told
+    code, out, _ = await doctor_process("--rekey", "--home", tmp_path, "--yes", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["key"] != found["replaced"]
+    assert [(turn["workspace"], turn["thread"], turn["status"]) for turn in found["turns"]] == [
+        ("novel", "nested", "paused"),
+        ("novel", "roled", "paused"),
+        ("novel", "skill", "paused"),
+    ]
+    assert (await run_script(_RESUME, tmp_path, "roled", "fail", limit=120)).startswith("role_key_mismatch ")
+    assert (await run_script(_RESUME, tmp_path, "roled", "refresh", limit=120)).strip() == "done"
+    assert (await run_script(_RESUME, tmp_path, "plain", "fail", limit=120)).strip() == "done"
+
+
+@pytest.mark.requirement("R13")
+async def test_a_process_that_runs_keeps_its_key_is_named_and_goes_on(tmp_path: Path) -> None:
+    process = await start_script(_HOLD, tmp_path)
+    try:
+        assert await next_line(process, 120) == "ready"
+        code, out, told = await doctor_process("--rekey", "--home", tmp_path, "--yes")
+        assert (code, told) == (0, "")
+        shown = " ".join(out.split())
+        assert "Agents that run keep the key that they have read: restart them" in shown
+        if sys.platform == "linux":
+            assert f"with a copy: process {process.pid}." in shown
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        assert await next_line(process, 120) == "done"
+        await asyncio.wait_for(process.wait(), 120)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    # What it noted since is noted with the key that it had.
+    state = look_at_key(InstallationOptions(home=tmp_path))
+    assert {turn.thread for turn in state.noted_otherwise(state.key)} == {"later", "nested", "skill"}
+    assert (await run_script(_RESUME, tmp_path, "later", "fail", limit=120)).startswith("role_key_mismatch ")
+    assert (await run_script(_RESUME, tmp_path, "later", "refresh", limit=120)).strip() == "done"
+
+
+# --- which turns can go on ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("name", ["skill", "nested", "roled"])
+async def test_what_was_noted_with_another_key_needs_leave_before_anything_is_done(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path, role_key=KEY) as agent:
+        await pause_all(agent)
+    async with opened(tmp_path, role_key=ANOTHER) as agent:
+        for _ in range(2):
+            with pytest.raises(RoleKeyMismatch, match="role_key"):
+                await resumed(agent, name)
+        assert [state.status for state in await agent.threads() if state.thread == name] == ["paused"]
+        assert await resumed(agent, name, "refresh") == "done"
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("name", ["plain", "skill", "nested", "roled"])
+async def test_under_the_same_key_all_go_on_as_they_are(tmp_path: Path, name: str) -> None:
+    for doing in (pause_all, lambda agent: resumed(agent, name)):
+        async with opened(tmp_path, role_key=KEY) as agent:
+            assert await doing(agent) in (None, "done")
+
+
+@pytest.mark.requirement("R13")
+async def test_a_turn_without_a_role_needs_no_key_to_notice_that_there_is_one_now(tmp_path: Path) -> None:
+    async with opened(tmp_path, role_key=KEY) as agent:
+        await pause_all(agent)
+    async with opened(tmp_path, role_key=ANOTHER) as agent:
+        with pytest.raises(RoleChanged, match="tiers then: none; now: workspace"):
+            await agent.thread("plain").resume()
+        assert await resumed(agent, "plain") == "done"
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("skill", [None, Composed("Another.", shape="pays")])
+async def test_a_skill_is_still_asked_for_under_another_key_and_compared_under_the_same(
+    tmp_path: Path, skill: Composed | None
+) -> None:
+    async with opened(tmp_path, role_key=KEY) as agent:
+        await pause_all(agent)
+        await agent.roles.delete(Tier.WORKSPACE)
+        with pytest.raises(InvalidArgument, match="skill"):
+            await agent.thread("skill").resume(skill=skill, on_role_change="refresh")
+    async with opened(tmp_path, role_key=ANOTHER) as agent:
+        with pytest.raises(InvalidArgument, match="runs a skill"):
+            await agent.thread("skill").resume(on_role_change="refresh")
+        with pytest.raises(InvalidArgument, match="another skill, or none"):
+            await agent.thread("plain").resume(skill=SKILL)
+
+
+# --- making a key ---------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_gone_is_made_unasked_and_nothing_else_changes(home: Path) -> None:
+    before = contents(home)
+    lost = before.pop("role.key")
+    (home / "role.key").unlink()
+    result = doctor("--rekey", "--home", home)
+    assert result.exit_code == 0, result.output
+    after = contents(home)
+    made = after.pop("role.key")
+    assert after == before
+    assert made != lost
+    assert len(made.decode().strip()) == 64
+    assert (home / "role.key").stat().st_mode & 0o777 == 0o600
+    lines = result.stdout.splitlines()
+    assert any(line.split() == ["novel", "roled", "paused"] for line in lines)
+    assert all(len(line) <= 80 for line in lines if "role.key" not in line)
+    assert made.decode().strip() not in result.output
+
+
+def test_where_nobody_waits_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "home") as agent:
+            await agent.thread("t").converse("Hello.")
+
+    asyncio.run(use())
+    (tmp_path / "home" / "role.key").unlink()
+    result = doctor("--rekey", "--home", tmp_path / "home")
+    assert "No turn that can go on was noted with another key." in result.stdout
+
+
+def test_a_key_that_is_there_is_not_replaced_unasked(home: Path) -> None:
+    before = contents(home)
+    for words in ((), ("--json",)):
+        result = doctor("--rekey", "--home", home, *words)
+        assert result.exit_code == 2
+        assert "3 turns that can go on were noted with it" in " ".join(result.output.split())
+        assert contents(home) == before
+    state = look_at_key(InstallationOptions(home=home))
+    with pytest.raises(InvalidArgument, match="there already"):
+        make_key(state, replace=False)
+    assert contents(home) == before
+
+
+async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
+    async with opened(tmp_path) as agent:
+        await pause_all(agent)
+    key = (tmp_path / "role.key").read_bytes()
+    argv = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "doctor", "--rekey", "--home", str(tmp_path)]
+    for typed, code, replaced in (("n", 1, False), ("", 1, False), ("y", 0, True)):
+        async with Terminal(argv, env=environment(), columns=100) as terminal:
+            await terminal.until(lambda: "Replace it?" in terminal.text, 120)
+            assert "3 turns that can go on were noted with it" in terminal.text
+            terminal.write(typed + ENTER)
+            assert await asyncio.wait_for(terminal.process.wait(), 60) == code
+        assert ((tmp_path / "role.key").read_bytes() != key) is replaced
+
+
+def test_what_is_no_key_is_told_and_replaced_when_that_is_meant(home: Path) -> None:
+    (home / "role.key").write_bytes(b"\xff\x00")
+    with pytest.raises(StorageInvalid, match="holds no role key"):
+        RoleKey.read(home / "role.key")
+    assert "holds no key" in " ".join(doctor("--rekey", "--home", home).output.split())
+    assert doctor("--rekey", "--home", home, "--yes").exit_code == 0
+    assert point(home).status == "warn"
+
+
+def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(home)
+    cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
+        (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart their agents"),
+        (("--home", tmp_path / "none"), {}, "there is no home"),
+        (("--home", home, "--model"), {}, "--model is of no use with --rekey"),
+        (("--home", home, "--role-host", "http://127.0.0.1:9/mcp"), {}, "--role-host is of no use with --rekey"),
+    ]
+    for words, env, told in cases:
+        result = doctor("--rekey", "--yes", *words, **env)
+        assert result.exit_code == 2, told
+        assert told in " ".join(result.output.split())
+    assert KEY not in doctor("--rekey", "--yes", "--home", home, WORLDAGENT_ROLE_KEY=KEY).output
+    assert "--yes is for --rekey" in doctor("--yes", "--home", home).output
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert "is another user's" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+    monkeypatch.undo()
+    assert contents(home) == before
+    assert not (tmp_path / "none").exists()
+    (home / "role.key").rename(tmp_path / "shared.key")
+    (home / "role.key").symlink_to(tmp_path / "shared.key")
+    assert "is a link" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+
+
+def test_a_key_is_made_whole_or_not_at_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(home)
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, full)
+            with pytest.raises(StorageUnavailable, match="No space left"):
+                RoleKey.renew(home / "role.key", replace=True)
+        assert contents(home) == before
+
+
+def test_of_many_who_make_a_key_at_once_all_use_the_same(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(lambda _: RoleKey.open(tmp_path / "home" / "role.key").id, range(32)))
+    assert len(set(keys)) == 1
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["role.key"]
+
+
+# --- what `doctor` tells --------------------------------------------------------------------------------------------
+
+
+def test_doctor_tells_of_turns_that_were_noted_with_a_key_that_is_not_there_and_changes_nothing(home: Path) -> None:
+    assert point(home).status == "pass"
+    (home / "role.key").unlink()
+    before = contents(home)
+    for found in (point(home), point(home, call_model=False)):
+        assert found.status == "warn"
+        assert found.problem == (
+            "3 turns that can go on were noted with another key: "
+            "novel/nested (paused), novel/roled (paused), novel/skill (paused)"
+        )
+        assert "doctor --rekey" in found.remedy
+    assert contents(home) == before
+    shown = doctor("--home", home, "--lm", "local", "--json")
+    assert shown.exit_code == 0
+    assert HOUSE.content not in shown.output
+
+
+def test_doctor_looks_at_the_key_of_the_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = (home / "role.key").read_text().strip()
+    monkeypatch.setenv("WORLDAGENT_ROLE_KEY", key)
+    (home / "role.key").unlink()
+    found = point(home)
+    assert found.status == "pass"
+    assert "setting role_key" in found.detail
+    assert key not in found.detail
+    monkeypatch.setenv("WORLDAGENT_ROLE_KEY", ANOTHER)
+    assert point(home).status == "warn"
+
+
+def test_doctor_tells_of_a_key_that_others_may_read_or_that_is_none(home: Path) -> None:
+    file = home / "role.key"
+    file.chmod(0o640)
+    found = point(home)
+    assert (found.status, found.remedy) == ("warn", f"run `chmod 600 {str(file)!r}`")
+    file.write_text("short")
+    assert (point(home).status, "holds no role key" in point(home).problem) == ("fail", True)
+    file.unlink()
+    os.mkfifo(file)  # reading it would wait for ever
+    assert (point(home).status, "is no file" in point(home).problem) == ("fail", True)

@@ -1,0 +1,414 @@
+"""Turns that wait, on the command line: exit code 3, `resume`, SIGTERM, kill -9, and agents of one's own (T4, T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.command_line import APP, BOUND, Done, command, started
+from support.hat_shop import agent, effects
+from support.openai_stub import openai_stub
+from support.pages import blocks
+from support.processes import eventually
+from worldagent.core.events import PauseClosed, TurnEnded, TurnStarted, parse_event
+from worldagent.core.pauses import Approve
+from worldagent.hosts.cli._app import app
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+
+Run = Callable[..., Awaitable[Result]]
+
+pytestmark = pytest.mark.timeout(300)  # several processes one after the other, each of which loads a model library
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    """Run a command in this process, in a thread: it makes a loop of its own."""
+    return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))
+
+
+async def paused(*words: str) -> tuple[str, ...]:
+    """Leave a paused turn on the thread `main`; the ids of what it waits for."""
+    async with agent() as shop:
+        turn = await shop.thread("main").task(words[0], {"what": "hat"})
+    assert turn.status == "paused"
+    return tuple(pause.id for pause in turn.pauses)
+
+
+def check(done: Done, code: int) -> Done:
+    assert done.code == code, done
+    return done
+
+
+@pytest.mark.requirement("T4")
+async def test_a_task_that_waits_exits_with_3_and_another_command_answers(home: Path) -> None:
+    words = ("task", "buy", "-p", "what=hat", "--thread", "t1", *APP)
+    waits = check(await command(home, *words), 3)
+    assert waits.out == ""
+    assert "pay" in waits.told
+    assert '"hat"' in waits.told
+    assert "\n  worldagent resume t1 --app support.hat_shop:agent --approve\n" in waits.told
+    assert effects(home) == []
+    still = check(await command(home, "resume", "t1", *APP), 3)
+    assert (still.out, still.told) == ("", waits.told)
+    done = check(await command(home, "resume", "t1", *APP, "--approve"), 0)
+    assert (done.out, done.told) == ("paid for the hat\n", "")
+    assert effects(home) == ["paid hat"]
+
+
+@pytest.mark.requirement("T4")
+async def test_as_json_the_turn_names_what_waits_and_the_command_that_answers(home: Path, run: Run) -> None:
+    waits = await run("task", "pick", "-p", "what=hat", "--json", *APP)
+    turn = json.loads(waits.stdout)
+    assert (waits.exit_code, turn["status"], turn["result"], waits.stderr) == (3, "paused", None, "")
+    assert turn["resume"] == "worldagent resume main --app support.hat_shop:agent"
+    pauses = {pause["kind"]: pause for pause in turn["pauses"]}
+    assert set(pauses) == {"approval", "question"}
+    assert (pauses["question"]["question"], pauses["question"]["options"]) == ("Which hat?", ["red", "blue"])
+    assert (pauses["approval"]["function"], pauses["approval"]["arguments"]) == ("pay", {"what": "hat"})
+    one = ("resume", "main", "--json", *APP, "--answer", f"{pauses['question']['id']}=2")
+    left = json.loads((await run(*one)).stdout)
+    assert [pause["id"] for pause in left["pauses"]] == [pauses["approval"]["id"]]
+    events = await run("resume", "main", "--events", *APP, "--approve-all")
+    told = [parse_event(line) for line in events.stdout.splitlines()]
+    assert isinstance(told[0], TurnStarted)
+    assert told[0].resumed
+    assert [event.pause_id for event in told if isinstance(event, PauseClosed)] == [pauses["approval"]["id"]]
+    assert isinstance(told[-1], TurnEnded)
+    assert effects(home) == ["paid hat"]
+
+
+async def test_two_answers_go_into_one_command(home: Path, run: Run) -> None:
+    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "/pay:" in pause_id)
+    done = await run("resume", "main", *APP, "--answer", f"{colour}=red", "--approve", pay)
+    assert (done.exit_code, done.stdout) == (0, "red: paid for the hat\n"), done.stderr
+
+
+async def test_a_form_takes_its_fields_or_json_and_what_does_not_fit_leaves_it_open(home: Path, run: Run) -> None:
+    await paused("fit")
+    words = ("resume", "main", *APP, "--answer")
+    refused = await run(*words, "name=Ana width=wide")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "'width'" in refused.stderr
+    done = await run(*words, "name=Ana Lu width=3")
+    assert (done.exit_code, done.stdout) == (0, "Ana Lu 3\n"), done.stderr
+
+
+@pytest.mark.requirement("T4")
+async def test_a_rejected_call_fails_for_who_wanted_it_with_the_reason(home: Path, run: Run) -> None:
+    await paused("buy")
+    failed = await run("resume", "main", *APP, "--reject", "=too dear", "--json")
+    assert failed.exit_code == 1
+    assert json.loads(failed.stdout)["error"]["code"] == "call_refused"
+    assert effects(home) == []
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_whose_process_was_killed_goes_on_and_asks_what_nobody_else_can_know(home: Path) -> None:
+    async with started(home, "task", "send", "-p", "what=hat", *APP) as process:
+        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    listed = check(await command(home, "threads", "list", "--workspace", "shop", "--json"), 0)
+    [thread] = json.loads(listed.out)["threads"]
+    assert (thread["status"], thread["waits_for"]) == ("cut_off", 0)
+    waits = check(await command(home, "resume", "main", *APP), 3)
+    assert "deliver" in waits.told
+    assert "worldagent resume main --app support.hat_shop:agent --answer ANSWER" in waits.told
+    done = check(await command(home, "resume", "main", *APP, "--answer", 'happened "delivered the hat"'), 0)
+    assert done.out == "delivered the hat, wrapped the hat\n"
+    assert effects(home) == ["begun hat", "wrapped hat"]
+
+
+@pytest.mark.requirement("T5")
+async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_goes_on(home: Path) -> None:
+    async with started(home, "task", "send", "-p", "what=hat", *APP) as process:
+        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
+        process.send_signal(signal.SIGTERM)
+        (home / "go").touch()
+        out, told = await asyncio.wait_for(process.communicate(), BOUND)
+    assert (process.returncode, out) == (143, b"")
+    assert told == b"the turn was stopped; go on with: worldagent resume main --app support.hat_shop:agent\n"
+    assert effects(home) == ["begun hat", "delivered hat"]
+    done = check(await command(home, "resume", "main", *APP), 0)
+    assert done.out == "delivered the hat, wrapped the hat\n"
+    assert effects(home) == ["begun hat", "delivered hat", "wrapped hat"]
+
+
+@pytest.mark.requirement("T5")
+async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_again(home: Path) -> None:
+    async with openai_stub() as stub:
+        words = ("ask", "What is the capital of France?", "--lm", "openai/slow", "--json", "--role", SECRET)
+        async with started(home, *words, WORLDAGENT_API_BASE=stub.url) as process:
+            await asyncio.wait_for(stub.arrived.wait(), BOUND)
+            process.send_signal(signal.SIGTERM)
+            out, told = await asyncio.wait_for(process.communicate(), BOUND)
+        turn = json.loads(out)
+        assert (process.returncode, turn["status"], turn["resume"]) == (143, "stopped", "worldagent resume main")
+        again = ("resume", "main", "--lm", "openai/answer", "--role", SECRET)
+        done = check(await command(home, *again, WORLDAGENT_API_BASE=stub.url), 0)
+    assert done.out == "Paris.\n"
+    assert SECRET not in out.decode() + told.decode()
+
+
+@pytest.mark.parametrize("words", [("task", "buy", "-p", "what=hat"), ("resume", "main")])
+async def test_sigterm_before_the_turn_begins_leaves_nothing(home: Path, words: tuple[str, ...]) -> None:
+    async with agent() as shop:
+        running = asyncio.create_task(shop.thread("main").task("send", {"what": "hat"}))
+        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
+        async with started(home, *words, *APP, "--json") as process:
+            assert await eventually(lambda: _has_opened_the_agent(process.pid), BOUND)
+            process.send_signal(signal.SIGTERM)
+            out, _ = await asyncio.wait_for(process.communicate(), BOUND)
+        (home / "go").touch()
+        assert (await running).status == "done"
+        [state] = await shop.threads()
+    assert process.returncode == 143
+    assert json.loads(out)["error"]["code"] == "terminated"
+    assert (state.kind, state.status) == ("task", "done")
+
+
+def _has_opened_the_agent(pid: int) -> bool:
+    """Whether a process has the file of the roles open, and so the signal handler set."""
+    try:
+        names = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return False
+    return any(name.endswith("roles.db") for name in names)
+
+
+async def test_an_interrupt_cancels_the_turn_that_is_resumed(home: Path) -> None:
+    async with started(home, "task", "send", "-p", "what=hat", *APP) as process:
+        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.communicate(), BOUND)
+    waits = check(await command(home, "resume", "main", *APP, "--json"), 3)  # it was cut off in the middle
+    [pause] = json.loads(waits.out)["pauses"]
+    async with started(home, "resume", "main", *APP, "--answer", f"{pause['id']}=again") as process:
+        assert await eventually(lambda: effects(home) == ["begun hat"] * 2, BOUND)
+        process.send_signal(signal.SIGINT)
+        _, told = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 130
+    assert b"interrupted" in told
+    async with agent() as shop:
+        [state] = await shop.threads()
+    assert state.status == "cancelled"
+
+
+@pytest.mark.requirement("R13")
+async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(home: Path, run: Run) -> None:
+    waits = await run("task", "buy", "-p", "what=hat", "--role", SECRET, *APP)
+    assert waits.exit_code == 3
+    assert waits.stderr.endswith("\nwith the same --role\n")
+    missing = await run("resume", "main", "--approve", *APP, "--json")
+    assert (missing.exit_code, json.loads(missing.stdout)["error"]["code"]) == (1, "role_required")
+    other = await run("resume", "main", "--role", "Answer in verse.", *APP, "--json")
+    assert (other.exit_code, json.loads(other.stdout)["error"]["code"]) == (1, "role_changed")
+    done = await run("resume", "main", "--role", SECRET, *APP, "-v")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: call\n")
+    assert SECRET not in "".join(part.output for part in (waits, missing, other, done))
+
+
+@pytest.mark.requirement("T4", "R13")
+async def test_an_answer_that_was_kept_is_taken_up_by_a_command_without_one(home: Path, run: Run) -> None:
+    waits = await run("task", "pick", "-p", "what=hat", "--role", SECRET, *APP, "--json")
+    [pay] = [pause["id"] for pause in json.loads(waits.stdout)["pauses"] if pause["kind"] == "approval"]
+    assert (await run("resume", "main", "--approve", pay, *APP)).exit_code == 1  # the role is missing
+    assert effects(home) == []
+    left = await run("resume", "main", "--role", SECRET, *APP)
+    assert (left.exit_code, effects(home)) == (3, ["paid hat"])
+    assert "Which hat?" in left.stderr
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("how", [("--no-role",), ("--on-role-change", "refresh")])
+async def test_a_turn_goes_on_without_its_role_on_purpose(home: Path, run: Run, how: tuple[str, ...]) -> None:
+    assert (await run("task", "buy", "-p", "what=hat", "--role", SECRET, *APP)).exit_code == 3
+    done = await run("resume", "main", "--approve", *how, *APP, "-v")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: none\n")
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("resume", "nobody"), 2, "has no thread 'nobody'"),
+        (("resume", "main", "--answer", "{other}=red"), 2, "does not wait now; it may be answered already"),
+        (("resume", "main", "--answer", "red"), 2, "does not say which of 2 it answers"),
+        (("resume", "main", "--approve"), 2, "does not say which of 2"),
+        (("resume", "main", "--answer", "{colour}=green"), 2, "none of the options"),
+        (("resume", "main", "--answer", "{colour}"), 2, "has no answer"),
+        (("resume", "main", "--answer", "{colour}=red", "--answer", "{colour}=red"), 2, "answered twice"),
+        (("resume", "main", "--approve", "{colour}"), 2, "is of kind 'question'"),
+        (("resume", "main", "--reject", "{colour}=no"), 2, "is of kind 'question'"),
+        (("resume", "main", "--approve", "{pay}=yes"), 2, "is more than an id"),
+        (("resume", "main", "--approve", "{pay}", "--reject", "{pay}"), 2, "answered twice"),
+        (("resume", "main", "--role", "x", "--no-role"), 2, "--role and --no-role"),
+        (("resume", "main", "--on-role-change", "pin"), 2, "'pin' is unknown"),
+        (("resume", "main", "--json", "--events"), 2, "--json and --events"),
+        (("resume", ""), 2, "thread ''"),
+        (("ask", "Hello"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
+        (("task", "buy", "-p", "what=cap"), 1, "waits for a person"),
+    ],
+)
+async def test_what_cannot_be_resumed_so_is_refused_and_stays_open(
+    home: Path, run: Run, words: tuple[str, ...], code: int, named: str
+) -> None:
+    ids = await paused("pick")
+    [pay] = [pause_id for pause_id in ids if "/pay:" in pause_id]
+    [colour] = set(ids) - {pay}
+    given = {"pay": pay, "colour": colour, "other": f"{colour}x"}
+    result = await run(*(word.format(**given) for word in words), *APP)
+    assert result.exit_code == code, result.output
+    assert named in result.output
+    async with agent() as shop:
+        assert {pause.id for pause in await shop.thread("main").pauses()} == set(ids)
+    assert effects(home) == []
+
+
+async def test_what_is_over_or_was_answered_elsewhere_is_refused(home: Path, run: Run) -> None:
+    [pay] = await paused("buy")
+    async with agent() as shop:
+        assert (await shop.thread("main").resume({pay: Approve()})).status == "done"
+    over = await run("resume", "main", *APP, "--approve")
+    assert (over.exit_code, effects(home)) == (2, ["paid hat"])
+    assert "is done" in over.stderr
+    await paused("fit")
+    late = await run("resume", "main", *APP, "--answer", f"{pay}=yes")
+    assert late.exit_code == 2
+    assert "it may be answered already" in late.stderr
+
+
+# --- an agent of one's own ------------------------------------------------------------------------------------------
+
+
+async def test_ask_and_chat_talk_with_the_agent_of_the_app(home: Path, run: Run) -> None:
+    asked = await run("ask", "Hello", *APP)
+    assert (asked.exit_code, asked.stdout, asked.stderr) == (0, "Welcome to the shop.\n", "")
+    chatted = check(await command(home, "chat", *APP, stdin=b"Hello\n"), 0)
+    assert chatted.out == "Welcome to the shop.\n"
+
+
+async def test_an_app_is_found_in_the_current_folder(home: Path, run: Run) -> None:
+    (home / "corner_shop.py").write_text("from support.hat_shop import agent\nmade = agent()\n", encoding="utf-8")
+    asked = await run("ask", "Hello", "--app", "corner_shop:made")
+    assert (asked.exit_code, asked.stdout) == (0, "Welcome to the shop.\n"), asked.output
+
+
+@pytest.mark.requirement("T4")
+async def test_the_page_of_the_command_line_shows_what_happens(home: Path, run: Run) -> None:
+    [source] = [block.code for block in blocks("python") if block.page.name == "cli.md"]
+    (home / "shop.py").write_text(source, encoding="utf-8")
+    [shown] = [block.code for block in blocks("console") if block.page.name == "cli.md"]
+    told: list[str] = []
+    for line in shown.splitlines():
+        if line.startswith("$ worldagent "):
+            result = await run(*shlex.split(line)[2:])
+            told += [line, *re.sub(r"turn_[0-9a-f]{32}", "turn_1", result.output).splitlines()]
+    assert told == shown.splitlines()
+
+
+ODD = f"""
+from worldagent import WorldAgent
+number = 3
+def takes(one): ...
+def fails(): raise KeyError({SECRET!r})
+async def waits(): ...
+def ours(): return WorldAgent('', lm='local')
+"""
+BROKEN = {
+    "odd_shop": ODD,
+    "failing_shop": f"secret = {SECRET!r}\n1 / 0\n",
+    "needing_shop": "import nothing_of_this_name\n",
+    "misspelt_shop": "def (\n",
+    "leaving_shop": "import sys\nsys.exit(3)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ("shop", "'shop' is not MODULE:NAME"),
+        ("shop:", "'shop:' is not MODULE:NAME"),
+        ("odd_shop:ours()", "is not MODULE:NAME"),
+        ("nothing_of_this_name:agent", "there is no module 'nothing_of_this_name'"),
+        ("support.nothing:agent", "there is no module 'support.nothing'"),
+        ("odd_shop:nothing", "the module 'odd_shop' has no 'nothing'"),
+        ("odd_shop:number", "'odd_shop:number' is a int"),
+        ("odd_shop:takes", "'odd_shop:takes' takes arguments"),
+        ("odd_shop:fails", "'odd_shop:fails' fails with KeyError in 'odd_shop.py', line 5"),
+        ("odd_shop:waits", "'odd_shop:waits' gives a coroutine"),
+        ("odd_shop:ours", "workspace '' is not an id"),
+        ("failing_shop:agent", "importing 'failing_shop' fails with ZeroDivisionError in 'failing_shop.py', line 2"),
+        ("needing_shop:agent", "needs the module 'nothing_of_this_name', which is not there"),
+        ("misspelt_shop:agent", "fails with SyntaxError in 'misspelt_shop.py', line 1"),
+        ("leaving_shop:agent", "fails with SystemExit in 'leaving_shop.py', line 2"),
+    ],
+)
+async def test_an_app_that_is_none_is_named_without_what_its_code_holds(
+    home: Path, run: Run, spec: str, named: str
+) -> None:
+    for name, source in BROKEN.items():
+        (home / f"{name}.py").write_text(source, encoding="utf-8")
+    result = await run("ask", "Hello", "--app", spec)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert named in result.stderr
+    assert "\nremedy: " in result.stderr
+    assert SECRET not in result.output
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--lm", "local"),
+        ("--identity", "You are a shop."),
+        ("--worker", "critic=You judge."),
+        ("--role-host", "embedded"),
+        ("--role-host-stdio", "host"),
+        ("--token-file", "token"),
+        ("--workspace", "novel"),
+        ("--home", "elsewhere"),
+    ],
+)
+async def test_options_that_would_make_another_agent_are_refused_beside_an_app(run: Run, more: tuple[str, ...]) -> None:
+    for words in (("ask", "Hello"), ("task", "buy", "-p", "what=hat"), ("resume", "main")):
+        result = await run(*words, *APP, *more)
+        assert (result.exit_code, result.stdout) == (2, ""), result.output
+        assert more[0] in result.stderr
+
+
+async def test_the_workspace_and_the_home_of_the_app_may_be_named(home: Path, run: Run) -> None:
+    result = await run("ask", "Hello", *APP, "--workspace", "shop", "--home", str(home))
+    assert (result.exit_code, result.stdout) == (0, "Welcome to the shop.\n"), result.output
+
+
+@pytest.mark.parametrize("words", [("resume",), ("threads",), ("threads", "list"), ("threads", "show")])
+async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
+    result = await run(*words, "--help")
+    assert result.exit_code == 0
+    assert "\n   worldagent " in result.stdout
+
+
+async def test_the_help_names_the_exit_codes(run: Run) -> None:
+    told = (await run("--help")).stdout
+    for code in ("3 waits for a person", "143 stopped by SIGTERM"):
+        assert code in told

@@ -1,0 +1,233 @@
+"""`worldagent threads`: where threads stand, out of the database alone (T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.command_line import BOUND, environment
+from support.hat_shop import agent, effects
+from support.processes import eventually
+from worldagent.hosts.cli._app import app
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+SHOP = ("--workspace", "shop")
+
+Run = Callable[..., Awaitable[Result]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
+    monkeypatch.setenv("COLUMNS", "200")
+    return folder
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    """Run a command in this process, in a thread: it makes a loop of its own."""
+    return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))
+
+
+async def as_json(run: Run, *words: str) -> Any:
+    result = await run(*words, *SHOP, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.requirement("T4")
+async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("talk", account="ana").converse("Hello")
+        turn = await shop.thread("hats/1", account="bob").task("pick", {"what": "hat"})
+    listed = await run("threads", "list", *SHOP)
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    head, first, second = listed.stdout.splitlines()
+    assert head.split() == ["THREAD", "STATUS", "SINCE", "ACCOUNT", "WAITS", "FOR"]
+    assert (first.split()[:2], first.split()[4:]) == (["hats/1", "paused"], ["bob", "2"])
+    assert (second.split()[:2], second.split()[4:]) == (["talk", "done"], ["ana"])
+    assert max(map(len, listed.stdout.splitlines())) <= 80
+    found = (await as_json(run, "threads", "list"))["threads"]
+    assert found[0] == {
+        "thread": "hats/1",
+        "account": "bob",
+        "channel": None,
+        "turn": turn.id,
+        "kind": "task",
+        "status": "paused",
+        "since": found[0]["since"],
+        "waits_for": 2,
+        "answers": 0,
+    }
+    assert [item["thread"] for item in (await as_json(run, "threads", "list", "--limit", "1"))["threads"]] == ["hats/1"]
+    assert [item["thread"] for item in (await as_json(run, "threads", "list", "--status", "done"))["threads"]] == [
+        "talk"
+    ]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_is_shown_with_what_waits_how_to_answer_and_what_was_said(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        thread = shop.thread("t1", account="ana", channel="c1")
+        await thread.converse("Good\nmorning")
+        turn = await thread.task("pick", {"what": "hat"})
+    shown = await run("threads", "show", "t1", *SHOP)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    told = shown.stdout
+    assert told.startswith("t1: paused since ")
+    assert f"\ntask {turn.id}, account ana, channel c1\n" in told
+    for pause in turn.pauses:
+        assert f"\nid: {pause.id}\n" in told
+    assert "Which hat?" in told
+    assert "\n  worldagent resume t1 --workspace shop --approve ID\n" in told
+    assert "\n  worldagent resume t1 --workspace shop --answer ID=ANSWER\n" in told
+    assert "\nlast messages:\n  ana: Good\n    morning\n  agent: Welcome to the shop.\n  ana: [task] {" in told
+    found = (await as_json(run, "threads", "show", "t1"))["thread"]
+    assert (found["status"], found["resume"]) == ("paused", "worldagent resume t1 --workspace shop")
+    assert {pause["id"] for pause in found["pauses"]} == {pause.id for pause in turn.pauses}
+    assert [message["body"].get("text") for message in found["messages"]] == [
+        "Good\nmorning",
+        "Welcome to the shop.",
+        None,
+    ]
+
+
+async def test_what_is_over_shows_its_answer_and_nothing_to_go_on_with(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").converse("Hello", role=None)
+    shown = await run("threads", "show", "t1", *SHOP)
+    assert shown.stdout.startswith("t1: done since ")
+    assert shown.stdout.endswith("  user: Hello\n  agent: Welcome to the shop.\n")
+    assert "resume" not in shown.stdout
+    found = (await as_json(run, "threads", "show", "t1"))["thread"]
+    assert (found["pauses"], "resume" in found) == ([], False)
+
+
+@pytest.mark.requirement("T4")
+async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        turn = await shop.thread("t1").task("buy", {"what": "hat"})
+    cancelled = await run("threads", "cancel", "t1", *SHOP, "--json")
+    assert cancelled.exit_code == 0
+    assert json.loads(cancelled.stdout) == {"cancelled": {"thread": "t1", "turn": turn.id, "over": True}}
+    assert cancelled.stderr == "cancelled the turn of the thread 't1'\n"
+    again = await run("threads", "cancel", "t1", *SHOP)
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "is cancelled" in again.stderr
+    async with agent() as shop:
+        assert await shop.thread("t1").pauses() == ()
+        assert (await shop.thread("t1").converse("Hello")).text == "Welcome to the shop."
+    assert effects(home) == []
+
+
+@pytest.mark.requirement("T4", "T5")
+async def test_a_turn_that_another_process_runs_is_cancelled_there(home: Path, run: Run) -> None:
+    async with agent() as shop:  # to the command in its thread, with connections of its own, this is another process
+        running = asyncio.create_task(shop.thread("t1").task("send", {"what": "hat"}))
+        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
+        [state] = (await as_json(run, "threads", "list"))["threads"]
+        assert state["status"] == "running"
+        cancelled = await run("threads", "cancel", "t1", *SHOP)
+        assert cancelled.exit_code == 0, cancelled.output
+        assert (await asyncio.wait_for(running, BOUND)).status == "cancelled"
+    [state] = (await as_json(run, "threads", "list"))["threads"]
+    assert state["status"] == "cancelled"
+    assert effects(home) == ["begun hat"]
+
+
+async def test_a_turn_whose_process_is_gone_is_told_and_can_be_cancelled(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").task("buy", {"what": "hat"})
+    with closing(sqlite3.connect(home / "agent.db")) as connection, connection:
+        connection.execute("UPDATE wa_turn SET status='running'")
+    assert [item["status"] for item in (await as_json(run, "threads", "list"))["threads"]] == ["cut_off"]
+    assert (await run("threads", "cancel", "t1", *SHOP)).exit_code == 0
+    assert [item["status"] for item in (await as_json(run, "threads", "list"))["threads"]] == ["cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("list", "--status", "waiting"), 2, "status 'waiting' is unknown"),
+        (("list", "--limit", "0"), 2, "limit 0 is out of bounds"),
+        (("list", "--workspace", " "), 2, "--workspace ' ' is not an id"),
+        (("show", " "), 2, "THREAD ' ' is not an id"),
+        (("show", "nobody"), 1, "has no thread 'nobody'"),
+        (("cancel", "nobody"), 1, "has no thread 'nobody'"),
+        (("show", "t1", "--workspace", "other"), 1, "the workspace 'other' has no thread 't1'"),
+    ],
+)
+async def test_what_is_not_there_is_named_with_a_remedy(
+    home: Path, run: Run, words: tuple[str, ...], code: int, named: str
+) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").converse("Hello")
+    for more in ((), ("--json",)):
+        result = await run("threads", *words, *(() if "--workspace" in words else SHOP), *more)
+        assert result.exit_code == code, result.output
+        told = json.loads(result.stdout)["error"]["message"] if more else result.stderr
+        assert named in told
+
+
+@pytest.mark.parametrize(("words", "code"), [(("list",), 0), (("show", "t1"), 1), (("cancel", "t1"), 1)])
+async def test_a_home_without_a_database_has_no_thread_and_gets_none(
+    home: Path, run: Run, words: tuple[str, ...], code: int
+) -> None:
+    nowhere = home / "nowhere"
+    result = await run("threads", *words, "--home", str(nowhere), "--json")
+    assert result.exit_code == code
+    assert json.loads(result.stdout).keys() == ({"threads"} if code == 0 else {"error"})
+    assert "has no thread" in result.output
+    assert not nowhere.exists()
+
+
+async def test_a_database_that_is_none_is_named(home: Path, run: Run) -> None:
+    (home / "agent.db").write_bytes(b"no database" * 1000)
+    result = await run("threads", "list")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "agent.db" in result.stderr
+
+
+@pytest.mark.requirement("R7")
+async def test_no_role_is_shown(home: Path, run: Run) -> None:
+    from worldagent import Role
+
+    async with agent() as shop:
+        await shop.thread("t1").task("buy", {"what": "hat"}, role=Role("keeper", SECRET))
+    for words in (("list",), ("show", "t1"), ("cancel", "t1")):
+        result = await run("threads", *words, *SHOP, "--json")
+        assert SECRET not in result.output
+        assert "keeper" not in result.output
+
+
+async def test_the_commands_load_no_model_library_and_need_no_model(home: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").task("buy", {"what": "hat"})
+    for words in (["list"], ["show", "t1"], ["cancel", "t1"]):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-c",
+            f"import atexit, json, sys; sys.argv = ['worldagent', 'threads', *{words!r}, '--workspace', 'shop']\n"
+            "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
+            "from worldagent.hosts.cli import main; main()",
+            env=environment(home, WORLDAGENT_LM="openai/nothing"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, told = await asyncio.wait_for(process.communicate(), BOUND)
+        assert process.returncode == 0, told
+        loaded = set(json.loads(told.decode().splitlines()[-1]))
+        assert "worldagent.memory" in loaded
+        assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})

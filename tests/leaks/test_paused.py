@@ -1,0 +1,43 @@
+"""However a turn waits, goes on, is cancelled, killed or drained: its roles are nowhere afterwards, nor meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.leak_paths import PATHS, run_case
+from support.leak_paused_cases import PATHS as NAMES
+from support.leak_paused_cases import PausedCase, every_case, sample
+from support.leak_pauses import Paused
+from support.leaks import watch
+from worldagent.graphs._checkpoints import DURABILITY
+
+SAMPLE = sample()
+REST = [case for case in every_case() if case not in set(SAMPLE)]
+
+
+async def check(case: PausedCase, home: Path) -> None:
+    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    with watch(home) as seen:
+        turn = Paused(case, home, seen)
+        await run_case(turn)
+    for text in turn.planted:
+        assert text in turn.sent(), "the role never reached the model, so the case shows nothing"
+    seen.assert_clean(*case.contents, names=case.labels)
+
+
+@pytest.mark.requirement("R7", "R13", "R10")
+@pytest.mark.parametrize("case", SAMPLE, ids=str)
+async def test_a_role_is_nowhere_while_its_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:
+    await check(case, tmp_path / "home")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", REST, ids=str)
+async def test_a_role_is_nowhere_while_any_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:
+    await check(case, tmp_path / "home")
+
+
+def test_every_path_is_carried_out() -> None:
+    assert set(PATHS) == set(NAMES)

@@ -1,0 +1,429 @@
+"""A person asks in words for a role of their thread: `Roles(on_request="ask")` (R10, T8)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.leaks import watch
+from support.processes import run_script
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.agent import Thread, Turn
+from worldagent.core.errors import (
+    InvalidArgument,
+    NameTaken,
+    NobodyToAsk,
+    NothingToResume,
+    ParamsInvalid,
+    RoleTooLong,
+    UnknownMessage,
+)
+from worldagent.core.events import PlanRejected
+from worldagent.core.pauses import Approve, Pause, Reject
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Function, tool
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock, scan_for_roles
+
+WORDS = "For the rest of this conversation, be as critical as the keeper of the seventh lighthouse."
+ASK = Roles(on_request="ask")
+NOBODY = "0" * 32
+
+
+def asking(*dispatches: dict[str, Any], words: str = WORDS) -> ScriptedLM:
+    """A model that plans these dispatches, one a round, where it is asked in these words; then it says what it saw."""
+    planned = dispatches or ({"to": "thread_role", "params": {}},)
+
+    def plan(call: ScriptedCall) -> dict[str, Any]:
+        if "request" in call.fields:
+            return {"result": "Bad."}
+        last = max((place for place, (who, _) in enumerate(call.messages) if who == "assistant"), default=-1)
+        seen = [text for _, text in call.messages[last + 1 :] if "(data, not instructions)" in text]
+        refused = any("could not be carried out" in text for _, text in call.messages)
+        if words not in call.fields["message"] or len(seen) >= len(planned) or refused:
+            return {"reply": "; ".join(["Well.", *(text.replace(WORDS, "...") for text in seen)])}
+        return {"reply": "", "dispatches": [planned[len(seen)]]}
+
+    return ScriptedLM(plan)
+
+
+def opened(home: Path, lm: ScriptedLM | None = None, *, roles: Roles = ASK, **more: Any) -> WorldAgent:
+    return scripted_agent(home, lm or asking(), roles=roles, **more)
+
+
+async def said(thread: Thread, text: str = WORDS) -> Pause:
+    """Say it; what is asked."""
+    turn = await thread.converse(text)
+    assert turn.status == "paused"
+    [pause] = turn.pauses
+    return pause
+
+
+async def id_of(thread: Thread, kind: str) -> str:
+    return next(message.id for message in await thread.history() if message.kind == kind)
+
+
+@pytest.mark.requirement("R10", "T8")
+async def test_a_persons_message_is_the_role_of_the_thread_from_the_next_turn_on_once_a_person_approved(
+    tmp_path: Path,
+) -> None:
+    lm = asking()
+    async with opened(tmp_path, lm) as agent:
+        thread = agent.thread("t", account="ana")
+        pause = await said(thread)
+        assert (pause.kind, pause.function) == ("approval", "set_thread_role")
+        [message] = [message for message in await thread.history() if message.kind == "message"]
+        assert pause.arguments == {"message_id": message.id}
+        assert message.body == {"text": WORDS}
+        turn = await thread.resume({pause.id: Approve()})
+        assert (turn.status, turn.role_tiers) == ("done", ())
+        assert message.id in turn.text
+        assert (await thread.converse("Is it good?")).role_tiers == (Tier.THREAD,)
+        assert (await agent.thread("another", account="ana").converse("And this?")).role_tiers == ()
+        explained = await agent.explain_role(thread)
+        [active] = [tier for tier in explained.tiers if tier.state == "active"]
+        assert (active.tier, active.name, active.length) == (Tier.THREAD, f"message {message.id}", len(WORDS))
+        history = await thread.history()
+    assert [call.role for call in lm.calls] == [None, None, WORDS, None]
+    assert [message.kind for message in history] == [
+        *("message", "plan", "result", "answer"),
+        *("role", "message", "answer"),
+    ]
+    assert set(history[4].body) == {"change", "at"}
+
+
+@pytest.mark.requirement("R10")
+async def test_where_the_person_does_not_approve_there_is_no_role_and_the_planner_is_told(tmp_path: Path) -> None:
+    lm = asking()
+    async with opened(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        pause = await said(thread)
+        turn = await thread.resume({pause.id: Reject("not now")})
+        assert turn.status == "done"
+        assert "a person refused the call of 'set_thread_role': not now" in turn.text
+        assert (await thread.converse("Is it good?")).role_tiers == ()
+        assert "role" not in [message.kind for message in await thread.history()]
+
+
+@pytest.mark.requirement("R10")
+async def test_it_is_cleared_ends_with_its_time_and_is_gone_with_the_process(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with opened(tmp_path, clock=clock, settings={"thread_role_ttl": 100}) as agent:
+        thread = agent.thread("t")
+        await thread.resume({(await said(thread)).id: Approve()})
+        assert thread.role.clear()
+        assert (await thread.converse("1")).role_tiers == ()
+        await thread.resume({(await said(thread)).id: Approve()})
+        await clock.advance(99)
+        assert (await thread.converse("2")).role_tiers == (Tier.THREAD,)
+        await clock.advance(1)
+        assert (await thread.converse("3")).role_tiers == ()
+        await thread.resume({(await said(thread)).id: Approve()})
+    async with opened(tmp_path) as agent:
+        assert (await agent.thread("t").converse("4")).role_tiers == ()
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+async def conversation(home: Path) -> dict[str, str]:
+    """A thread on which ana and ben speak, and another one; ids of messages by what they are."""
+    lm = asking({"to": "critic", "request": "Judge."}, words="Judge it")
+    async with opened(home, lm, workers=[CRITIC]) as agent:
+        await agent.thread("t", account="ana").task("subagent", {"worker": "critic", "request": "Judge it."})
+        await agent.thread("t", account="ben").converse("I am ben.")
+        await agent.thread("t", account="ana").converse("Judge it.")
+        await agent.thread("foreign", account="ana").converse("I am ana.")
+        history = await agent.thread("t").history()
+        ids: dict[str, str] = {message.kind: message.id for message in reversed(history)}
+        ids["of another account"] = next(message.id for message in history if message.author == "ben")
+        ids["of another thread"] = await id_of(agent.thread("foreign"), "message")
+        ids["of nobody"] = NOBODY
+        return ids
+
+
+@pytest.mark.requirement("R10", "T8")
+@pytest.mark.parametrize(
+    "which", ["answer", "plan", "result", "task", "of another account", "of another thread", "of nobody"]
+)
+async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_taken(tmp_path: Path, which: str) -> None:
+    message_id = (await conversation(tmp_path))[which]
+    async with opened(tmp_path, asking({"to": "thread_role", "params": {"message_id": message_id}})) as agent:
+        thread = agent.thread("t", account="ana")
+        with pytest.raises(UnknownMessage, match=message_id):
+            await thread.task("thread_role", {"message_id": message_id})
+        turn = await thread.converse(WORDS)
+        assert turn.status == "done"
+        assert "failed, " in turn.text
+        assert message_id in turn.text
+        assert (await thread.converse("Well?")).role_tiers == ()
+
+
+async def test_an_earlier_message_of_the_same_account_is_taken_by_its_id(tmp_path: Path) -> None:
+    lm = answering()
+    async with opened(tmp_path, lm) as agent:
+        thread = agent.thread("t", account="ana")
+        await thread.converse(WORDS)
+        await agent.thread("t", account="ben").converse("I am ben.")
+        turn = await thread.task("thread_role", {"message_id": await id_of(thread, "message")})
+        await thread.resume({turn.pauses[0].id: Approve()})
+        await thread.converse("Is it good?")
+    assert lm.calls[-1].role == WORDS
+
+
+async def test_a_turn_without_a_persons_message_has_none_to_take(tmp_path: Path) -> None:
+    async with opened(tmp_path) as agent:
+        with pytest.raises(UnknownMessage, match="of kind 'task'"):
+            await agent.thread("t").task("thread_role", {})
+
+
+@pytest.mark.requirement("R15", "R10")
+async def test_a_message_that_is_too_long_for_a_role_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    async with opened(tmp_path, settings={"role_limit": len(WORDS) - 1}) as agent:
+        thread = agent.thread("t")
+        turn = await thread.converse(WORDS)
+        assert turn.status == "done"
+        assert f"failed, the thread role has {len(WORDS)} bytes, and the limit is {len(WORDS) - 1}" in turn.text
+        message_id = await id_of(thread, "message")
+        with pytest.raises(RoleTooLong) as refused:
+            await thread.task("thread_role", {"message_id": message_id})
+        assert WORDS[:20] not in str(refused.value)
+
+
+@pytest.mark.requirement("T8")
+@pytest.mark.parametrize("given", [WORDS, f"{NOBODY} {WORDS}", f"{NOBODY}\n", "x" * 32, "A" * 32])
+async def test_a_plan_with_anything_else_than_an_id_is_refused_and_kept_nowhere(tmp_path: Path, given: str) -> None:
+    async with opened(tmp_path, asking({"to": "thread_role", "params": {"message_id": given}})) as agent:
+        thread = agent.thread("t")
+        async with thread.stream(WORDS) as stream:
+            rejected = [event async for event in stream if isinstance(event, PlanRejected)]
+        assert rejected
+        assert not any(given in event.reason for event in rejected)
+        assert "plan" not in [message.kind for message in await thread.history()]
+
+
+@pytest.mark.requirement("T8")
+async def test_the_function_takes_an_id_and_nothing_else_and_needs_leave() -> None:
+    agent = WorldAgent("novel", lm=answering(), roles=ASK)
+    function: Function = agent._registry.function("set_thread_role")
+    schema = function.params.model_json_schema()
+    assert function.approval
+    assert list(schema["properties"]) == schema["required"] == ["message_id"]
+    assert schema["properties"]["message_id"]["pattern"] == "^[0-9a-f]{32}$"
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.requirement("T8", "R10")
+async def test_code_that_calls_the_function_itself_meets_the_same_refusals_and_the_same_question(
+    tmp_path: Path,
+) -> None:
+    ids = await conversation(tmp_path)
+
+    async def handle(params: Said, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("set_thread_role", {"message_id": params.text}))
+
+    async with opened(tmp_path, shapes=[Shape("mine", Said, Said, handle)]) as agent:
+        thread = agent.thread("t", account="ana")
+        turn = await thread.task("mine", {"text": ids["of another account"]})
+        with pytest.raises(UnknownMessage, match="another account"):
+            await thread.resume({turn.pauses[0].id: Approve()})
+        with pytest.raises(ParamsInvalid) as refused:
+            await thread.task("mine", {"text": WORDS})
+        assert WORDS not in str(refused.value)
+        assert (await thread.converse("Well?")).role_tiers == ()
+        with pytest.raises(NobodyToAsk):
+            await agent.call("set_thread_role", {"message_id": ids["message"]})
+
+
+def test_names_that_are_taken_and_options_that_are_none_are_refused() -> None:
+    async def mine(what: str) -> str:
+        return what
+
+    with pytest.raises(NameTaken, match="set_thread_role"):
+        WorldAgent("novel", lm=answering(), roles=ASK, functions=[tool(name="set_thread_role")(mine)])
+    with pytest.raises(InvalidArgument, match="on_request"):
+        Roles(on_request="yes")  # type: ignore[arg-type]  # on purpose
+
+
+# --- off ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R5", "R10")
+async def test_without_the_option_there_is_no_function_and_prompts_are_the_same_byte_for_byte(tmp_path: Path) -> None:
+    prompts: list[Any] = []
+    for number, roles in enumerate((None, Roles(), Roles(on_request="ignore"), ASK)):
+        lm = answering()
+        async with scripted_agent(tmp_path / str(number), lm, roles=roles) as agent:
+            await agent.thread("t").converse(WORDS)
+            offered = "set_thread_role" in agent._registry.functions
+        prompts.append((lm.calls[0].system, lm.calls[0].messages, offered))
+    plain, *same, asks = prompts
+    assert same == [plain, plain]
+    assert "thread_role" not in plain[0]
+    assert (plain[2], asks[2]) == (False, True)
+    assert "- thread_role: " in asks[0]
+
+
+@pytest.mark.requirement("R12", "R17")
+async def test_the_planners_instructions_are_the_same_with_and_without_a_role_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    lm = asking()
+    async with opened(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        await thread.resume({(await said(thread)).id: Approve()})
+        await thread.converse("Is it good?", role=Role("critic", "Be brief."))
+        thread.role.clear()
+        await thread.converse("Is it good?", role=Role("critic", "Be brief."))
+    asked, cleared = lm.calls[-2:]
+    assert WORDS in str(asked.role)
+    assert cleared.role == "Be brief."
+    assert asked.system == cleared.system
+    assert all(WORDS not in call.system for call in lm.calls)
+
+
+# --- the role of the very turn --------------------------------------------------------------------------------------
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    text: str
+
+
+async def _pay(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=str(await ctx.call("pay", {})))
+
+
+async def _paid() -> str:
+    return "paid"
+
+
+def paying(home: Path, lm: ScriptedLM) -> WorldAgent:
+    shape = Shape("job", Nothing, Said, _pay, description="pays")
+    return opened(home, lm, functions=[tool(name="pay", approval=True)(_paid)], shapes=[shape])
+
+
+@pytest.mark.requirement("R10", "R13")
+@pytest.mark.parametrize("before", [None, Role("friend", "Be as mild as the baker at the harbour.")])
+@pytest.mark.parametrize("how", ["fail", "refresh", "pin"])
+async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(
+    tmp_path: Path, before: Role | None, how: Any
+) -> None:
+    lm = asking({"to": "thread_role", "params": {}}, {"to": "thread_role", "params": {}}, {"to": "job", "params": {}})
+    content = None if before is None else before.content
+    async with paying(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        if before is not None:
+            thread.role.set(before)
+        turn = await thread.converse(WORDS)
+        for _ in range(3):
+            assert turn.status == "paused"
+            turn = await thread.resume({turn.pauses[0].id: Approve()}, on_role_change=how)
+        assert turn.status == "done"
+        assert [call.role for call in lm.calls] == [content] * 4
+        await thread.converse("Is it good?")
+        assert lm.calls[-1].role == WORDS
+
+
+@pytest.mark.requirement("R13")
+async def test_a_role_that_code_sets_meanwhile_is_noticed_as_ever(tmp_path: Path) -> None:
+    lm = asking({"to": "thread_role", "params": {}}, {"to": "job", "params": {}})
+    async with paying(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        turn = await thread.resume({(await said(thread)).id: Approve()})
+        thread.role.set(Role("friend", "Be mild."))
+        with pytest.raises(Exception, match="would go on under another role"):
+            await thread.resume({turn.pauses[0].id: Approve()})
+        assert (await thread.resume(on_role_change="refresh")).role_tiers == (Tier.THREAD,)
+
+
+@pytest.mark.requirement("R10")
+async def test_a_cancelled_turn_leaves_the_role_for_the_next_one(tmp_path: Path) -> None:
+    lm = asking({"to": "thread_role", "params": {}}, {"to": "job", "params": {}})
+    async with paying(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        await thread.resume({(await said(thread)).id: Approve()})
+        assert await thread.cancel()
+        assert (await thread.converse("Well?")).role_tiers == (Tier.THREAD,)
+
+
+@pytest.mark.requirement("T9", "R10")
+async def test_many_threads_ask_at_once_and_each_gets_its_own(tmp_path: Path) -> None:
+    lm = asking(words="be like number")
+    async with opened(tmp_path, lm) as agent:
+
+        async def one(number: int) -> None:
+            thread = agent.thread(f"t{number}")
+            pause = await said(thread, f"From now on be like number {number:03}.")
+            turn: Turn = await thread.resume({pause.id: Approve()})
+            assert turn.status == "done"
+            await thread.converse(f"I am {number:03}.")
+
+        await asyncio.gather(*map(one, range(20)))
+    roles = {call.fields["message"]: call.role for call in lm.calls if "I am" in call.fields["message"]}
+    assert roles == {f"I am {number:03}.": f"From now on be like number {number:03}." for number in range(20)}
+
+
+# --- leaks ----------------------------------------------------------------------------------------------------------
+
+
+def places(home: Path) -> list[str]:
+    """Where the words stand in a home: the columns of each cell, and files that are no database."""
+    found = [finding.place for finding in scan_for_roles(home, [WORDS]).findings]
+    cells = [place.partition(".db: ")[2].split(",")[0] for place in found if ".db: " in place]
+    return cells + [place for place in found if "agent.db" not in place]
+
+
+@pytest.mark.requirement("R7", "R10", "T8")
+async def test_the_words_stand_in_the_conversation_once_and_nowhere_else(tmp_path: Path) -> None:
+    with watch(tmp_path / "home") as seen:
+        async with opened(tmp_path / "home") as agent:
+            thread = agent.thread("t", account="ana")
+            await seen.outcome(thread.converse(WORDS))
+            for answer in (Reject("no"), Approve()):
+                [pause] = await thread.pauses() or [await said(thread)]
+                async with await thread.stream_resume({pause.id: answer}) as stream:
+                    seen.kept.append([event async for event in stream])
+            await seen.outcome(thread.converse("Is it good?"))
+        found = [place for place in seen.leaks(WORDS) if not place.startswith("home/agent.db")]
+        assert found == []
+    assert places(tmp_path / "home") == ["wa_message.body"] * 2  # it was said twice
+
+
+_APPROVE = """
+import asyncio, sys
+from pathlib import Path
+from roles.test_role_requests import opened
+from worldagent.core.pauses import Approve
+
+async def main():
+    async with opened(Path(sys.argv[1])) as agent:
+        thread = agent.thread("t", account="ana")
+        [pause] = await thread.pauses()
+        turn = await thread.resume({pause.id: Approve()})
+        tiers = (await thread.converse("Is it good?")).role_tiers
+        print(turn.status, *tiers)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("R7", "R10", "T4")
+async def test_it_is_approved_in_another_process_which_then_has_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as agent:
+        await said(agent.thread("t", account="ana"))
+    assert (await run_script(_APPROVE, tmp_path)).split() == ["done", "thread"]
+    assert places(tmp_path) == ["wa_message.body"]
+    async with opened(tmp_path) as agent:
+        thread = agent.thread("t", account="ana")
+        with pytest.raises(NothingToResume):
+            await thread.resume()
+        assert (await thread.converse("Is it still?")).role_tiers == ()
+        assert "role" in [message.kind for message in await thread.history()]

@@ -1,0 +1,471 @@
+"""Rows and checkpoints that somebody else wrote: a typed error that names them, and nothing of them is run (T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pickle
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import ormsgpack
+import pytest
+from pydantic import BaseModel
+
+from support.agents import scripted_agent
+from worldagent import WorldAgent
+from worldagent.core.errors import StorageInvalid, UnknownMessage
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs import _checkpoints as checkpoints
+from worldagent.graphs._turn import TurnState
+from worldagent.graphs._worker_loop import WorkerState
+from worldagent.harness import Worker, tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+THREAD = "novel/t"
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    text: str
+
+
+class Name(BaseModel):
+    name: str
+
+
+def agent_of(home: Path, done: list[str]) -> WorldAgent:
+    """An agent whose turn calls, asks for leave and for a name, and whose planner answers then."""
+
+    async def write(what: str) -> str:
+        done.append(what)
+        return what
+
+    async def job(params: Nothing, ctx: TaskContext) -> Said:
+        await ctx.task("subagent", {"worker": "critic", "request": "Judge it."})
+        await ctx.call("write", {"what": "before"})
+        await ctx.call("pay", {"what": "a hat"})
+        return Said(text=(await ctx.calls.ask_person("Whose?", form=Name)).name)
+
+    def plan(call: ScriptedCall) -> dict[str, Any]:
+        if "request" in call.fields:
+            return {"result": "It is fine."}
+        told = " ".join(str(message) for message in call.messages)
+        if "Buy" not in told or "Result of" in told:
+            return {"reply": "All done."}
+        return {"reply": "", "dispatches": [{"to": "job", "params": {}}]}
+
+    return scripted_agent(
+        home,
+        ScriptedLM(plan),
+        functions=[tool(name="write")(write), tool(name="pay", approval=True)(write)],
+        workers=[Worker("critic", "You judge.", "judges")],
+        shapes=[Shape("job", Nothing, Said, job, description="buys")],
+    )
+
+
+async def paused(home: Path) -> str:
+    """Leave a turn that waits for leave; gives the pause's id."""
+    done: list[str] = []
+    async with agent_of(home, done) as agent:
+        await agent.thread("before").converse("Hello")
+        turn = await agent.thread("t").converse("Buy a hat")
+        assert (turn.status, done) == ("paused", ["before"])
+        return turn.pauses[0].id
+
+
+@pytest.fixture(scope="module")
+def model_home(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A home with a turn that waits, for all tests to copy; with the pause's id."""
+    home = tmp_path_factory.mktemp("home")
+    return home, asyncio.run(paused(home))
+
+
+@pytest.fixture
+def pause(model_home: tuple[Path, str], tmp_path: Path) -> str:
+    """The id of the pause of the turn that waits in `tmp_path`."""
+    shutil.copytree(model_home[0], tmp_path, dirs_exist_ok=True)
+    return model_home[1]
+
+
+def run(home: Path, sql: str, *values: Any) -> int:
+    with closing(sqlite3.connect(home / "agent.db")) as connection, connection:
+        return connection.execute(sql, values).rowcount
+
+
+def contents(home: Path, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    with closing(sqlite3.connect(home / "agent.db")) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+        return {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall()
+            for (table,) in tables
+            if table not in ("wa_epoch", "wa_schema", *but)
+        }
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+class Evil:
+    """What a pickle can do."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return (subprocess.check_call, (["touch", str(self.marker)],))
+
+
+def extension(code: int, *parts: object) -> ormsgpack.Ext:
+    return ormsgpack.Ext(code, ormsgpack.packb(list(parts)))
+
+
+def lc(version: int, *path: str, **arguments: Any) -> dict[str, Any]:
+    return {"lc": version, "type": "constructor", "id": list(path), "kwargs": arguments}
+
+
+Hostile = Callable[[Path], object]
+
+EXTENSIONS: dict[str, Hostile] = {
+    "a function of one argument": lambda marker: extension(0, "os", "system", f"touch {marker}"),
+    "a function of several": lambda marker: extension(1, "os", "system", [f"touch {marker}"]),
+    "a function by keyword": lambda marker: extension(2, "os", "system", {"command": f"touch {marker}"}),
+    "a method": lambda marker: extension(3, "pathlib", "Path", str(marker), "touch"),
+    "a model of old": lambda marker: extension(4, "subprocess", "Popen", {"args": ["touch", str(marker)]}),
+    "a model": lambda marker: extension(5, "subprocess", "Popen", {"args": ["touch", str(marker)]}, "model_validate"),
+    "an array": lambda marker: extension(6, "<f8", [1], "C", b"\0" * 8),
+    "a snapshot of changes": lambda marker: extension(7, "x"),
+    "an extension of nobody": lambda marker: extension(99, "x"),
+    "a pattern": lambda marker: extension(1, "re", "compile", ["(a+)+$", 0]),
+    "a path": lambda marker: extension(1, "pathlib", "PosixPath", ["/", "etc"]),
+    "a set": lambda marker: extension(0, "builtins", "set", ["a"]),
+    "a moment": lambda marker: extension(3, "datetime", "datetime", "2026-01-01T00:00:00", "fromisoformat"),
+    "a message": lambda marker: extension(5, "langchain_core.messages.human", "HumanMessage", {"content": "Hi"}, "x"),
+    "a command": lambda marker: extension(2, "langgraph.types", "Command", {"goto": "plan"}),
+    "a send": lambda marker: extension(1, "langgraph.types", "Send", ["plan", {}]),
+    "an interrupt that holds more": lambda marker: extension(
+        2, "langgraph.types", "Interrupt", {"value": {"a": 1}, "id": "x"}
+    ),
+    "an interrupt around a function": lambda marker: ormsgpack.Ext(
+        2,
+        ormsgpack.packb(
+            ["langgraph.types", "Interrupt", {"value": extension(0, "os", "system", f"touch {marker}"), "id": "x"}]
+        ),
+    ),
+}
+
+TYPED: dict[str, Callable[[Path], tuple[str | None, Any]]] = {
+    "a pickle": lambda marker: ("pickle", pickle.dumps(Evil(marker))),
+    "a constructor of langchain's": lambda marker: (
+        "json",
+        json.dumps(lc(1, "langchain_core", "messages", "human", "HumanMessage", content="Hi")).encode(),
+    ),
+    "a constructor of anybody's": lambda marker: (
+        "json",
+        json.dumps(lc(2, "subprocess", "Popen", args=["touch", str(marker)])).encode(),
+    ),
+    "a secret": lambda marker: ("json", json.dumps({"lc": 1, "type": "secret", "id": ["HOME"]}).encode()),
+    "plain JSON": lambda marker: ("json", b"{}"),
+    "plain bytes": lambda marker: ("bytes", b"x"),
+    "a type of nobody": lambda marker: ("os.system", b"true"),
+    "no type": lambda marker: (None, b"\xc0"),
+    "a text": lambda marker: ("msgpack", "text"),
+    "a number": lambda marker: ("msgpack", 7),
+    "a list in a list in a list": lambda marker: ("msgpack", b"\x91" * 100_000 + b"\xc0"),
+    "a piece": lambda marker: ("msgpack", b"\x82\xa1"),
+}
+
+
+def _nothing(code: int, data: bytes) -> ormsgpack.Ext:
+    return ormsgpack.Ext(code, data)
+
+
+def changed(home: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the newest checkpoint of the thread."""
+    with closing(sqlite3.connect(home / "agent.db")) as connection:
+        newest = "FROM checkpoints WHERE thread_id=? ORDER BY checkpoint_id DESC LIMIT 1"
+        [(key, blob)] = connection.execute(f"SELECT checkpoint_id, checkpoint {newest}", (THREAD,)).fetchall()
+    value = ormsgpack.unpackb(blob, ext_hook=_nothing)
+    change(value)
+    run(home, "UPDATE checkpoints SET checkpoint=? WHERE checkpoint_id=?", ormsgpack.packb(value), key)
+
+
+async def refused(home: Path, marker: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever reads the thread fails with a name and a remedy, makes and changes nothing; other threads go on."""
+    before, done = contents(home, but=("wa_turn",)), list[str]()
+    with caplog.at_level(logging.DEBUG, "langgraph"):
+        async with agent_of(home, done) as agent:
+            thread = agent.thread("t")
+            for use in (thread.resume, thread.history):
+                with pytest.raises(
+                    StorageInvalid, match=rf"thread '{THREAD}'.*; restore the file from a copy"
+                ) as caught:
+                    await use()
+                assert "touch" not in str(caught.value)
+                assert caught.value.__cause__ is None
+                assert caught.value.__context__ is None
+            assert contents(home, but=("wa_turn",)) == before
+            assert (await agent.thread("before").converse("Hello")).status == "done"
+            assert await thread.cancel()
+    assert done == []
+    assert not marker.exists()
+    assert "langgraph" not in {record.name.split(".")[0] for record in caplog.records}
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("what", EXTENSIONS)
+async def test_a_checkpoint_with_a_value_of_a_foreign_type_is_refused(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = tmp_path / "marker"
+    changed(tmp_path, lambda value: value["channel_values"].update(fault=EXTENSIONS[what](marker)))
+    await refused(tmp_path, marker, caplog)
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("what", ["a function of one argument", "a pattern", "a send"])
+async def test_a_pending_write_with_a_value_of_a_foreign_type_is_refused(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = tmp_path / "marker"
+    blob = ormsgpack.packb([EXTENSIONS[what](marker)])
+    assert run(tmp_path, "UPDATE writes SET value=? WHERE channel='__interrupt__'", blob) == 1
+    await refused(tmp_path, marker, caplog)
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("what", TYPED)
+@pytest.mark.parametrize("table", ["checkpoints", "writes"])
+async def test_a_checkpoint_in_another_encoding_is_refused(
+    tmp_path: Path, what: str, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = tmp_path / "marker"
+    kind, blob = TYPED[what](marker)
+    column = "checkpoint" if table == "checkpoints" else "value"
+    assert run(tmp_path, f"UPDATE {table} SET type=?, {column}=? WHERE thread_id=?", kind, blob, THREAD)
+    await refused(tmp_path, marker, caplog)
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "work is no list": lambda value: value["channel_values"].update(work=7),
+    "a task is no task": lambda value: value["channel_values"].update(work=[{"to": "job"}]),
+    "a round is a text": lambda value: value["channel_values"].update(round="first"),
+    "a status of nobody": lambda value: value["channel_values"].update(status="over"),
+    "no head": lambda value: value["channel_values"].pop("head"),
+    "a head that is no text": lambda value: value["channel_values"].update(head=["x"]),
+    "values are a list": lambda value: value.update(channel_values=[]),
+    "no values": lambda value: value.update(channel_values={}),
+    "an input that is no state": lambda value: value.update(channel_values={"__start__": 7}),
+    "no versions": lambda value: value.pop("channel_versions"),
+    "a version of nobody": lambda value: value["channel_versions"].update(head="newest"),
+    "seen by nobody": lambda value: value.update(versions_seen={"plan": 7}),
+    "no id": lambda value: value.pop("id"),
+    "an id that is a number": lambda value: value.update(id=7),
+}
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("what", CHANGES)
+async def test_a_checkpoint_of_another_shape_is_refused(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed(tmp_path, CHANGES[what])
+    await refused(tmp_path, tmp_path / "marker", caplog)
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(
+    ("channel", "value"),
+    [("work", 7), ("__resume__", ["yes"]), ("__pregel_tasks", ["x"]), ("branch:to:plan", 7), ("__error__", 7)],
+)
+async def test_a_pending_write_that_no_graph_makes_is_refused(
+    tmp_path: Path, channel: str, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    sql = "UPDATE writes SET channel=?, type='msgpack', value=? WHERE channel='__interrupt__'"
+    assert run(tmp_path, sql, channel, ormsgpack.packb(value)) == 1
+    await refused(tmp_path, tmp_path / "marker", caplog)
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("metadata", [b"{", b"[]", b"{}", b'{"source":"loop","step":"x","parents":{}}', None, 7])
+async def test_metadata_of_nobody_is_refused(tmp_path: Path, metadata: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path, "UPDATE checkpoints SET metadata=? WHERE thread_id=?", metadata, THREAD)
+    await refused(tmp_path, tmp_path / "marker", caplog)
+
+
+def test_each_channel_of_the_graphs_is_checked() -> None:
+    assert set(checkpoints.TurnChannels.model_fields) == set(TurnState.__annotations__)
+    assert set(checkpoints.WorkerChannels.model_fields) == set(WorkerState.__annotations__)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+LEAVE, WRITTEN = "name='pay'", "name='write'"
+REFUSAL = '{"kind":"reject"}'
+ANSWER = '{"kind":"answer","value":1}'
+CALLS = [
+    (LEAVE, "kind", "banana"),
+    (LEAVE, "kind", "question"),
+    (LEAVE, "state", "ready"),
+    (LEAVE, "epoch", "old"),
+    (LEAVE, "at", "soon"),
+    (LEAVE, "at", float("inf")),
+    (LEAVE, "at", 1e300),
+    (LEAVE, "at", -1),
+    (LEAVE, "expires", "soon"),
+    (LEAVE, "input", "7"),
+    (LEAVE, "input", "{"),
+    (LEAVE, "input", b"\xff\x00"),
+    (LEAVE, "ask", "{"),
+    (LEAVE, "ask", "[]"),
+    (LEAVE, "ask", '{"kind":"bribe"}'),
+    (LEAVE, "ask", '{"kind":"question"}'),
+    (LEAVE, "decision", "{"),
+    (LEAVE, "decision", '{"kind":"bribe"}'),
+    (LEAVE, "decision", REFUSAL),
+    (LEAVE, "decision", ANSWER),
+    (LEAVE, "decision", '{"kind":"approve","more":1}'),
+    (WRITTEN, "result", "{"),
+    (WRITTEN, "result", "[" * 100_000),
+    (WRITTEN, "state", "failed"),
+]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("which", "column", "value"), CALLS)
+async def test_a_call_that_nobody_here_wrote_is_named_before_anything_is_done(
+    tmp_path: Path, pause: str, which: str, column: str, value: Any
+) -> None:
+    done: list[str] = []
+    assert run(tmp_path, f"UPDATE wa_call SET {column}=? WHERE {which}", value) == 1
+    before = contents(tmp_path, but=("wa_turn",))
+    async with agent_of(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        for answers in ({}, {pause: Approve()}):
+            with pytest.raises(StorageInvalid, match=r"the call 'turn_.*cannot be read.*; restore the file"):
+                await thread.resume(answers)
+        with pytest.raises(StorageInvalid, match="the call 'turn_"):
+            await thread.pauses()
+        assert contents(tmp_path, but=("wa_turn",)) == before
+        assert done == []
+        assert await thread.cancel()
+
+
+TURN_VALUES = [
+    ("role", "{"),
+    ("role", "{}"),
+    ("role", '{"tiers":["boss"],"digest":null,"key":"x"}'),
+    ("kind", "banana"),
+    ("status", "unsure"),
+    ("began", "x"),
+    ("changed", float("inf")),
+    ("workspace", ""),
+    ("account", "a\nb"),
+    ("graph", b"\xff\x00"),
+]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("column", "value"), TURN_VALUES)
+async def test_a_turn_that_nobody_here_wrote_is_named(tmp_path: Path, pause: str, column: str, value: Any) -> None:
+    done: list[str] = []
+    assert run(tmp_path, f"UPDATE wa_turn SET {column}=? WHERE thread=?", value, THREAD) == 1
+    before = contents(tmp_path)
+    async with agent_of(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        for use in (lambda: thread.resume({pause: Approve()}), lambda: thread.converse("Hello"), thread.cancel):
+            with pytest.raises(StorageInvalid, match=rf"the turn 'turn_\w+' of thread '{THREAD}'.*; restore the file"):
+                await use()
+        assert contents(tmp_path) == before
+        assert (await agent.thread("before").converse("Hello")).status == "done"
+    assert done == []
+
+
+MESSAGES = [
+    ("body", "{"),
+    ("body", "[]"),
+    ("body", "[" * 100_000),
+    ("body", "{}"),
+    ("body", '{"text":7}'),
+    ("body", b"\xff\x00"),
+    ("kind", "whisper"),
+    ("kind", "result"),
+    ("depth", "deep"),
+    ("depth", -1),
+    ("at", "soon"),
+    ("at", 1 << 62),
+]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("column", "value"), MESSAGES)
+async def test_a_message_that_nobody_here_wrote_is_named(tmp_path: Path, pause: str, column: str, value: Any) -> None:
+    done: list[str] = []
+    assert run(tmp_path, f"UPDATE wa_message SET {column}=? WHERE kind='message' AND thread=?", value, THREAD) == 1
+    before = contents(tmp_path, but=("wa_turn", "wa_call"))
+    async with agent_of(tmp_path, done) as agent:
+        with pytest.raises(StorageInvalid, match=r"the message '\w+'.*cannot be read.*; restore the"):
+            await agent.thread("t").resume({pause: Approve()})
+        assert contents(tmp_path, but=("wa_turn", "wa_call")) == before
+        assert (await agent.thread("before").converse("Hello")).status == "done"
+        assert await agent.thread("t").cancel()
+    assert done == []
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_whose_message_is_gone_is_named(tmp_path: Path, pause: str) -> None:
+    run(tmp_path, "UPDATE wa_turn SET asked='nothing' WHERE thread=?", THREAD)
+    async with agent_of(tmp_path, []) as agent:
+        with pytest.raises(StorageInvalid, match="the message 'nothing'"):
+            await agent.thread("t").resume({pause: Approve()})
+        assert await agent.thread("t").cancel()
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    "schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/schema"}, {"$ref": "#/nothing"}, {"pattern": "("}]
+)
+async def test_a_form_that_nobody_here_wrote_is_named_and_nothing_is_fetched(
+    tmp_path: Path, pause: str, schema: Any
+) -> None:
+    async with agent_of(tmp_path, []) as agent:
+        turn = await agent.thread("t").resume({pause: Approve()})
+        [asked] = turn.pauses
+        ask = json.dumps({"kind": "question", "question": "Whose?", "schema": schema})
+        assert run(tmp_path, "UPDATE wa_call SET ask=? WHERE kind='question'", ask) == 1
+        with pytest.raises(StorageInvalid, match=r"the schema of the pause 'turn_.*; restore the file"):
+            await agent.thread("t").resume({asked.id: {"name": "Ada"}})
+        assert [each.id for each in await agent.thread("t").pauses()] == [asked.id]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("parent", ["itself", "nothing", "the last"])
+async def test_a_conversation_that_is_no_chain_is_named_and_read_no_further(tmp_path: Path, parent: str) -> None:
+    async with agent_of(tmp_path, []) as agent:
+        thread = agent.thread("t")
+        for _ in range(3):
+            await thread.converse("Hello")
+        history = await thread.history()
+        key = {"itself": history[2].id, "nothing": "nothing", "the last": history[-1].id}[parent]
+        run(tmp_path, "UPDATE wa_message SET parent=? WHERE id=?", key, history[2].id)
+        for use in (thread.history, lambda: thread.converse("Hello")):
+            with pytest.raises(StorageInvalid, match=rf"nothing stands before the message '{history[2].id}'"):
+                await use()
+        with pytest.raises(UnknownMessage):
+            await thread.history(before=history[1].id)

@@ -1,0 +1,112 @@
+"""Homes that earlier versions wrote: today's code opens them and goes on with every turn that waits in them (D15)."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from support.make_home import HOMES, HOUSE, differences, fill, home_agent, restore, tables
+from worldagent import Role, Tier
+from worldagent.core.errors import RoleChanged, RoleKeyMismatch
+from worldagent.core.pauses import Approve
+
+KEPT = sorted(path.name for path in HOMES.iterdir())
+of_each_version = pytest.mark.parametrize("kept", KEPT)
+
+
+def test_the_home_of_this_version_is_kept_and_has_the_tables_that_the_code_makes() -> None:
+    assert version("worldagent") in KEPT, "run tests/support/make_home.py"
+    assert differences(HOMES / version("worldagent")) == [], "run tests/support/make_home.py"
+
+
+@of_each_version
+async def test_a_kept_home_has_todays_tables_once_it_was_opened(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path / "old")
+    async with home_agent(tmp_path / "old", []):
+        pass
+    await fill(tmp_path / "new")
+    assert tables(tmp_path / "old") == tables(tmp_path / "new")
+
+
+@pytest.mark.requirement("T4")
+@of_each_version
+async def test_a_turn_of_a_kept_home_that_waits_for_leave_goes_on(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    done: list[str] = []
+    async with home_agent(tmp_path, done) as agent:
+        thread = agent.thread("approval")
+        [pause] = await thread.pauses()
+        assert (pause.kind, pause.function, pause.arguments) == ("approval", "pay", {"what": "hat"})
+        turn = await thread.resume({pause.id: Approve()})
+        assert (turn.status, turn.text, turn.role_tiers) == ("done", "It is bought.", (Tier.WORKSPACE,))
+        assert [message.kind for message in await thread.history()] == ["message", "plan", "result", "answer"]
+    assert done == ["pay hat"]
+
+
+@pytest.mark.requirement("T4")
+@of_each_version
+async def test_a_turn_of_a_kept_home_that_waits_for_an_answer_repeats_none_of_its_calls(
+    kept: str, tmp_path: Path
+) -> None:
+    restore(HOMES / kept, tmp_path)
+    done: list[str] = []
+    async with home_agent(tmp_path, done) as agent:
+        thread = agent.thread("question")
+        [pause] = await thread.pauses()
+        assert (pause.question, pause.options) == ("Which colour has the door?", ("red", "blue"))
+        turn = await thread.resume({pause.id: "blue"})
+        assert turn.status == "done"
+        assert turn.text == '{"text":"blue; It is fine."}'
+    assert done == []
+
+
+@pytest.mark.requirement("T5")
+@of_each_version
+async def test_a_turn_of_a_kept_home_that_was_stopped_goes_on_at_its_next_step(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    done: list[str] = []
+    async with home_agent(tmp_path, done) as agent:
+        turn = await agent.thread("stopped").resume()
+        assert (turn.status, turn.text) == ("done", '{"text":"stops, more"}')
+    assert done == ["write more"]
+
+
+@of_each_version
+async def test_a_conversation_of_a_kept_home_goes_on(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    async with home_agent(tmp_path, []) as agent:
+        thread = agent.thread("talk", account="ada")
+        assert [(message.author, message.kind) for message in await thread.history()] == [
+            ("ada", "message"),
+            ("agent", "answer"),
+        ] * 2
+        assert (await thread.converse("Hello")).text == "You have said 3 times hello."
+        assert await agent.roles.get(Tier.WORKSPACE) == HOUSE
+
+
+@pytest.mark.requirement("R13")
+@of_each_version
+async def test_the_role_of_a_kept_turn_is_compared_as_before(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    done: list[str] = []
+    async with home_agent(tmp_path, done, key="another key, of this test alone") as agent:
+        with pytest.raises(RoleKeyMismatch):
+            await agent.thread("question").resume()
+    async with home_agent(tmp_path, done) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Answer at length."))
+        with pytest.raises(RoleChanged):
+            await agent.thread("question").resume()
+    assert done == []
+
+
+@of_each_version
+def test_a_kept_home_is_small_and_says_nothing_of_the_machine_that_made_it(kept: str) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((HOMES / kept).iterdir())]
+    assert sum(map(len, texts)) < 200_000
+    whole = "\n".join(texts)
+    plain = whole + "".join(bytes.fromhex(blob).decode("latin-1") for blob in re.findall(r"X'([0-9A-F]*)'", whole))
+    for part in (str(Path.home()), str(HOMES.parents[2]), "/tmp/", "of fixtures alone"):
+        assert part not in plain

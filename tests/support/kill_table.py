@@ -1,0 +1,164 @@
+"""The table of `docs/kills.md`: made of what the kill matrix found, and read again to compare kills with it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.house import ROOT
+from support.kill_points import AFTER, BEFORE, IN, WITHIN
+from support.kill_turn import HISTORY, NOTED, PLAIN
+
+PAGE = ROOT / "docs" / "kills.md"
+_WHEN = (BEFORE, WITHIN, IN, AFTER)
+_COLUMNS = (
+    "kill point",
+    "points",
+    "state found",
+    "exactly once, by its key",
+    "exactly once, in the database",
+    "at most once",
+    "uncertain, asked",
+    "after the resume",
+)
+_HEADINGS = {
+    "first": "The first run is killed",
+    "answered": "The process that brings the answers is killed",
+    "resumed": "The resume after a kill is killed",
+}
+_INTRO = """# Kills
+
+What becomes of a turn whose process is killed with SIGKILL, at any point. The test that kills writes the tables:
+`PYTHONPATH=.dev:tests .venv/bin/python -P tests/support/kill_matrix.py --table docs/kills.md`. `make test` kills at
+some of the points and compares, `make soak` at all.
+
+The turn has two rounds of dispatches. Its handlers call functions one after another, side by side and inside one
+another, ask a worker and a model, and wait for a person's leave and answer, which another process brings. There are
+{plain} effects of plain leaves, {noted} of leaves that are `idempotent`, whose receiver knows a key again, and
+{history} messages in the agent's own database.
+
+Each row is one kind of point:
+
+* `before`, `within`, `after` a write; within is between its last statement and the commit. `the thread's owner` is a
+  row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf, flow, task, model or question is a row
+  of the journal, `wa_call`. `a checkpoint` is LangGraph's.
+* `before`, `in the middle of`, `after` an effect; in the middle of it nobody outside knows whether it will happen.
+* `in the middle of` a model call.
+
+`state found` is the turn's status as the next process finds it, and how many effects of plain leaves were under way.
+Those alone are asked of a person, who looks whether they had happened. What had is not done again; what had not is, by
+the journal or, where the person gives it up, by the handler. Counts are those after the resume, when a person has
+answered. `done, asked anew` is where the turn had not been written down yet, and the host asks for it again.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What all kills at one kind of point have in common.
+
+    Attributes:
+        phase: What was killed.
+        when: As `Point` has it.
+        what: Likewise.
+        points: How many points there are of this kind.
+        cells: What was found, by column: every value that came up.
+    """
+
+    phase: str
+    when: str
+    what: str
+    points: int
+    cells: tuple[frozenset[str], ...]
+
+    @property
+    def kind(self) -> str:
+        """The kind of point in words."""
+        return f"{self.when} {self.what}"
+
+    def differs(self, kill: Mapping[str, Any]) -> list[str]:
+        """Say in which columns one kill is not as the row has it."""
+        told = zip(_COLUMNS[2:], self.cells, cells_of(kill), strict=True)
+        return [
+            f"{name}: {found}, and the table has {sorted(known)}" for name, known, found in told if found not in known
+        ]
+
+
+def cells_of(kill: Mapping[str, Any]) -> tuple[str, ...]:
+    """What one kill has in the columns after the points."""
+    return (
+        kill["state"],
+        _counted(kill["noted"], NOTED),
+        _counted(Counter(kill["history"]), HISTORY),
+        _counted(kill["effects"], PLAIN),
+        _asked(kill["asked"]),
+        kill["result"],
+    )
+
+
+def _counted(found: Mapping[str, int], expected: Iterable[str]) -> str:
+    wanted = Counter(expected)
+    wrong = {name: count for name, count in found.items() if count > wanted[name]}
+    had = sum((Counter(found) & wanted).values())
+    return f"{had} of {wanted.total()}" + "".join(f", {name} {count} times" for name, count in sorted(wrong.items()))
+
+
+def _asked(asked: Mapping[str, bool]) -> str:
+    had, had_not = sum(asked.values()), len(asked) - sum(asked.values())
+    told = [f"{count} {words}" for count, words in ((had, "had happened"), (had_not, "had not")) if count]
+    return ", ".join(told) or "none"
+
+
+def rows_of(kills: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows of a matrix, in an order that is the same in every run."""
+    groups: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
+    for kill in kills:
+        groups.setdefault((kill["phase"], kill["what"], kill["when"]), []).append(cells_of(kill))
+    phases = list(_HEADINGS)
+    order = sorted(groups, key=lambda group: (phases.index(group[0]), group[1], _WHEN.index(group[2])))
+    return [
+        Row(
+            phase,
+            when,
+            what,
+            len(groups[phase, what, when]),
+            tuple(frozenset(column) for column in zip(*groups[phase, what, when], strict=True)),
+        )
+        for phase, what, when in order
+    ]
+
+
+def page(rows: Iterable[Row]) -> str:
+    """The page with these rows."""
+    given = list(rows)
+    parts = [_INTRO.format(plain=len(PLAIN), noted=len(NOTED), history=len(HISTORY))]
+    for phase, heading in _HEADINGS.items():
+        found = [row for row in given if row.phase == phase]
+        total = sum(row.points for row in found)
+        head = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
+        lines = [f"| {row.kind} | {row.points} | {' | '.join(map(_cell, row.cells))} |" for row in found]
+        parts.append("\n".join([f"## {heading}", "", f"{total} points.", "", *head, *lines, ""]))
+    return "\n".join(parts)
+
+
+def read(page: Path = PAGE) -> list[Row]:
+    """The rows of the page."""
+    return list(_read(page.read_text(encoding="utf-8")))
+
+
+def _read(text: str) -> Iterator[Row]:
+    phases = {heading: phase for phase, heading in _HEADINGS.items()}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        heading, *lines = section.splitlines()
+        for line in [line for line in lines if line.startswith("|")][2:]:
+            kind, points, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            when = next(word for word in _WHEN if kind.startswith(f"{word} "))
+            found = tuple(frozenset(cell.split("; ")) for cell in cells)
+            yield Row(phases[heading], when, kind.removeprefix(f"{when} "), int(points), found)
+
+
+def _cell(values: frozenset[str]) -> str:
+    return "; ".join(sorted(values))

@@ -1,0 +1,227 @@
+"""The turn that the kill matrix kills: calls in calls, siblings, workers, a pause, and effects of each class.
+
+`put` and `pay` are plain leaves, `note` is an idempotent one, whose receiver knows a key again. What is done here is
+written into the files `effects` and `noted` of the home, each line as one effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import BaseModel
+
+from support.kill_points import AFTER, BEFORE, IN, Killer
+from worldagent import Role, Settings, Storage, WorldAgent
+from worldagent.agent import Thread
+from worldagent.core.errors import EffectLost, NothingToResume
+from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import CallContext, Function, Worker, flow, tool
+from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
+
+ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
+PLAIN = ("first", "nested", "deep", "beside", "paid", "last")
+NOTED = ("first", "nested", "red")
+HISTORY = ["message", "plan", "result", "plan", "result", "result", "answer"]
+_UNDER_WAY = """SELECT id FROM wa_call WHERE kind='leaf' AND name <> 'note'
+                AND (state='started' OR state='uncertain' AND decision IS NULL)"""
+PLAIN_EFFECT, NOTED_EFFECT = "an effect of a plain leaf", "an effect of an idempotent leaf"
+
+
+class Part(BaseModel):
+    part: str
+
+
+class Done(BaseModel):
+    text: str
+
+
+class Judge(dspy.Signature):
+    """Judge a part."""
+
+    part: str = dspy.InputField()
+    verdict: str = dspy.OutputField()
+
+
+def functions(home: Path, killer: Killer) -> list[Function]:
+    async def effect(what: str) -> str:
+        await killer(BEFORE, PLAIN_EFFECT)
+        add(home / "begun", what)
+        await killer(IN, PLAIN_EFFECT)
+        add(home / "effects", what)
+        await killer(AFTER, PLAIN_EFFECT)
+        return what
+
+    async def put(what: str) -> str:
+        return await effect(what)
+
+    async def pay(what: str) -> str:
+        return await effect(what)
+
+    async def note(key: str) -> str:
+        await killer(BEFORE, NOTED_EFFECT)
+        add(home / "asked", key)
+        await killer(IN, NOTED_EFFECT)
+        if key not in lines(home / "noted"):  # the receiver's part
+            add(home / "noted", key)
+        await killer(AFTER, NOTED_EFFECT)
+        return key
+
+    async def nested(ctx: CallContext) -> list[str]:
+        calls = [ctx.call("put", {"what": "nested"}), ctx.call("note", {"key": "nested"}), ctx.call("deeper", {})]
+        return list(await asyncio.gather(*calls))
+
+    async def deeper(ctx: CallContext) -> str:
+        return str(await ctx.call("put", {"what": "deep"}))
+
+    leaves = [tool(put), tool(approval=True)(pay), tool(idempotent=True)(note)]
+    return [*leaves, flow(nested), flow(deeper)]
+
+
+async def handle(params: Part, ctx: TaskContext) -> Done:
+    match params.part:
+        case "first":
+            said = [await ctx.call("put", {"what": "first"}), await ctx.call("note", {"key": "first"})]
+            said += await ctx.call("nested", {})
+            said.append((await ctx.task("subagent", {"worker": "critic", "request": "Judge it."})).text)
+            said.append((await ctx.predict(Judge, part="first"))["verdict"])
+        case "second":
+            asked = ctx.calls.ask_person("Which colour?", ["red", "blue"])
+            beside = [ctx.call("put", {"what": "beside"}), ctx.call("pay", {"what": "paid"}), asked]
+            said = list(await asyncio.gather(*beside))
+            said.append(await ctx.call("note", {"key": said[-1]}))
+            said.append((await ctx.task("job", {"part": "last"})).text)
+        case _:
+            try:
+                said = [await ctx.call("put", {"what": "last"})]
+            except EffectLost:
+                said = [await ctx.call("put", {"what": "last"}, key="again")]
+    return Done(text=" ".join(said))
+
+
+def agent_of(home: Path, killer: Killer) -> WorldAgent:
+    async def answer(call: ScriptedCall) -> dict[str, Any]:
+        await killer(IN, "a model call")
+        if "request" in call.fields:
+            return {"result": f"judged {random.random()}"}  # it never says the same again
+        if "part" in call.fields:
+            return {"verdict": f"good {random.random()}"}
+        told = " ".join(str(message) for message in call.messages)
+        for part, beside in (("first", []), ("second", [{"to": "critic", "request": "Judge all."}])):
+            # `paid` stands in the result of the second part alone, `judged` in that of the first.
+            if ("judged" if part == "first" else "paid") not in told:
+                return {"reply": "", "dispatches": [{"to": "job", "params": {"part": part}}, *beside]}
+        return {"reply": "All done."}
+
+    return WorldAgent(
+        "novel",
+        lm=ScriptedLM(answer),
+        functions=functions(home, killer),
+        workers=[Worker("critic", "You judge.", "judges")],
+        shapes=[Shape("job", Part, Done, handle, entry=Judge, description="does a part")],
+        storage=Storage(home=home),
+        settings=Settings(model_attempts=1),
+    )
+
+
+async def begin(home: Path, killer: Killer) -> None:
+    """Run the turn until it waits for a person."""
+    async with agent_of(home, killer) as agent:
+        killer.on = True
+        turn = await agent.thread("t").converse("Do all parts.", role=ROLE)
+        killer.on = False
+    assert turn.status == "paused", turn
+
+
+async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
+    """Go on with the turn, whatever became of it, in this process to its end; gives what came of it."""
+    found, under_way = state_of(home)
+    asked: dict[str, bool] = {}
+    async with agent_of(home, killer) as agent:
+        killer.on = True
+        thread = agent.thread("t")
+        result = await _to_the_end(thread, home, asked)
+        killer.on = False
+        history = await thread.history()
+    return {
+        "state": found,
+        "under_way": under_way,
+        "result": result,
+        "asked": asked,
+        "effects": Counter(lines(home / "effects")),
+        "noted": Counter(lines(home / "noted")),
+        "runs": max(Counter(lines(home / "asked")).values(), default=0),
+        "history": [message.kind for message in history],
+        "text": history[-1].body["text"],
+    }
+
+
+async def _to_the_end(thread: Thread, home: Path, asked: dict[str, bool]) -> str:
+    """Answer and resume until the turn is done; `asked` gets what is uncertain, and whether it had happened."""
+    result = "done"
+    while True:
+        pauses = await thread.pauses()
+        asked.update({pause.id: happened(pause, home) for pause in pauses if pause.kind == "uncertain"})
+        answers = {pause.id: answer_to(pause, home) for pause in pauses}
+        try:
+            turn = await thread.resume(answers, role=ROLE)
+        except NothingToResume:
+            if any(message.kind == "answer" for message in await thread.history()):
+                return result
+            turn, result = await thread.converse("Do all parts.", role=ROLE), "done, asked anew"
+        if turn.status == "done":
+            return result
+
+
+def answer_to(pause: Pause, home: Path) -> object:
+    """What a person answers, who looks at the effects where one is uncertain."""
+    if pause.kind == "question":
+        return "red"
+    if pause.kind == "approval":
+        return Approve()
+    what = pause.arguments["what"]
+    if happened(pause, home):
+        return Happened(what)
+    return NotHappened() if what == "last" else RunAgain()
+
+
+def happened(pause: Pause, home: Path) -> bool:
+    """Whether the effect that a person is asked of is there."""
+    return pause.arguments["what"] in lines(home / "effects")
+
+
+def add(file: Path, line: str) -> None:
+    with file.open("a") as out:
+        out.write(f"{line}\n")
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def state_of(home: Path) -> tuple[str, list[str]]:
+    """How the turn stands in the database, and the effects that nobody but a person can tell of."""
+    with closing(sqlite3.connect(home / "agent.db")) as database:
+        turn = database.execute("SELECT status FROM wa_turn").fetchall()
+        rows = database.execute(_UNDER_WAY).fetchall()
+    under_way = sorted(call for (call,) in rows)
+    if not turn:
+        return "no turn", under_way
+    [(status,)] = turn
+    return f"{status}, {len(under_way)} under way" if under_way else str(status), under_way
+
+
+def leaks_of(home: Path) -> list[str]:
+    """Where the turn's role stands in the bytes of a home that nobody has open."""
+    files = {file.name: file.read_bytes() for file in home.rglob("*") if file.is_file()}
+    return [str(finding) for finding in scan_for_roles([files], ROLE.content).findings]

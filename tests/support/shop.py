@@ -1,0 +1,79 @@
+"""An agent with functions that ask a person, for `--app support.shop:agent`.
+
+What it bought is in the file `bought` of its home. Where there is a file `hang`, paying does not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from worldagent import Storage, WorldAgent
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Worker, tool
+
+HOME = "WORLDAGENT_HOME"
+
+
+class Order(BaseModel):
+    what: str
+
+
+class Receipt(BaseModel):
+    text: str
+
+
+class Address(BaseModel):
+    """Where to send it."""
+
+    street: str = Field(min_length=3)
+    number: int = Field(ge=1)
+
+
+def home() -> Path:
+    return Path(os.environ[HOME])
+
+
+async def pay(what: str) -> str:
+    """Pay for something."""
+    with (home() / "bought").open("a", encoding="utf-8") as file:
+        file.write(f"{what}\n")
+    if (home() / "hang").exists():
+        await asyncio.Event().wait()
+    return f"paid for the {what}"
+
+
+async def buy(params: Order, ctx: TaskContext) -> Receipt:
+    """One approval."""
+    return Receipt(text=await ctx.call("pay", {"what": params.what}))
+
+
+async def choose(params: Order, ctx: TaskContext) -> Receipt:
+    """A question and an approval side by side, then a form."""
+    colour, paid = await asyncio.gather(
+        ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"]), ctx.call("pay", {"what": params.what})
+    )
+    address = await ctx.calls.ask_person("Where to?", form=Address)
+    return Receipt(text=f"{paid}, {colour}, to {address.street} {address.number}")
+
+
+async def ask(params: Order, ctx: TaskContext) -> Receipt:
+    """A question that any text answers."""
+    return Receipt(text=await ctx.calls.ask_person(f"What about the {params.what}?"))
+
+
+def agent() -> WorldAgent:
+    return WorldAgent(
+        "shop",
+        lm="openai/answer",
+        workers=[Worker("critic", "You judge in one sentence.")],
+        functions=[tool(approval=True)(pay)],
+        shapes=[
+            Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
+            for handler in (buy, choose, ask)
+        ],
+        storage=Storage(home=home()),
+    )

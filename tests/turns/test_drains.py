@@ -1,0 +1,382 @@
+"""An agent that is drained: what is under way stops where it can go on, what has not begun is refused (T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import answering, scripted_agent
+from support.loop_steps import Steps
+from support.processes import eventually, next_line, others, start_script
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.agent import Thread, Turn
+from worldagent.core.errors import AgentClosed, NothingToResume, ThreadPaused
+from worldagent.core.events import TurnEnded
+from worldagent.core.pauses import RunAgain
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+LIMIT = 30
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    text: str
+
+
+class Scene:
+    """A shape that asks for leave, then writes slowly, then writes once more; and what was written."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.waits, self.go = asyncio.Event(), asyncio.Event()
+
+    def agent(self, home: Path, **more: Any) -> WorldAgent:
+        async def write(what: str) -> str:
+            self.done.append(what)
+            return what
+
+        async def slow(what: str) -> str:
+            self.waits.set()
+            await self.go.wait()
+            return await write(what)
+
+        async def job(params: Nothing, ctx: TaskContext) -> Said:
+            return Said(text=f"{await ctx.call('slow', {'what': 'a'})} {await ctx.call('write', {'what': 'b'})}")
+
+        async def ask(params: Nothing, ctx: TaskContext) -> Said:
+            async def first() -> str:
+                return f"{await ctx.calls.ask_person('Now?')} {await ctx.call('slow', {'what': 'a'})}"
+
+            return Said(text=" ".join(await asyncio.gather(first(), ctx.calls.ask_person("Later?"))))
+
+        shapes = [Shape("job", Nothing, Said, job), Shape("ask", Nothing, Said, ask)]
+        return scripted_agent(home, answering(), functions=[tool(write), tool(slow)], shapes=shapes, **more)
+
+
+async def kinds(home: Path, thread: str = "t") -> list[str]:
+    async with Scene().agent(home) as agent:
+        return [message.kind for message in await agent.thread(thread).history()]
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_nothing_of_it_is_written(
+    tmp_path: Path,
+) -> None:
+    asked = asyncio.Event()
+
+    async def slow(scope: Any) -> Role | None:
+        asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    scene = Scene()
+    agent = await scene.agent(
+        tmp_path, roles=Roles(sources={Tier.CHANNEL: slow}), settings={"role_timeout": LIMIT}
+    ).start()
+    tasks = others()
+    turn = asyncio.create_task(agent.thread("t", channel="#c").task("job", {}))
+    await asyncio.wait_for(asked.wait(), LIMIT)
+    await asyncio.wait_for(agent.drain(LIMIT), LIMIT / 2)
+    with pytest.raises(AgentClosed, match="before the turn could begin") as caught:
+        await turn
+    assert caught.value.turn_id is not None
+    assert await eventually(lambda: others() <= tasks)
+    assert await kinds(tmp_path) == []
+    assert scene.done == []
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_is_being_written_down_when_the_drain_begins_stops_before_its_first_step(
+    tmp_path: Path,
+) -> None:
+    lm = answering("Here.")
+    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as writer:
+
+        async def locking(scope: Any) -> Role | None:
+            writer.execute("BEGIN IMMEDIATE")  # no write of the turn comes through any more
+            return None
+
+        agent = await scripted_agent(tmp_path, lm, roles=Roles(sources={Tier.CHANNEL: locking})).start()
+        async with agent.thread("t", channel="#c").stream("Hello?") as stream:
+            assert (await anext(stream)).type == "turn_started"
+            draining = asyncio.create_task(agent.drain(LIMIT))
+            await asyncio.sleep(0)
+            writer.execute("ROLLBACK")
+            assert (await asyncio.wait_for(stream.wait(), LIMIT)).status == "stopped"
+        await draining
+    assert lm.calls == []
+    async with scripted_agent(tmp_path, lm) as agent:
+        assert (await agent.thread("t", channel="#c").resume()).text == "Here."
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_stops(
+    tmp_path: Path, elsewhere: bool
+) -> None:
+    scene = Scene()
+    owner = await scene.agent(tmp_path).start()
+    agent = await Scene().agent(tmp_path).start() if elsewhere else owner
+    running = asyncio.create_task(owner.thread("t").task("job", {}))
+    await asyncio.wait_for(scene.waits.wait(), LIMIT)
+    events: list[Any] = []
+
+    async def streamed() -> None:
+        async with agent.thread("t").stream("after you") as stream:
+            async for event in stream:
+                events.append(event)
+
+    waiting: list[asyncio.Task[Any]] = [
+        asyncio.create_task(streamed()),
+        asyncio.create_task(agent.thread("t").converse("and me")),
+    ]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    draining = asyncio.create_task(agent.drain(LIMIT))
+    for turn in waiting:
+        with pytest.raises(AgentClosed):
+            await asyncio.wait_for(turn, LIMIT / 2)
+    assert isinstance(events[-1], TurnEnded)
+    assert (events[-1].status, events[-1].code) == ("failed", "agent_closed")
+    assert not running.done()
+    scene.go.set()
+    assert (await asyncio.wait_for(running, LIMIT)).status == ("done" if elsewhere else "stopped")
+    await draining
+    await owner.aclose()
+    assert await kinds(tmp_path) == (["task", "result"] if elsewhere else ["task"])
+
+
+@pytest.mark.requirement("T5")
+async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_kept(tmp_path: Path) -> None:
+    scene = Scene()
+    async with scene.agent(tmp_path) as owner:
+        paused = await owner.thread("t").task("ask", {})
+        before, after = sorted(paused.pauses, key=lambda pause: str(pause.question), reverse=True)
+        running = asyncio.create_task(owner.thread("t").resume({before.id: "yes"}))
+        await asyncio.wait_for(scene.waits.wait(), LIMIT)
+        agent = await Scene().agent(tmp_path).start()
+        waiting = asyncio.create_task(agent.thread("t").resume({after.id: "no"}))
+        assert await taken(owner.thread("t"))
+        await agent.drain(LIMIT)
+        with pytest.raises(AgentClosed):
+            await waiting
+        scene.go.set()
+        assert (await asyncio.wait_for(running, LIMIT)).result == Said(text="yes a no")
+    assert scene.done == ["a"]
+
+
+async def taken(thread: Thread) -> bool:
+    """Wait until somebody has answered all that is open."""
+    async with asyncio.timeout(LIMIT):
+        while await thread.pauses():  # noqa: ASYNC110 -- what stands in the database sets no event
+            await asyncio.sleep(0)
+    return True
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stopped(tmp_path: Path) -> None:
+    scene = Scene()
+    agent = await scene.agent(tmp_path).start()
+    tasks = others()
+    running = asyncio.create_task(agent.thread("t").task("job", {}))
+    await asyncio.wait_for(scene.waits.wait(), LIMIT)
+    await asyncio.wait_for(agent.drain(0), LIMIT)
+    assert (await running).status == "stopped"
+    assert await eventually(lambda: others() <= tasks)
+    scene.go.set()
+    async with scene.agent(tmp_path) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(ThreadPaused, match="is stopped"):
+            await thread.converse("Hi")
+        [pause] = (await thread.resume()).pauses
+        assert (pause.kind, pause.function) == ("uncertain", "slow")
+        assert (await thread.resume({pause.id: RunAgain()})).result == Said(text="a b")
+    assert scene.done == ["a", "b"]
+
+
+@pytest.mark.requirement("T5")
+async def test_the_events_of_a_turn_that_is_cut_off_end_with_its_stop(tmp_path: Path) -> None:
+    asked, events = asyncio.Event(), list[Any]()
+
+    async def never(call: ScriptedCall) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    agent = await scripted_agent(tmp_path, ScriptedLM(never)).start()
+
+    async def read() -> Turn:
+        async with agent.thread("t").stream("Hello?") as stream:
+            async for event in stream:
+                events.append(event)
+        return stream.turn
+
+    running = asyncio.create_task(read())
+    await asyncio.wait_for(asked.wait(), LIMIT)
+    await asyncio.wait_for(agent.drain(0), LIMIT)
+    assert (await running).status == "stopped"
+    assert isinstance(events[-1], TurnEnded)
+    assert (events[-1].status, events[-1].code) == ("stopped", None)
+    async with scripted_agent(tmp_path, answering("Here.")) as agent:
+        assert (await agent.thread("t").resume()).text == "Here."
+
+
+async def whole_turn(home: Path) -> int:
+    """How many steps of the loop a turn takes."""
+    scene = Scene()
+    scene.go.set()
+    async with scene.agent(home) as agent:
+        steps = Steps(0, "steps")
+        end = steps.watch()
+        await agent.thread("t").task("job", {})
+        end()
+    return steps.count
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("part", range(2))
+async def test_wherever_a_drain_meets_a_turn_it_goes_on_and_each_effect_happens_once(tmp_path: Path, part: int) -> None:
+    seen = Counter[str]()
+    count = await whole_turn(tmp_path / "count")
+    for at in range(1 + part, count, count // 6):
+        seen[await drained_at(tmp_path / f"{at}", at)] += 1
+    assert {"refused", "stopped"} <= set(seen) <= {"refused", "stopped", "done"}
+
+
+async def drained_at(home: Path, at: int) -> str:
+    """Drain the agent of a turn at a step of it; gives what became of the turn."""
+    scene, reached = Scene(), asyncio.Event()
+    scene.go.set()
+    agent = await scene.agent(home).start()
+    tasks = others()
+    end = Steps(at, "steps", reached.set).watch()
+    running = asyncio.create_task(agent.thread("t").task("job", {}))
+    await asyncio.wait_for(reached.wait(), LIMIT)
+    end()
+    await asyncio.wait_for(agent.drain(LIMIT), LIMIT)
+    try:
+        status = str((await running).status)
+    except AgentClosed:
+        status = "refused"
+    assert await eventually(lambda: others() <= tasks), asyncio.all_tasks()
+    async with scene.agent(home) as agent:
+        thread = agent.thread("t")
+        if status == "refused":
+            assert await thread.history() == ()
+            with pytest.raises(NothingToResume):
+                await thread.resume()
+        elif status == "stopped":
+            assert (await thread.resume()).result == Said(text="a b")
+    assert scene.done == ([] if status == "refused" else ["a", "b"])
+    return status
+
+
+# --- SIGTERM --------------------------------------------------------------------------------------------------------
+
+SERVER = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from pydantic import BaseModel
+from support.agents import answering, scripted_agent
+from worldagent.core.pauses import Happened, RunAgain
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+
+home, task = Path(sys.argv[1]), sys.argv[2]
+
+class Nothing(BaseModel):
+    pass
+
+class Said(BaseModel):
+    text: str
+
+def happen(what):
+    with (home / "effects").open("a") as log:
+        log.write(what + "\\n")
+
+@tool
+async def quick(what: str) -> str:
+    happen(what)
+    return what
+
+@tool
+async def slow(what: str) -> str:
+    print("in the middle", flush=True)
+    while not (home / "go").exists():
+        await asyncio.sleep(0.01)
+    happen(what)
+    return what
+
+@tool
+async def stuck(what: str) -> str:
+    print("in the middle", flush=True)
+    while not (home / "again").exists():
+        await asyncio.sleep(0.01)
+    happen(what)
+    return what
+
+async def job(params: Nothing, ctx: TaskContext) -> Said:
+    names = ["quick", sys.argv[3], "quick"]
+    three = await asyncio.gather(*(ctx.call(name, {"what": f"{name}{place}"}) for place, name in enumerate(names)))
+    return Said(text=" ".join([*three, await ctx.call("quick", {"what": "last"})]))
+
+async def main():
+    agent = scripted_agent(
+        home, answering(), functions=[quick, slow, stuck], shapes=[Shape("job", Nothing, Said, job)]
+    )
+    async with agent:
+        over = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+        if task == "begin":
+            turn = asyncio.create_task(agent.thread("t").task("job", {}))
+            await over.wait()
+            print("draining", flush=True)
+            await agent.drain(float(sys.argv[4]))
+            print((await turn).status, flush=True)
+            return
+        turn = await agent.thread("t").resume()
+        while turn.status == "paused":
+            print(", ".join(pause.kind + " " + pause.function for pause in turn.pauses), flush=True)
+            done = (home / "effects").read_text().split()
+            what = {pause.id: pause.arguments["what"] for pause in turn.pauses}
+            turn = await agent.thread("t").resume(
+                {one: Happened(it) if it in done else RunAgain() for one, it in what.items()}
+            )
+        print(turn.status, turn.result.text, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("function", "seconds", "asked"), [("slow", 30, []), ("stuck", 0, ["uncertain stuck"])])
+async def test_a_process_that_gets_sigterm_in_the_middle_of_three_calls_leaves_a_turn_for_another_one(
+    tmp_path: Path, function: str, seconds: float, asked: list[str]
+) -> None:
+    server = await start_script(SERVER, tmp_path, "begin", function, str(seconds))
+    assert await next_line(server) == "in the middle"
+    server.send_signal(signal.SIGTERM)
+    assert await next_line(server) == "draining"
+    (tmp_path / "go").touch()
+    assert await next_line(server) == "stopped"
+    assert await asyncio.wait_for(server.wait(), LIMIT) == 0
+    (tmp_path / "again").touch()
+    following = await start_script(SERVER, tmp_path, "resume", function, "0")
+    out, error = await asyncio.wait_for(following.communicate(), 60)
+    lines = [line for line in out.decode().splitlines() if line != "in the middle"]
+    assert (lines[-1], error) == (f"done quick0 {function}1 quick2 last", b"")
+    assert [what for line in lines[:-1] for what in line.split(", ") if "quick" not in what] == asked
+    effects = Counter((tmp_path / "effects").read_text().split())
+    assert effects == dict.fromkeys(["quick0", f"{function}1", "quick2", "last"], 1)

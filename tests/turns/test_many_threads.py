@@ -1,0 +1,127 @@
+"""Many threads with a turn that waits: going on with one of them costs what it costs with one thread alone (T4)."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import answering, scripted_agent
+from worldagent import WorldAgent
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+
+THREADS = 200
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    text: str
+
+
+async def pay(what: str) -> str:
+    return f"paid for {what}"
+
+
+async def buy(params: Nothing, ctx: TaskContext) -> Said:
+    first = await ctx.call("pay", {"what": "a hat"})
+    colour = await ctx.calls.ask_person("Which colour?", ["red", "blue"])
+    return Said(text=f"{first}, {colour}")
+
+
+def shop(home: Path) -> WorldAgent:
+    return scripted_agent(
+        home, answering(), functions=[tool(approval=True)(pay)], shapes=[Shape("buy", Nothing, Said, buy)]
+    )
+
+
+class Statements:
+    """Every statement that any SQLite connection of this process runs while it is looked at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[str] = []
+        self.looking = False
+        connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+
+        def traced(*args: Any, **more: Any) -> sqlite3.Connection:
+            connection = connect(*args, **more)
+            connection.set_trace_callback(self._note)
+            return connection
+
+        monkeypatch.setattr(sqlite3, "connect", traced)
+
+    def _note(self, statement: str) -> None:
+        # What another process wants cancelled is looked for by the clock, not by the turn.
+        if self.looking and "cancel=1 AND" not in statement:
+            self.seen.append(" ".join(statement.split()))
+
+    def take(self) -> list[str]:
+        taken, self.seen = self.seen, []
+        return taken
+
+
+@asynccontextmanager
+async def paused_threads(home: Path, count: int) -> AsyncGenerator[tuple[WorldAgent, dict[str, str]]]:
+    """An agent with `count` threads whose turn waits, and the pause of each."""
+    async with shop(home) as agent:
+        turns = {f"t{number}": await agent.thread(f"t{number}").task("buy", {}) for number in range(count)}
+        yield agent, {thread: turn.pauses[0].id for thread, turn in turns.items()}
+
+
+async def statements_of_a_resume(home: Path, count: int, statements: Statements) -> dict[str, list[str]]:
+    """What is run for a resume that pauses again, one that ends the turn, and a look at what waits."""
+    found: dict[str, list[str]] = {}
+    async with paused_threads(home, count) as (agent, pauses):
+        thread, pause = agent.thread(f"t{count // 2}"), pauses[f"t{count // 2}"]
+        statements.looking = True
+        statements.take()
+        assert [each.id for each in await thread.pauses()] == [pause]
+        found["pauses"] = statements.take()
+        turn = await thread.resume({pause: Approve()})
+        found["resume"] = statements.take()
+        assert turn.status == "paused"
+        turn = await thread.resume({turn.pauses[0].id: "red"})
+        found["end"] = statements.take()
+        assert turn.result == Said(text="paid for a hat, red")
+        assert await agent.thread(f"t{count - 1}").cancel() == (count > 1)
+        found["cancel"] = statements.take() if count > 1 else []
+        statements.looking = False
+    return found
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.timeout(300)
+async def test_a_resume_among_many_paused_threads_takes_the_statements_of_a_resume_alone_and_reads_by_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = Statements(monkeypatch)
+    alone = await statements_of_a_resume(tmp_path / "alone", 1, statements)
+    many = await statements_of_a_resume(tmp_path / "many", THREADS, statements)
+    for what in ("pauses", "resume", "end"):
+        assert len(alone[what]) > 0
+        assert [shape(each) for each in many[what]] == [shape(each) for each in alone[what]], what
+    everything = {each for taken in many.values() for each in taken}
+    for table in ("wa_turn", "wa_call", "wa_message", "wa_epoch", "checkpoints", "writes"):
+        assert any(table in each for each in everything), table
+    with closing(sqlite3.connect(tmp_path / "many" / "agent.db")) as connection:
+        for statement in everything:
+            if statement.startswith(("SELECT", "UPDATE", "INSERT", "DELETE", "WITH")):
+                plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+                # A recursive query goes over its own rows, which are as many as it gives.
+                scans = [step for step in plan if step.startswith("SCAN") and step not in ("SCAN page", "SCAN chain")]
+                assert scans == [], statement
+
+
+def shape(statement: str) -> str:
+    """A statement without its values."""
+    return re.sub(r"'(?:[^']|'')*'|x'[0-9a-fA-F]*'|\b\d[\d.e+-]*\b", "?", statement)

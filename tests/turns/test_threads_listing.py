@@ -1,0 +1,224 @@
+"""Where the threads of a workspace stand, for a host that lists them: `agent.threads()` (T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import answering, scripted_agent
+from worldagent import Role, Settings, Storage, WorldAgent
+from worldagent.agent import ThreadState
+from worldagent.core.errors import AgentClosed, InvalidArgument, RoleRequired, TaskFailed
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.memory import _turns
+from worldagent.storage import _lane
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    """What a handler gives."""
+
+    text: str
+
+
+async def pay(what: str) -> str:
+    """Pay for something."""
+    return f"paid for {what}"
+
+
+class Gate:
+    """A shape whose handlers wait for the test."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def run(self, params: Nothing, ctx: TaskContext) -> Said:
+        self.begun.set()
+        await self.open.wait()
+        return Said(text="through")
+
+
+async def _ask_two(params: Nothing, ctx: TaskContext) -> Said:
+    colour, paid = await asyncio.gather(ctx.calls.ask_person("Which?", ["red", "blue"]), ctx.call("pay", {"what": "x"}))
+    return Said(text=f"{colour}, {paid}")
+
+
+async def _fail(params: Nothing, ctx: TaskContext) -> Said:
+    raise ValueError("no")
+
+
+@asynccontextmanager
+async def shop(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenerator[WorldAgent]:
+    shapes: list[Shape[Any, Any]] = [
+        Shape("ask", Nothing, Said, _ask_two),
+        Shape("fail", Nothing, Said, _fail),
+        Shape("wait", Nothing, Said, (gate or Gate()).run),
+    ]
+    async with scripted_agent(home, answering(), functions=[tool(approval=True)(pay)], shapes=shapes, **more) as agent:
+        yield agent
+
+
+@contextmanager
+def reads(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
+    """Collect the statements that read."""
+    found: list[str] = []
+    execute = _lane._SqliteTransaction.execute
+
+    def counted(self: Any, statement: str, *given: Any) -> Any:
+        found.append(statement)
+        return execute(self, statement, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_lane._SqliteTransaction, "execute", counted)
+        yield found
+
+
+def shown(states: tuple[ThreadState, ...]) -> list[tuple[str, str, int]]:
+    return [(state.thread, state.status, state.pauses) for state in states]
+
+
+@pytest.mark.requirement("T4")
+async def test_each_thread_is_listed_with_its_newest_turn_and_what_it_waits_for(tmp_path: Path) -> None:
+    gate = Gate()
+    async with shop(tmp_path, gate) as agent:
+        await agent.thread("talk", account="ana", channel="c1").converse("Hello")
+        await agent.thread("order", account="bob").converse("Hello")
+        paused = await agent.thread("order", account="ana").task("ask", {})
+        with pytest.raises(TaskFailed):
+            await agent.thread("broken").task("fail", {})
+        await agent.thread("dropped").task("ask", {})
+        assert await agent.thread("dropped").cancel()
+        running = asyncio.create_task(agent.thread("busy").task("wait", {}))
+        await gate.begun.wait()
+        found = await agent.threads()
+        gate.open.set()
+        await running
+        assert shown(found) == [
+            ("busy", "running", 0),
+            ("dropped", "cancelled", 0),
+            ("broken", "failed", 0),
+            ("order", "paused", 2),
+            ("talk", "done", 0),
+        ]
+        order, talk = found[3:]
+        assert order == ThreadState(
+            thread="order", account="ana", turn_id=paused.id, kind="task", status="paused", since=order.since, pauses=2
+        )
+        assert (talk.account, talk.channel, talk.kind) == ("ana", "c1", "message")
+        assert [state.thread for state in found if state.resumable] == ["broken", "order"]
+        assert shown(await agent.threads(limit=2)) == [("busy", "done", 0), ("dropped", "cancelled", 0)]
+        assert shown(await agent.threads(status="paused")) == [("order", "paused", 2)]
+        assert await agent.threads(status="running") == ()
+
+
+@pytest.mark.requirement("T4")
+async def test_an_answer_counts_until_a_run_takes_it_up(tmp_path: Path) -> None:
+    async with shop(tmp_path) as agent:
+        role = Role("keeper", "Answer as the keeper of the seventh lighthouse would answer.")
+        turn = await agent.thread("t").task("ask", {}, role=role)
+        [question] = [pause for pause in turn.pauses if pause.kind == "question"]
+        with pytest.raises(RoleRequired):  # the answer is kept, and the run does not begin
+            await agent.thread("t").resume({question.id: "red"})
+        [state] = await agent.threads()
+        assert (state.status, state.pauses, state.answers) == ("paused", 1, 1)
+        assert (await agent.thread("t").resume(role=role)).status == "paused"
+        [state] = await agent.threads()
+        assert (state.pauses, state.answers) == (1, 0)
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_is_stopped_and_one_whose_process_is_gone_are_told_apart(tmp_path: Path) -> None:
+    gate = Gate()
+    async with shop(tmp_path, gate) as agent:
+        stopping = asyncio.create_task(agent.thread("stopped").task("wait", {}))
+        await gate.begun.wait()
+        await agent.drain(seconds=0)
+        assert (await stopping).status == "stopped"
+    async with shop(tmp_path) as agent:
+        await agent.thread("gone").task("ask", {})
+        # What a killed process leaves: a turn that runs, and nobody who owns its thread.
+        with closing(sqlite3.connect(agent.storage.database)) as connection, connection:
+            connection.execute("UPDATE wa_turn SET status='running' WHERE name='gone'")
+        both = [("gone", "cut_off", 2), ("stopped", "stopped", 0)]
+        assert shown(await agent.threads()) == both
+        assert shown(await agent.threads(status="cut_off")) == both[:1]
+        assert await agent.threads(status="running") == ()
+        assert all(state.resumable for state in await agent.threads())
+
+
+@pytest.mark.requirement("T1")
+async def test_a_workspace_does_not_see_anothers_threads_however_it_is_called(tmp_path: Path) -> None:
+    async with shop(tmp_path) as agent:
+        await agent.thread("t1").converse("Hello")
+        for workspace in ("novel/x", "nove", "novel0", "Novel", "%"):
+            other = WorldAgent(
+                workspace, lm=answering("Other."), storage=Storage(home=tmp_path), settings=Settings(model_attempts=1)
+            )
+            async with other:
+                assert await other.threads() == ()
+                await other.thread("t/2").converse("Hello")
+                assert shown(await other.threads()) == [("t/2", "done", 0)]
+        assert shown(await agent.threads()) == [("t1", "done", 0)]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_page_takes_the_same_number_of_reads_however_many_threads_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    async with shop(tmp_path) as agent:
+        for number in range(1, 13):
+            await agent.thread(f"t{number}").task("ask", {})
+            if number in (1, 12):
+                with reads(monkeypatch) as found:
+                    assert len(await agent.threads()) == number
+                counts.append(len(found))
+    assert counts == [2, 2]
+
+
+async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tmp_path: Path) -> None:
+    async with shop(tmp_path) as agent:
+        for limit in (0, 1001, True, "5"):
+            with pytest.raises(InvalidArgument, match="limit"):
+                await agent.threads(limit=limit)  # type: ignore[arg-type]  # one of them is a text
+        with pytest.raises(InvalidArgument, match="'waiting' is unknown") as refused:
+            await agent.threads(status="waiting")  # type: ignore[arg-type]  # there is none
+        assert "cut_off" in refused.value.remedy
+        assert await agent.threads(limit=1000) == ()
+    with pytest.raises(AgentClosed):
+        await agent.threads()
+
+
+@pytest.mark.requirement("T4")
+async def test_to_look_at_a_thread_takes_it_from_nobody(tmp_path: Path) -> None:
+    gate = Gate()
+    async with shop(tmp_path, gate) as agent, shop(tmp_path) as other:
+        running = asyncio.create_task(agent.thread("busy").task("wait", {}))
+        await gate.begun.wait()
+        for _ in range(20):
+            assert shown(await other.threads()) == [("busy", "running", 0)]
+        gate.open.set()
+        assert (await running).status == "done"
+        assert shown(await other.threads()) == [("busy", "done", 0)]
+
+
+async def test_the_plan_of_the_listing_reads_the_index_of_threads(tmp_path: Path) -> None:
+    async with shop(tmp_path) as agent:
+        with closing(sqlite3.connect(agent.storage.database)) as connection:
+            given = ("novel/", "novel0", None, None, 5)
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {_turns._THREADS}", given).fetchall()
+    told = "\n".join(str(row[-1]) for row in plan)
+    assert "USING COVERING INDEX wa_turn_thread" in told
+    assert "SCAN wa_turn\n" not in told

@@ -1,0 +1,269 @@
+"""How long a turn and a model call may take, what becomes of one that takes longer, and how it goes on (T5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.loop_steps import Steps
+from support.processes import eventually, others
+from worldagent import Settings, WorldAgent
+from worldagent.agent import Thread, Turn
+from worldagent.core.errors import HostError, ModelTimeout, SettingsInvalid, TurnTimeout, WorldAgentError
+from worldagent.core.events import TurnEnded
+from worldagent.core.pauses import Happened, RunAgain
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+LIMIT = 30
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    text: str
+
+
+class Scene:
+    """A shape that writes, waits until it may go on, and writes again; and what was written."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.waits, self.go = asyncio.Event(), asyncio.Event()
+        self.clock = VirtualClock()
+
+    def agent(self, home: Path, **settings: Any) -> WorldAgent:
+        async def write(what: str) -> str:
+            self.done.append(what)
+            return what
+
+        async def slow(what: str) -> str:
+            self.waits.set()
+            await self.go.wait()
+            return await write(what)
+
+        async def job(params: Nothing, ctx: TaskContext) -> Said:
+            return Said(text=f"{await ctx.call('write', {'what': 'a'})} {await ctx.call('slow', {'what': 'b'})}")
+
+        async def plain(params: Nothing, ctx: TaskContext) -> Said:
+            first = await ctx.call("write", {"what": "a"})
+            self.waits.set()
+            await self.go.wait()
+            return Said(text=f"{first} {await ctx.call('write', {'what': 'b'})}")
+
+        async def asking(params: Nothing, ctx: TaskContext) -> Said:
+            await plain(params, ctx)
+            return Said(text=await ctx.calls.ask_person("Go on?"))
+
+        return scripted_agent(
+            home,
+            answering(),
+            functions=[tool(write), tool(slow)],
+            shapes=[Shape(key, Nothing, Said, run) for key, run in (("job", job), ("plain", plain), ("ask", asking))],
+            clock=self.clock,
+            settings={"turn_timeout": 60, **settings},
+        )
+
+    async def late(self, seconds: float = 61) -> None:
+        """Let the time of the turn that waits here pass."""
+        await asyncio.wait_for(self.waits.wait(), LIMIT)
+        await self.clock.advance(seconds)
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_over_its_time_fails_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+    scene = Scene()
+    async with scene.agent(tmp_path) as agent:
+        tasks = others()
+        thread = agent.thread("t")
+        running = asyncio.create_task(thread.task("plain", {}))
+        await scene.late(59)
+        assert not running.done()
+        await scene.late(2)
+        with pytest.raises(TurnTimeout, match=r"longer than 60 s; call resume\(\)") as caught:
+            await asyncio.wait_for(running, LIMIT)
+        assert isinstance(caught.value, HostError)
+        assert caught.value.retryable
+        assert caught.value.turn_id is not None
+        assert scene.done == ["a"]
+        assert await eventually(lambda: others() <= tasks), asyncio.all_tasks()
+        scene.go.set()
+        turn = await thread.resume()
+        assert (turn.id, turn.status, turn.result) == (caught.value.turn_id, "done", Said(text="a b"))
+    assert scene.done == ["a", "b"]
+
+
+@pytest.mark.requirement("T5")
+async def test_an_effect_that_the_limit_cut_off_is_asked_of_a_person(tmp_path: Path) -> None:
+    scene = Scene()
+    async with scene.agent(tmp_path) as agent:
+        thread = agent.thread("t")
+        running = asyncio.create_task(thread.task("job", {}))
+        await scene.late()
+        with pytest.raises(TurnTimeout):
+            await asyncio.wait_for(running, LIMIT)
+        scene.go.set()
+        turn = await thread.resume()
+        [pause] = turn.pauses
+        assert (turn.status, pause.kind, pause.function) == ("paused", "uncertain", "slow")
+        assert (await thread.resume({pause.id: RunAgain()})).result == Said(text="a b")
+    assert scene.done == ["a", "b"]
+
+
+@pytest.mark.requirement("T5")
+async def test_the_stream_and_the_plain_call_raise_the_same_after_the_last_event(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def never(call: ScriptedCall) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    clock, seen = VirtualClock(), list[Any]()
+    errors: list[WorldAgentError] = []
+    async with scripted_agent(tmp_path, ScriptedLM(never), clock=clock, settings={"turn_timeout": 60}) as agent:
+
+        async def streamed() -> None:
+            async with agent.thread("streamed").stream("Hello?") as stream:
+                async for event in stream:
+                    seen.append(event)
+
+        for call in (agent.thread("plain").converse("Hello?"), streamed()):
+            asked.clear()
+            running = asyncio.ensure_future(call)
+            await asyncio.wait_for(asked.wait(), LIMIT)
+            await clock.advance(61)
+            with pytest.raises(TurnTimeout) as caught:
+                await asyncio.wait_for(running, LIMIT)
+            errors.append(caught.value)
+        assert [message.kind for message in await agent.thread("plain").history()] == ["message"]
+    plain, stream_ = errors
+    assert (plain.code, plain.problem, plain.remedy) == (stream_.code, stream_.problem, stream_.remedy)
+    assert isinstance(seen[-1], TurnEnded)
+    assert (seen[-1].status, seen[-1].code) == ("failed", "turn_timeout")
+
+
+@pytest.mark.requirement("T5")
+async def test_waiting_for_the_thread_does_not_count(tmp_path: Path) -> None:
+    owner, second = Scene(), Scene()
+    second.go.set()
+    async with owner.agent(tmp_path) as one, second.agent(tmp_path) as other:
+        first = asyncio.create_task(one.thread("t").task("plain", {}))
+        await asyncio.wait_for(owner.waits.wait(), LIMIT)
+        waiting = asyncio.create_task(other.thread("t").task("plain", {}))
+        await second.clock.advance(1000)
+        owner.go.set()
+        for turn in (first, waiting):
+            assert (await asyncio.wait_for(turn, LIMIT)).status == "done"
+
+
+@pytest.mark.requirement("T5")
+async def test_time_that_a_turn_is_paused_does_not_count_and_each_run_has_the_whole_limit(tmp_path: Path) -> None:
+    scene = Scene()
+    async with scene.agent(tmp_path) as agent:
+        thread = agent.thread("t")
+        running = asyncio.create_task(thread.task("ask", {}))
+        await scene.late(40)
+        scene.go.set()
+        [pause] = (await asyncio.wait_for(running, LIMIT)).pauses
+        await scene.clock.advance(1000)
+        scene.go.clear()
+        scene.waits.clear()
+        running = asyncio.create_task(thread.resume({pause.id: "yes"}))
+        await scene.late(40)
+        scene.go.set()
+        assert (await asyncio.wait_for(running, LIMIT)).result == Said(text="yes")
+    assert scene.done == ["a", "b"]
+
+
+@pytest.mark.requirement("T5")
+async def test_wherever_the_limit_meets_a_turn_no_write_is_cut_in_two_and_it_goes_on(tmp_path: Path) -> None:
+    scene, seen = Scene(), Counter[str]()
+    scene.go.set()
+    async with scene.agent(tmp_path) as agent:
+        tasks, steps = others(), Steps(0, "steps")
+        end = steps.watch()
+        await agent.thread("whole").task("job", {})
+        end()
+        for at in range(1, steps.count, steps.count // 20):
+            scene.done.clear()
+            turn, late = await late_at(agent.thread(f"t{at}"), at, scene.clock)
+            while turn.status == "paused":
+                what = {pause.id: pause.arguments["what"] for pause in turn.pauses}
+                answers = {one: Happened(it) if it in scene.done else RunAgain() for one, it in what.items()}
+                turn = await asyncio.wait_for(agent.thread(f"t{at}").resume(answers), LIMIT)
+                seen["asked"] += 1
+            seen["late" if late else "done"] += 1
+            assert turn.result == Said(text="a b")
+            assert scene.done == ["a", "b"]
+            assert await eventually(lambda: others() <= tasks), asyncio.all_tasks()
+    assert seen["late"] >= 3, seen
+
+
+async def late_at(thread: Thread, at: int, clock: VirtualClock) -> tuple[Turn, bool]:
+    """Let the time of a turn pass at a step of it; what came of it, and whether it was late."""
+    reached = asyncio.Event()
+    end = Steps(at, "steps", reached.set).watch()
+    running = asyncio.create_task(thread.task("job", {}))
+    await asyncio.wait_for(reached.wait(), LIMIT)
+    end()
+    await clock.advance(61)
+    try:
+        return await asyncio.wait_for(running, LIMIT), False
+    except TurnTimeout:
+        return await asyncio.wait_for(thread.resume(), LIMIT), True
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("where", ["planner", "handler", "worker", "worker of a handler"])
+async def test_the_time_limit_of_a_model_call_holds_wherever_it_is_made(tmp_path: Path, where: str) -> None:
+    silent = True
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        if silent:
+            await asyncio.Event().wait()
+        return {"result": "Fine."} if "request" in call.fields else {"reply": "Fine.", "verdict": "Fine."}
+
+    class Judge(dspy.Signature):
+        """Judge the draft."""
+
+        draft: str = dspy.InputField()
+        verdict: str = dspy.OutputField()
+
+    async def judge(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=(await ctx.predict(Judge, draft="x"))["verdict"])
+
+    async def ask(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=(await ctx.task("subagent", {"worker": "critic", "request": "x"})).text)
+
+    shapes = [Shape("judge", Nothing, Said, judge, entry=Judge), Shape("ask", Nothing, Said, ask)]
+    settings = {"model_timeout": 0.1}
+    async with scripted_agent(tmp_path, ScriptedLM(reply), shapes=shapes, workers=[CRITIC], settings=settings) as agent:
+        thread = agent.thread("t")
+        calls = {
+            "planner": lambda: thread.converse("Hello?"),
+            "handler": lambda: thread.task("judge", {}),
+            "worker": lambda: thread.task("subagent", {"worker": "critic", "request": "x"}),
+            "worker of a handler": lambda: thread.task("ask", {}),
+        }
+        with pytest.raises(ModelTimeout, match=r"within 0\.1 s"):
+            await asyncio.wait_for(calls[where](), LIMIT)
+        silent = False
+        turn = await thread.resume()
+        assert turn.status == "done"
+        assert "Fine." in turn.text
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "soon"])
+def test_a_time_limit_that_is_none_is_refused(seconds: Any) -> None:
+    with pytest.raises(SettingsInvalid, match="turn_timeout"):
+        Settings(turn_timeout=seconds)

@@ -1,0 +1,273 @@
+"""Turns that wait while the code changes: refused before any effect, and neither turn nor thread is lost (D15)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, scripted_agent
+from worldagent import WorldAgent
+from worldagent.core.errors import CallRefused, GraphChanged
+from worldagent.core.pauses import Approve, Reject
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import CallContext, Function, flow, tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+
+class Order(BaseModel):
+    what: str
+
+
+class PricedOrder(BaseModel):
+    what: str
+    currency: str = "EUR"
+
+
+class Said(BaseModel):
+    text: str
+
+
+class Code:
+    """One version of somebody's code; `done` counts effects over all versions."""
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+        self.write = self.leaf("write")
+        self.pay = self.leaf("pay", approval=True)
+        self.shapes: Sequence[Shape[Any, Any]] = [self.shape()]
+        self.workers = [CRITIC]
+
+    def leaf(self, name: str, **more: Any) -> Function:
+        async def body(what: str) -> str:
+            self.done.append(f"{name} {what}")
+            return what
+
+        made: Function = tool(name=name, **more)(body)
+        return made
+
+    def shape(self, params: type[BaseModel] = Order, key: str = "job") -> Shape[Any, Any]:
+        async def handle(order: Any, ctx: TaskContext) -> Said:
+            await ctx.task("subagent", {"worker": "critic", "request": "Judge it."})
+            first = await ctx.call("write", {"what": order.what})
+            return Said(text=f"{first}, {await ctx.call('pay', {'what': order.what})}")
+
+        return Shape(key, params, Said, handle, description="buys")
+
+    def agent(self, home: Path) -> WorldAgent:
+        def reply(call: ScriptedCall) -> dict[str, Any]:
+            if "request" in call.fields:
+                return {"result": "It is fine."}
+            told = " ".join(str(message) for message in call.messages)
+            if "Hello" in told or "Result of" in told:
+                return {"reply": "All done."}
+            return {
+                "reply": "",
+                "dispatches": [
+                    {"to": "job", "params": {"what": "hat"}},
+                    {"to": "critic", "request": "Judge hats."},
+                ],
+            }
+
+        functions = [each for each in (self.write, self.pay) if each is not None]
+        return scripted_agent(home, ScriptedLM(reply), functions=functions, workers=self.workers, shapes=self.shapes)
+
+
+def without_pay(code: Code) -> None:
+    code.pay = code.leaf("pay_in_cash", approval=True)
+
+
+def without_write(code: Code) -> None:
+    code.write = code.leaf("note")
+
+
+def pay_takes_more(code: Code) -> None:
+    async def pay(what: str, currency: str = "EUR") -> str:
+        raise AssertionError("it may not run")
+
+    code.pay = tool(name="pay", approval=True)(pay)
+
+
+def write_takes_more(code: Code) -> None:
+    async def write(what: str, where: str = "here") -> str:
+        raise AssertionError("it may not run")
+
+    code.write = tool(name="write")(write)
+
+
+def pay_is_a_flow(code: Code) -> None:
+    async def pay(ctx: CallContext, what: str) -> str:
+        raise AssertionError("it may not run")
+
+    code.pay = flow(name="pay", approval=True)(pay)
+
+
+def job_takes_more(code: Code) -> None:
+    code.shapes = [code.shape(PricedOrder)]
+
+
+def job_takes_something_else(code: Code) -> None:
+    class Wish(BaseModel):
+        wish: str
+
+    code.shapes = [code.shape(Wish)]
+
+
+def without_job(code: Code) -> None:
+    code.shapes = [code.shape(key="errand")]
+
+
+def without_critic(code: Code) -> None:
+    code.workers = []
+
+
+CHANGES: dict[str, tuple[Callable[[Code], None], str]] = {
+    "the function that waits is gone": (without_pay, "'pay'"),
+    "the function that waits takes other params": (pay_takes_more, "'pay'"),
+    "the function that waits is a flow now": (pay_is_a_flow, "'pay'"),
+    "a function that was called is gone": (without_write, "'write'"),
+    "a function that was called takes other params": (write_takes_more, "'write'"),
+    "the shape takes more": (job_takes_more, "'job'"),
+    "the shape takes something else": (job_takes_something_else, "'job'"),
+    "the shape is gone": (without_job, "'job'"),
+}
+
+
+async def begun(home: Path, done: list[str], surface: str) -> str:
+    """Leave a turn that waits for leave to pay; gives the pause's id."""
+    async with Code(done).agent(home) as agent:
+        thread = agent.thread("t")
+        turn = await (thread.converse("Buy a hat") if surface == "converse" else thread.task("job", {"what": "hat"}))
+    assert (turn.status, done) == ("paused", ["write hat"])
+    return turn.pauses[0].id
+
+
+async def refused(agent: WorldAgent, pause: str, says: str) -> None:
+    with pytest.raises(GraphChanged, match=says) as caught:
+        await agent.thread("t").resume({pause: Approve()})
+    assert str(caught.value).endswith("resume it with the code that began it, or cancel it and begin a new turn")
+    with pytest.raises(GraphChanged, match=says):  # the answer is there; nothing of it was taken up
+        await agent.thread("t").resume()
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("surface", ["converse", "task"])
+@pytest.mark.parametrize("what", CHANGES)
+async def test_code_that_changed_is_named_before_any_effect_and_the_code_of_before_goes_on(
+    tmp_path: Path, what: str, surface: str
+) -> None:
+    done: list[str] = []
+    pause = await begun(tmp_path, done, surface)
+    change, says = CHANGES[what]
+    code = Code(done)
+    change(code)
+    async with code.agent(tmp_path) as agent:
+        await refused(agent, pause, says)
+    assert done == ["write hat"]
+    async with Code(done).agent(tmp_path) as agent:
+        assert (await agent.thread("t").resume()).status == "done"
+    assert done == ["write hat", "pay hat"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("what", CHANGES)
+async def test_a_thread_whose_turn_cannot_go_on_is_free_once_the_turn_is_cancelled(tmp_path: Path, what: str) -> None:
+    done: list[str] = []
+    pause = await begun(tmp_path, done, "task")
+    change, says = CHANGES[what]
+    code = Code(done)
+    change(code)
+    async with code.agent(tmp_path) as agent:
+        await refused(agent, pause, says)
+        thread = agent.thread("t")
+        assert await thread.cancel()
+        assert (await thread.converse("Hello")).text == "All done."
+        assert [message.kind for message in await thread.history()] == ["task", "message", "answer"]
+    assert done == ["write hat"]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_worker_that_a_plan_dispatched_to_and_that_is_gone_is_named(tmp_path: Path) -> None:
+    done: list[str] = []
+    pause = await begun(tmp_path, done, "converse")
+    code = Code(done)
+    without_critic(code)
+    async with code.agent(tmp_path) as agent:
+        await refused(agent, pause, "'critic'")
+    assert done == ["write hat"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("surface", ["converse", "task"])
+async def test_another_graph_is_named_before_any_effect(tmp_path: Path, surface: str) -> None:
+    done: list[str] = []
+    pause = await begun(tmp_path, done, surface)
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as connection, connection:
+        connection.execute("UPDATE wa_turn SET graph='turn/0'")
+    async with Code(done).agent(tmp_path) as agent:
+        await refused(agent, pause, "'turn/0', and this version has 'turn/1'")
+        thread = agent.thread("t")
+        assert await thread.cancel()
+        assert (await thread.converse("Hello")).text == "All done."
+    assert done == ["write hat"]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_refusal_counts_where_leave_is_no_longer_asked_for(tmp_path: Path) -> None:
+    done: list[str] = []
+    pause = await begun(tmp_path, done, "task")
+    code = Code(done)
+    code.pay = code.leaf("pay")
+    async with code.agent(tmp_path) as agent:
+        with pytest.raises(CallRefused, match="too dear"):
+            await agent.thread("t").resume({pause: Reject("too dear")})
+    assert done == ["write hat"]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_call_that_needs_leave_no_longer_goes_on_without(tmp_path: Path) -> None:
+    done: list[str] = []
+    await begun(tmp_path, done, "task")
+    code = Code(done)
+    code.pay = code.leaf("pay")
+    async with code.agent(tmp_path) as agent:
+        assert (await agent.thread("t").resume()).status == "done"
+    assert done == ["write hat", "pay hat"]
+
+
+@pytest.mark.requirement("T5")
+async def test_a_stopped_turn_whose_function_is_gone_is_named_before_any_effect(tmp_path: Path) -> None:
+    done: list[str] = []
+    under_way, go = asyncio.Event(), asyncio.Event()
+
+    async def body(what: str) -> str:
+        under_way.set()
+        await go.wait()
+        done.append(f"write {what}")
+        return what
+
+    code = Code(done)
+    code.write = tool(name="write")(body)
+    agent = await code.agent(tmp_path).start()
+    running = asyncio.create_task(agent.thread("t").task("job", {"what": "hat"}))
+    await under_way.wait()
+    draining = asyncio.create_task(agent.drain(30))
+    await asyncio.sleep(0)
+    go.set()
+    assert (await running).status == "stopped"
+    await draining
+    code = Code(done)
+    without_write(code)
+    async with code.agent(tmp_path) as agent:
+        with pytest.raises(GraphChanged, match="'write'"):
+            await agent.thread("t").resume()
+    assert done == ["write hat"]
+    async with Code(done).agent(tmp_path) as agent:
+        assert (await agent.thread("t").resume()).status == "paused"
+    assert done == ["write hat"]
