@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -248,6 +249,8 @@ async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_t
         assert psutil.Process().children() == []
 
 
+# A loop that ends cancels what has not begun yet, and the MCP library's task then never awaits what it was given.
+@pytest.mark.filterwarnings("ignore:coroutine 'listen.<locals>.drive':RuntimeWarning")
 def test_after_a_loop_that_ended_the_next_one_may_use_the_store(tmp_path: Path) -> None:
     with host("stdio", tmp_path, timeout=20) as given:
         store = HostRoleStore(given)
@@ -255,6 +258,7 @@ def test_after_a_loop_that_ended_the_next_one_may_use_the_store(tmp_path: Path) 
         assert asyncio.run(store.list(LISTED)) == {Tier.WORKSPACE: Role("x", "y")}
         asyncio.run(store.aclose())
     assert psutil.Process().children() == []
+    gc.collect()  # so that it warns here
 
 
 async def test_more_calls_than_may_wait_are_refused() -> None:
