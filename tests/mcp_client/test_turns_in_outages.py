@@ -15,7 +15,8 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.mcp_hosts import HostProcess, Kind, Mode, host
 from support.processes import eventually, others
-from worldagent import Role, Roles, Tier, Turn, WorldAgent
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.agent import Turn
 from worldagent.core.errors import HostUnavailable, RoleSourceUnavailable
 from worldagent.mcp_client import HttpHost
 from worldagent.testing import ScriptedCall, ScriptedLM
