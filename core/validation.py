@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json
 
 from ._ids import canonical_json, digest
 from .errors import WorldAgentError
@@ -93,12 +93,28 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
     try:
         # Without `warnings`, pydantic would print a value that is not of its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
-        canonical_json(dumped).encode()
+        kept_json(dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
         return dumped
     raise error(f"{what} are not JSON ({problem})", remedy="use JSON values, and text that UTF-8 can hold")
+
+
+def kept_json(value: object) -> str:
+    """Return `value` as JSON text that a database can hold and that can be read again.
+
+    Raises:
+        TypeError, ValueError: It is not JSON, holds half a surrogate pair, or nests deeper than about 195 levels.
+    """
+    try:
+        text = canonical_json(value)
+        # pydantic's reader goes 200 levels deep; a row that holds the text has a few of its own.
+        from_json(f"[[[[{text}]]]]".encode())
+        return text
+    except RecursionError:
+        pass
+    raise ValueError("nested too deep")
 
 
 def schema_digest(model: type[BaseModel]) -> str:
@@ -115,7 +131,7 @@ def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error:
     """Return a checked `value` of the adapter's type as JSON, or raise `error` naming `what`."""
     try:
         dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
-        canonical_json(dumped).encode()
+        kept_json(dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
@@ -162,6 +178,7 @@ __all__ = [
     "is_text",
     "json_of",
     "json_of_value",
+    "kept_json",
     "read_model",
     "read_value",
     "schema_digest",

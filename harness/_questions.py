@@ -13,6 +13,7 @@ from ..core.validation import is_text, json_of_value, read_value
 from .journal import Ask, Frame, Step
 
 _ANSWER = "the answer"
+_LONGEST = 10 * 366 * 86_400.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,10 @@ class Question:
             raise InvalidArgument("the options are no texts", remedy="give a list of one text or more")
         if options is not None and form is not None:
             raise InvalidArgument("options and form are both given", remedy="give one of them")
-        if seconds is not None and (isinstance(seconds, bool) or not seconds > 0):
-            raise InvalidArgument(f"seconds {seconds!r} is no time", remedy="give seconds above 0, or None for ever")
+        if seconds is not None and not _is_time(seconds):
+            raise InvalidArgument(
+                f"seconds {seconds!r} is no time", remedy="give seconds above 0, ten years at most, or None for ever"
+            )
         try:
             answer: TypeAdapter[Any] = TypeAdapter(str if form is None else form)
             schema = answer.json_schema()
@@ -53,6 +56,10 @@ class Question:
             taken = None if options is None else tuple(options)
             return cls(Ask(kind="question", question=question, options=taken, schema=schema, seconds=seconds), answer)
         raise InvalidArgument(f"the form has no schema ({problem})", remedy="use fields that JSON can hold")
+
+
+def _is_time(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _LONGEST
 
 
 async def ask_person(frame: Frame, question: Question, key: str | None) -> Any:

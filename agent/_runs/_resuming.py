@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import Scope
-from ...core.errors import AlreadyAnswered, InvalidArgument, NothingToResume, UnknownPause
+from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...harness.journal import decision_of, pause_of
 from ...memory import TurnRecord, thread_key
 from ._work import RunnerParts
@@ -52,6 +52,11 @@ async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[
             )
         if not found.open:
             raise _answered(pause_id)
+        if found.late(parts.clock.now()):
+            raise AnswerInvalid(
+                f"the answer to the pause {pause_id!r} comes after its end",
+                remedy="call resume() without an answer to it; it fails with PauseExpired",
+            )
         decisions[pause_id] = decision_of(pause_of(found), answer)
     for pause_id in await parts.journal.answer(record.id, decisions):
         raise _answered(pause_id)

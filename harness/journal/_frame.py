@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from ...core import digest
-from ...core.errors import DepthExceeded, Diverged, FunctionInvalid, WorldAgentError
+from ...core.errors import DepthExceeded, Diverged, FunctionInvalid, InvalidArgument, WorldAgentError
+from ...core.validation import is_text
 from ._drive import ABOUT_THE_TURN, IN_LEAF, Drive
 from ._steps import SUSPENDED, Step
 
@@ -66,7 +67,13 @@ class Frame:
             self._caught_up.set()
 
     def child(self, name: str, data: object, key: str | None = None) -> str:
-        """The path id of the next call of `name` with this input; equal ones are numbered."""
+        """The path id of the next call of `name` with this input; equal ones are numbered.
+
+        Raises:
+            InvalidArgument: `key` is no text.
+        """
+        if key is not None and not is_text(key):
+            raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
         # A slash is kept for what stands below a call.
         mark = digest(data, length=12) if key is None else key.replace("%", "%25").replace("/", "%2F")
         base = f"{self.path}/{name}:{mark}"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ...core import canonical_json
 from ...core.errors import AnswerInvalid, StorageInvalid
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from ...core.validation import kept_json
 from ._records import CallRecord
 
 
@@ -111,7 +111,7 @@ def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
 
 def _json(pause: Pause, value: Any) -> Any:
     try:
-        return json.loads(canonical_json(value).encode())
+        return json.loads(kept_json(value))
     except (TypeError, ValueError):
         pass
     raise AnswerInvalid(f"the answer to the pause {pause.id!r} is not JSON", remedy="answer with a JSON value")

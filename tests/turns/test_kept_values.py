@@ -1,0 +1,147 @@
+"""What a turn keeps can be read again: values that could not be are refused before anything is done with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import answering, scripted_agent
+from worldagent import WorldAgent
+from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, WorldAgentError
+from worldagent.core.pauses import Happened
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Function, tool
+from worldagent.testing import VirtualClock
+
+pytestmark = pytest.mark.requirement("T4", "T5")
+
+
+class Nothing(BaseModel):
+    pass
+
+
+class Said(BaseModel):
+    text: str
+
+
+class Form(BaseModel):
+    field: Any
+
+
+def noting(done: list[str]) -> Function:
+    async def note(what: Any) -> str:
+        done.append("noted")
+        return "noted"
+
+    made: Function = tool(note)
+    return made
+
+
+def agent_of(home: Path, handler: Any, done: list[str] | None = None, **more: Any) -> WorldAgent:
+    async def run(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=str(await handler(ctx)))
+
+    functions = [noting(done if done is not None else [])]
+    return scripted_agent(home, answering(), functions=functions, shapes=[Shape("job", Nothing, Said, run)], **more)
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [100, 150, 190, 195, 196, 197, 198, 199, 200, 201, 230, 255, 5000])
+async def test_a_param_is_refused_before_its_effect_or_can_be_read_again(tmp_path: Path, levels: int) -> None:
+    done: list[str] = []
+
+    async def handler(ctx: TaskContext) -> str:
+        try:
+            await ctx.call("note", {"what": nested(levels)})
+        except ParamsInvalid:
+            return "refused"
+        return await ctx.calls.ask_person("And now?")
+
+    async with agent_of(tmp_path, handler, done) as agent:
+        turn = await agent.thread("t").task("job", {})
+        if levels <= 190:
+            assert turn.status == "paused"
+        if turn.status == "paused":
+            [pause] = await agent.thread("t").pauses()
+            turn = await agent.thread("t").resume({pause.id: "on"})
+            assert turn.result == Said(text="on")
+            assert done == ["noted"]
+        else:
+            assert (turn.result, done) == (Said(text="refused"), [])
+
+
+@pytest.mark.parametrize("levels", [190, 196, 197, 198, 199, 200, 255, 5000])
+async def test_an_answer_is_refused_and_the_pause_stays_or_it_can_be_read_again(tmp_path: Path, levels: int) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        return str((await ctx.calls.ask_person("What?", form=Form)).field == nested(levels))
+
+    async with agent_of(tmp_path, handler) as agent:
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        try:
+            turn = await agent.thread("t").resume({pause.id: {"field": nested(levels)}})
+        except AnswerInvalid:
+            assert levels > 190
+            assert [open_one.id for open_one in await agent.thread("t").pauses()] == [pause.id]
+            turn = await agent.thread("t").resume({pause.id: {"field": 1}})
+            assert turn.status == "done"
+        else:
+            assert turn.result == Said(text="True")
+
+
+async def test_an_answer_of_another_kind_is_refused_whatever_is_in_it(tmp_path: Path) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        return await ctx.calls.ask_person("What?")
+
+    async with agent_of(tmp_path, handler) as agent:
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        with pytest.raises(AnswerInvalid):
+            await agent.thread("t").resume({pause.id: Happened(nested(5000))})
+        assert (await agent.thread("t").resume({pause.id: "that"})).result == Said(text="that")
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e18, float("nan"), 0, -1, "5", True])
+async def test_a_time_to_answer_that_is_none_is_refused(tmp_path: Path, seconds: Any) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        with pytest.raises(InvalidArgument, match="is no time; give seconds above 0, ten years at most"):
+            await ctx.calls.ask_person("What?", seconds=seconds)
+        return "refused"
+
+    async with agent_of(tmp_path, handler) as agent:
+        assert (await agent.thread("t").task("job", {})).result == Said(text="refused")
+
+
+@pytest.mark.parametrize("key", [5, "", b"x"])
+async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        with pytest.raises(InvalidArgument, match="key of a call of 'note' is no text; give key a text"):
+            await ctx.call("note", {"what": 1}, key=key)
+        return "refused"
+
+    async with agent_of(tmp_path, handler) as agent:
+        assert (await agent.thread("t").task("job", {})).result == Said(text="refused")
+
+
+async def test_an_answer_after_the_end_of_a_question_is_refused(tmp_path: Path) -> None:
+    clock = VirtualClock()
+
+    async def handler(ctx: TaskContext) -> str:
+        try:
+            return await ctx.calls.ask_person("What?", seconds=60)
+        except WorldAgentError as error:
+            return error.code
+
+    async with agent_of(tmp_path, handler, clock=clock) as agent:
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        await clock.advance(61)
+        with pytest.raises(AnswerInvalid, match=r"comes after its end; call resume\(\) without an answer to it"):
+            await agent.thread("t").resume({pause.id: "late"})
+        assert (await agent.thread("t").resume()).result == Said(text="pause_expired")
