@@ -259,6 +259,7 @@ class WorldAgent:
         opened.push_async_callback(caller.aclose)
         database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
         opened.push_async_callback(database.aclose)
+        journal = SqlJournal(database)
         resolver = RoleResolver(
             await self._open_role_store(opened),
             self._role_settings.sources,
@@ -286,7 +287,7 @@ class WorldAgent:
             ),
             programs=self._programs,
             on_error=self._on_error,
-            journal=SqlJournal(database),
+            journal=journal,
             clock=self._clock,
         )
         engine = await TurnEngine.open(parts, storage.database)
@@ -295,7 +296,7 @@ class WorldAgent:
             engine=engine,
             resolver=resolver,
             leases=Leases(database, storage.locks),
-            journal=SqlJournal(database),
+            journal=journal,
             turns=TurnRegister(database, self._clock),
             thread_role_ttl=settings.thread_role_ttl,
             pins=Pins(settings.role_pin_ttl, self._clock),

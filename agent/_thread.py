@@ -48,10 +48,12 @@ class Thread:
             role: How to go about this one turn.
 
         Returns:
-            The turn, with the answer in `text`.
+            The turn, with the answer in `text`; it may be `paused` for a person instead.
 
         Raises:
+            ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy: Another turn owns the thread and did not end in time.
+            TurnTimeout: It took longer than the setting `turn_timeout`; `resume` goes on with it.
             RoleSourceUnavailable, RoleSourceInvalid, RoleTooLong, RoleInvalid: Nothing has reached a model or the log.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """

@@ -31,7 +31,7 @@ class TurnUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn that has ended.
+    """One turn as this run left it.
 
     Attributes:
         id: Its id, which every event of it carries.

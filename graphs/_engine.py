@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..core.errors import (
 from ..core.events import TurnKind
 from ..core.pauses import Pause
 from ..core.validation import json_of, schema_digest
-from ..harness import OnError, Registry
+from ..harness import Function, OnError, Registry
 from ..harness.journal import CallRecord, Drive, Journal, pause_of
 from ..memory import ConversationStore, Draft, Message
 from ..role_resolution import ResolvedRole, RoleResolver
@@ -347,8 +347,7 @@ class TurnEngine:
             asked: The id of the turn's message.
         """
         turn = self._context(request, run, {})
-        work: Sequence[Work] = [request.work] if request.work is not None else []
-        return await self._drive(turn, request.work, first_state(turn, request.kind, asked, work))
+        return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
 
     async def resume(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
         """Go on with a turn where it stands, in whatever process it was left (T5)."""
@@ -357,12 +356,10 @@ class TurnEngine:
         self._check_declared(records)
         turn = self._context(request, run, records)
         found = await self._values(request.thread_key)
-        if found is not None and found.get("turn") == request.turn_id:
-            for item in found["work"]:
-                self._work_again(item["shape"], item["params"])
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
-            work: Sequence[Work] = [request.work] if request.work is not None else []
-            return await self._drive(turn, request.work, first_state(turn, request.kind, asked, work))
+            return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
+        for item in found["work"]:
+            self._work_again(item["shape"], item["params"])
         if found.get("status") == "done":
             return await self._outcome(turn.usage, request.work, str(found["head"]))
         return await self._drive(turn, request.work, None)
@@ -378,9 +375,9 @@ class TurnEngine:
         for record in records.values():
             if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
-            shape, function = services.shapes.shapes.get(record.name), services.registry.functions.get(record.name)
-            found = shape if record.kind == "task" else function
-            kind = "task" if found is None or function is None or found is shape else function.kind
+            known = services.shapes.shapes if record.kind == "task" else services.registry.functions
+            found: Function | Shape[Any, Any] | None = known.get(record.name)
+            kind = found.kind if isinstance(found, Function) else "task"
             if found is None or (kind, schema_digest(found.params)) != (record.kind, record.version):
                 raise GraphChanged(
                     f"{record.name!r}, which the turn calls, is gone or is declared otherwise than when the turn began",

@@ -17,7 +17,7 @@ from langgraph.types import Command, interrupt
 
 from ..core.errors import ContextExceeded, OutputInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
-from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
+from ..harness.journal import ABOUT_THE_TURN, SUSPENDED
 from ..memory import Draft
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ..signatures import Past, Planner
@@ -30,7 +30,7 @@ AGENT = "agent"
 """Who the agent's own messages are by."""
 
 WAITING, STOPPED = "waiting", "stopped"
-"""Why a graph is left before its end: a person is asked, or the turn is to stop."""
+"""What a graph is left with before its end, for those who look at a checkpoint; nobody here reads it."""
 
 _END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
 _TOLD = 1  # how often a plan that cannot be carried out is told so before the planner must answer
@@ -67,7 +67,7 @@ def build_turn_graph(saver: Any) -> TurnGraph:
     return graph.compile(checkpointer=saver)
 
 
-def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Sequence[Work] = ()) -> TurnState:
+def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None) -> TurnState:
     """The input of a new turn; it resets every channel that a turn uses."""
     return {
         "turn": turn.turn_id,
@@ -76,7 +76,7 @@ def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Sequence[Wor
         "role": turn.noted,
         "head": head,
         "round": 0,
-        "work": list(work),
+        "work": [] if work is None else [work],
         "rejections": 0,
         "fault": None,
         "status": "open",
@@ -181,25 +181,24 @@ async def _first(state: TurnState) -> str:
 
 async def _surface_task(turn: TurnContext, item: Work) -> Draft | None:
     """A task that the host dispatched: the turn's own role applies, and its failure is the turn's."""
-    path = f"{turn.turn_id}/task:{item['shape']}"
-    result = await turn.drive.run(_step(turn, item, path, turn.role))
-    return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
+    return await _done(turn, item, f"{turn.turn_id}/task:{item['shape']}", turn.role)
 
 
 async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft | None:
     """A task that the planner dispatched: it has no role (T8), and a failure is told to the planner."""
     try:
-        result = await turn.drive.run(_step(turn, item, path, NO_ROLE))
+        return await _done(turn, item, path, NO_ROLE)
     except ABOUT_THE_TURN:
         raise
     except WorldAgentError as error:
         return _result_draft(item, {"status": "failed", "error": {"code": error.code, "message": error.problem}})
-    return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
 
 
-def _step(turn: TurnContext, item: Work, path: str, role: ResolvedRole) -> Step:
+async def _done(turn: TurnContext, item: Work, path: str, role: ResolvedRole) -> Draft | None:
+    """Do a task; None where it waits or was told to stop."""
     shape = turn.services.shapes.get(item["shape"])
-    return task_step(shape, item["params"], turn=turn, path=path, parent=None, role=role)
+    result = await turn.drive.run(task_step(shape, item["params"], turn=turn, path=path, parent=None, role=role))
+    return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
 
 
 def _result_draft(item: Work, outcome: dict[str, Any]) -> Draft:

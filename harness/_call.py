@@ -216,7 +216,7 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
         if task is None or task.cancelling():
             raise
         problem = error  # nobody cancels the caller: something that the code waited for was cancelled
-    except Exception as error:  # somebody's code may raise anything
+    except Exception as error:  # somebody's code may raise anything; `on_error` gets it as it is
         problem = error
     if on_error is not None:
         on_error(problem)

@@ -2,11 +2,12 @@
 
 from ._conversation import ConversationStore, Draft, Message, MessageKind
 from ._log import CONVERSATION, ConversationLog
-from ._stored import TurnStatus
+from ._stored import OPEN, TurnStatus
 from ._turns import TURNS, TurnRecord, TurnRegister, thread_key
 
 __all__ = [
     "CONVERSATION",
+    "OPEN",
     "TURNS",
     "ConversationLog",
     "ConversationStore",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
 
@@ -14,6 +14,9 @@ from ..storage import Moment, Row
 from ._conversation import MessageKind
 
 TurnStatus = Literal["running", "paused", "stopped", "done", "failed", "cancelled", "abandoned"]
+
+OPEN: Final[tuple[TurnStatus, ...]] = ("running", "paused", "stopped", "failed")
+"""A turn that stands so is under way or can go on."""
 
 
 class _Noted(BaseModel):

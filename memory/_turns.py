@@ -16,7 +16,7 @@ from urllib.parse import quote
 from ..core import Clock, Scope, SystemClock, canonical_json
 from ..core.events import TurnKind
 from ..storage import Database, Lease, Schema, Transaction, check_row
-from ._stored import StoredTurn, TurnStatus
+from ._stored import OPEN, StoredTurn, TurnStatus
 
 _COLUMNS = (
     "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "
@@ -51,17 +51,18 @@ TURNS = Schema(
         ),
     ),
 )
-_INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * 16)})"
+_INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
+_IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # One that could go on does not, once somebody asked for its end.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
                ELSE ? END, code=?, changed=? WHERE id=? RETURNING status"""
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
 _ONGOING = f"""SELECT {_COLUMNS} FROM wa_turn
                 WHERE id IN (SELECT MAX(id) FROM wa_turn GROUP BY thread)
-                  AND status IN ('running', 'paused', 'stopped', 'failed')
+                  AND {_IS_OPEN}
                 ORDER BY workspace, name"""
 _AGAIN = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
-_CANCEL = "UPDATE wa_turn SET cancel=1 WHERE id=? AND status IN ('running', 'paused', 'stopped', 'failed') RETURNING id"
+_CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
 _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
 # Keys of a workspace's threads begin with its own and a slash, so the index over (thread, id) is all that is read; `0`
 # is the character after the slash.

@@ -16,8 +16,9 @@ ROLE_LIMIT = 32 * 1024
 """Default limit of one role's content, in bytes of UTF-8 (R15)."""
 
 NAME_LIMIT = 200
-_UNNAMED = "unnamed"
 """Most characters of a role's name (R15)."""
+
+_UNNAMED = "unnamed"
 
 
 class Sealed:

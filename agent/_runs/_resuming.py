@@ -8,10 +8,8 @@ from typing import Any
 from ...core import Scope
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...harness.journal import decision_of, pause_of
-from ...memory import TurnRecord, thread_key
+from ...memory import OPEN, TurnRecord, thread_key
 from ._work import RunnerParts
-
-_OPEN = ("running", "paused", "stopped", "failed")
 
 
 async def resumable(parts: RunnerParts, scope: Scope) -> TurnRecord:
@@ -24,7 +22,7 @@ async def resumable(parts: RunnerParts, scope: Scope) -> TurnRecord:
     record = await parts.turns.latest(key)
     if record is None:
         raise NothingToResume(f"thread {key!r} has no turn", remedy="say something on it first")
-    if record.status not in _OPEN:
+    if record.status not in OPEN:
         raise NothingToResume(
             f"the last turn {record.id!r} of thread {key!r} is {record.status}", remedy="begin a new turn"
         )

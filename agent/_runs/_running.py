@@ -23,7 +23,7 @@ from ...core.errors import (
 )
 from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
-from ...memory import TurnRecord, TurnStatus, thread_key
+from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...role_resolution import NO_ROLE, Resolution, Role
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
@@ -59,13 +59,11 @@ class TurnRunning:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException:  # whatever it is, a reader of the events learns that the turn is over
+        except BaseException:  # whatever it is goes on, and a reader of the events learns that the turn is over
             self._end("failed", "internal")
             raise
         else:
-            if turn.status != "done" and self.emit.standing:
-                self.emit(TextReplaced, text="")
-            self.emit(TurnEnded, status=turn.status, text=turn.text)
+            self._end(turn.status, text=turn.text)
             return turn
         # Whoever keeps the error keeps its frames, and what they held of the turn with them.
         clear_frames(failure.__traceback__)
@@ -73,11 +71,11 @@ class TurnRunning:
         self._end("failed", failure.code)
         raise failure
 
-    def _end(self, status: str, code: str | None = None) -> None:
-        """Say that there is no answer; what was streamed of one does not stand."""
-        if self.emit.standing:
+    def _end(self, status: str, code: str | None = None, *, text: str = "") -> None:
+        """Tell how it ended; where there is no answer, what was streamed of one does not stand."""
+        if status != "done" and self.emit.standing:
             self.emit(TextReplaced, text="")
-        self.emit(TurnEnded, status=status, code=code)
+        self.emit(TurnEnded, status=status, code=code, text=text)
 
     async def _owned(self) -> Turn:
         parts, work = self.parts, self.work
@@ -98,7 +96,7 @@ class TurnRunning:
             ThreadPaused: A turn waits.
         """
         latest = await self.parts.turns.latest(key)
-        if latest is None or latest.status in ("done", "cancelled", "abandoned"):
+        if latest is None or latest.status not in OPEN:
             return None
         records = await self.parts.journal.load(latest.id)
         waiting = [record.id for record in records.values() if record.open]
@@ -223,7 +221,7 @@ class TurnRunning:
             return resolution, True
         if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
             return resolution, True  # without the call's role, on purpose
-        parts.resolver.key.check(dict(record.role), resolution.role, scope=scope)
+        parts.resolver.key.check(record.role, resolution.role, scope=scope)
         return resolution, False
 
     # --- both -------------------------------------------------------------------------------------------------------

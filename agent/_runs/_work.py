@@ -51,9 +51,9 @@ class RunnerParts:
     turns: TurnRegister
     clock: Clock
     thread_wait: float
-    turn_timeout: float | None = None
+    turn_timeout: float | None
     pins: Pins
-    thread_role_ttl: float = 3600.0
+    thread_role_ttl: float
     drain: Drain = field(default_factory=Drain)
 
     @property

@@ -9,11 +9,10 @@ from ...core import Scope
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.pauses import Pause
 from ...harness.journal import Journal, pause_of
-from ...memory import TurnRecord, TurnRegister, TurnStatus, thread_key
+from ...memory import OPEN, TurnRecord, TurnRegister, TurnStatus, thread_key
 from ...storage import Leases
 from ._state import ThreadState, ThreadStatus
 
-_OPEN: Final[tuple[TurnStatus, ...]] = ("running", "paused", "stopped", "failed")
 _MOST: Final = 1000
 _LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
 _KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off")
@@ -64,7 +63,7 @@ class ThreadRegister:
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """What a thread's turn waits for, in the order in which it was asked."""
         record = await self._turns.latest(thread_key(scope))
-        if record is None or record.status not in _OPEN:
+        if record is None or record.status not in OPEN:
             return ()
         found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open]
         return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
@@ -88,14 +87,14 @@ class ThreadRegister:
         try:
             async with self._leases.hold(key, wait=wait) as lease:
                 latest = await self._turns.latest(key)
-                if latest is not None and latest.id == turn_id and latest.status in _OPEN:
+                if latest is not None and latest.id == turn_id and latest.status in OPEN:
                     await self._turns.end(latest, "cancelled", lease=lease)
                     await self._journal.withdraw(turn_id)
         except ThreadBusy:
             return
 
     async def _states(self, records: Sequence[TurnRecord]) -> tuple[ThreadState, ...]:
-        asked = await self._journal.asked([record.id for record in records if record.status in _OPEN])
+        asked = await self._journal.asked([record.id for record in records if record.status in OPEN])
         unowned = [item for item in records if item.status == "running" and not self._leases.owned(item.thread)]
         # A turn may have ended since it was read, and its owner have let go.
         now = await self._turns.again(unowned)

@@ -249,9 +249,9 @@ class Frame:
             if not self._unvisited:
                 self._caught_up.set()
             record = self.drive.recorded(step.id)
-            over = record is not None and record.over
-            if not (over and record is not None and record.state == "done") and not self._caught_up.is_set():
-                await self._hold(self._failures if over else self._new)
+            done = record is not None and record.state == "done"
+            if not done and not self._caught_up.is_set():
+                await self._hold(self._failures if record is not None and record.over else self._new)
                 if self._closed:
                     return SUSPENDED
             return await self.drive.run(step)

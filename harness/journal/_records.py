@@ -46,7 +46,7 @@ JOURNAL = Schema(
         ),
     ),
 )
-_PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * 16)})
+_PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
            ON CONFLICT(id) DO UPDATE SET state=excluded.state, epoch=excluded.epoch, ask=excluded.ask,
              decision=excluded.decision, result=excluded.result, expires=excluded.expires"""
 _LOAD = f"SELECT {_COLUMNS} FROM wa_call WHERE turn=?"

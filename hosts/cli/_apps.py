@@ -88,7 +88,7 @@ def _imported(module: str) -> ModuleType:
             problem += f", since it needs the module {wanted!r}, which is not there"
     except WorldAgentError:
         raise
-    # Broad, since it is others' code; a script that is no module may end the process, too.
+    # Whatever others' code raises is told to the person who named it; a script that is no module may end the process.
     except (Exception, SystemExit) as error:
         problem += f" with {_where(error)}"
     raise InvalidArgument(
@@ -127,7 +127,7 @@ def _made(maker: Any, spec: str) -> Any:
             return maker()
         except WorldAgentError:
             raise
-        except (Exception, SystemExit) as error:  # others' code
+        except (Exception, SystemExit) as error:  # others' code, as above
             problem = f"--app: {spec!r} fails with {_where(error)}"
     raise InvalidArgument(problem, remedy="name a function that makes an agent and can be called without arguments")
 

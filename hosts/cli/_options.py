@@ -19,6 +19,23 @@ _STORED = "Stored roles"
 
 WORKSPACE = "default"
 
+# Options of several commands, word for word.
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of the databases. Default: the setting home, else the user's data folder.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Events = Annotated[
+    bool,
+    typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=_OUTPUT),
+]
+JsonResult = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
@@ -65,14 +82,7 @@ class AgentOptions(HostOptions):
     workspace: Annotated[str, typer.Option(metavar="ID", help="The agent's workspace.", rich_help_panel=_WHERE)] = (
         WORKSPACE
     )
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the databases. Default: the setting home, else the user's data folder.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None
+    home: Home = None
     lm: Annotated[
         str | None,
         typer.Option(
@@ -134,10 +144,7 @@ class AskOptions(TurnOptions):
     """What `ask` takes."""
 
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads standard input.")]
-    events: Annotated[
-        bool,
-        typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=_OUTPUT),
-    ] = False
+    events: Events = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,9 +215,7 @@ class RolesOptions(HostOptions):
             rich_help_panel=_STORED,
         ),
     ] = None
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
-    ] = False
+    json: JsonResult = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +322,10 @@ __all__ = [
     "AgentOptions",
     "AskOptions",
     "ChatOptions",
+    "Events",
+    "Home",
     "HostOptions",
+    "JsonResult",
     "RoleHostOptions",
     "RolesOptions",
     "RolesPutOptions",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from ._options import WORKSPACE, AgentOptions
+from ._options import WORKSPACE, AgentOptions, Events, Home, JsonResult
 
-_WHERE, _WHICH, _OUTPUT = "Where", "Which", "Output"
+_WHERE, _WHICH = "Where", "Which"
 _ANSWERS, _ROLE = "Answers", "Model and role"
 
 
@@ -71,10 +70,7 @@ class ResumeOptions(AgentOptions):
             rich_help_panel=_ROLE,
         ),
     ] = "fail"
-    events: Annotated[
-        bool,
-        typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=_OUTPUT),
-    ] = False
+    events: Events = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +78,8 @@ class ThreadsOptions:
     """What `threads list`, `threads show` and `threads cancel` take."""
 
     workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=_WHERE)] = WORKSPACE
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the databases. Default: the setting home, else the user's data folder.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
-    ] = False
+    home: Home = None
+    json: JsonResult = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-import threading
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import AgentClosed, InvalidArgument, ThreadPaused
@@ -19,12 +19,15 @@ from ._options import WORKSPACE, AgentOptions
 from ._output import Output
 from ._pauses import pause_text
 from ._session import DONE, FAILED, PAUSED, TERMINATED
+from ._signals import signals_handled
 from ._thread_options import ResumeOptions
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent
 
-_DRAIN: Final = 5.0  # seconds to the next step; those who send SIGTERM send SIGKILL after ten
+DRAIN: Final = 5.0
+"""Seconds that a turn has to its next step at a SIGTERM; those who send one send SIGKILL after ten."""
+
 _SAME: Final = ("lm", "identity", "worker", "role_host", "role_host_stdio", "token_file", "role")
 
 Begin = Callable[[], Awaitable["Turn"]]
@@ -59,7 +62,7 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
     stopping, command = _Stopping(agent), resume_command(options, thread)
     paused: ThreadPaused | None = None
     try:
-        async with stopping, agent:
+        async with stopping.watching(), agent:
             turn = await begin()
             stopping.over = True
             return tell(turn, output, command, options)
@@ -137,7 +140,7 @@ def _same(options: AgentOptions) -> str:
 
 
 class _Stopping:
-    """Drains an agent at SIGTERM, for as long as it is entered.
+    """Drains an agent at SIGTERM.
 
     Args:
         agent: The agent.
@@ -156,19 +159,17 @@ class _Stopping:
     def asked(self) -> bool:
         return self._task is not None
 
-    async def __aenter__(self) -> None:
-        # Event loops on Windows have no signal handlers, and threads have none anywhere.
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        """Heed SIGTERM inside the block, and have drained the agent at its end if one came."""
         main = asyncio.current_task()
         assert main is not None
-        if threading.current_thread() is threading.main_thread():
-            with suppress(NotImplementedError):
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop, main)
-
-    async def __aexit__(self, *_: object) -> None:
-        with suppress(NotImplementedError):
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)  # the turn has told what went wrong
+        try:
+            with signals_handled({signal.SIGTERM: partial(self._stop, main)}):
+                yield
+        finally:
+            if self._task is not None:
+                await asyncio.gather(self._task, return_exceptions=True)  # the turn has told what went wrong
 
     def _stop(self, main: asyncio.Task[Any]) -> None:
         if self.over:
@@ -178,9 +179,9 @@ class _Stopping:
 
     async def _drain(self, main: asyncio.Task[Any]) -> None:
         try:
-            await self._agent.drain(_DRAIN)
+            await self._agent.drain(DRAIN)
         except AgentClosed:  # it is being opened
             main.cancel()
 
 
-__all__ = ["one_form", "one_turn", "pauses_text", "resume_command", "tell"]
+__all__ = ["DRAIN", "one_form", "one_turn", "pauses_text", "resume_command", "tell"]

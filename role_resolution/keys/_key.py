@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -139,7 +140,7 @@ class RoleKey(Sealed):
         """What a turn keeps of its role, as JSON."""
         return {"tiers": list(role.tiers), "digest": self.digest(role), "key": self.id}
 
-    def check(self, noted: dict[str, Any], role: ResolvedRole, *, scope: str) -> None:
+    def check(self, noted: Mapping[str, Any], role: ResolvedRole, *, scope: str) -> None:
         """Compare a role with what a paused turn kept of its own. A turn that had none needs no key for that.
 
         Raises:

@@ -313,7 +313,7 @@ def tree_functions(done: list[str], chance: random.Random) -> list[Function]:
             case "swallowing":
                 try:
                     return await asyncio.gather(*(go(ctx, child) for child in below), return_exceptions=True)
-                except BaseException:
+                except BaseException:  # the rudest body that there is, which is the point of this kind
                     return "swallowed"
             case _:
                 async with asyncio.TaskGroup() as group:

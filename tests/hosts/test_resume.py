@@ -8,42 +8,29 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from support.command_line import APP, BOUND, Done, command, started
+from support.command_line import APP, BOUND, Done, Run, command, home, run, started
 from support.hat_shop import agent, effects
 from support.openai_stub import openai_stub
 from support.pages import blocks
 from support.processes import eventually
 from worldagent.core.events import PauseClosed, TurnEnded, TurnStarted, parse_event
 from worldagent.core.pauses import Approve
-from worldagent.hosts.cli._app import app
+
+__all__ = ["home", "run"]  # fixtures
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
-Run = Callable[..., Awaitable[Result]]
 
 pytestmark = pytest.mark.timeout(300)  # several processes one after the other, each of which loads a model library
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    """Run a command in this process, in a thread: it makes a loop of its own."""
-    return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))
+@pytest.fixture(autouse=True)
+def _in_its_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
 
 
 async def paused(*words: str) -> tuple[str, ...]:

@@ -6,38 +6,20 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from support.command_line import BOUND, environment
+from support.command_line import BOUND, Run, environment, home, run
 from support.hat_shop import agent, effects
 from support.processes import eventually
-from worldagent.hosts.cli._app import app
+
+__all__ = ["home", "run"]  # fixtures
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 SHOP = ("--workspace", "shop")
-
-Run = Callable[..., Awaitable[Result]]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
-    monkeypatch.setenv("COLUMNS", "200")
-    return folder
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    """Run a command in this process, in a thread: it makes a loop of its own."""
-    return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))
 
 
 async def as_json(run: Run, *words: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -21,23 +21,13 @@ from langgraph.types import Send, interrupt
 from support.agents import scripted_agent
 from support.canaries import canary
 from support.leaks import Watch, watch
+from support.plants import Plants
 from worldagent import Role
 from worldagent.core.errors import HostError
 from worldagent.core.events import TextDelta
 from worldagent.testing import ScriptedLM, scan_for_roles
 
-Plant = Callable[[Watch, str], Awaitable[None]]
-PLANTS: dict[str, tuple[Plant, str]] = {}
-
-
-def plants(name: str, place: str) -> Callable[[Plant], Plant]:
-    """Register a mistake under a name, with a part of the place where it must be found."""
-
-    def register(plant: Plant) -> Plant:
-        PLANTS[name] = (plant, place)
-        return plant
-
-    return register
+plants = Plants()
 
 
 class Naive(TypedDict, total=False):
@@ -245,9 +235,9 @@ def _forget_history() -> Iterator[None]:
 
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("length", [12, 400])
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", plants)
 async def test_a_naive_mistake_is_found(tmp_path: Path, name: str, length: int) -> None:
-    plant, place = PLANTS[name]
+    plant, place = plants[name]
     text = canary(length, seed=f"planted as {name}")
     with watch(tmp_path / "home") as seen:
         assert seen.leaks(text) == []

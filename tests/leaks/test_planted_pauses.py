@@ -9,38 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from support.canaries import canary
+from support.jobs import Nothing, Said
 from support.leaks import Watch, watch
+from support.plants import Plants
 from worldagent import WorldAgent
 from worldagent.core.pauses import Answer, Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 
-Plant = Callable[[Watch, str], Awaitable[None]]
-PLANTS: dict[str, tuple[Plant, str]] = {}
-
-
-def plants(name: str, place: str) -> Callable[[Plant], Plant]:
-    """Register a mistake under a name, with a part of the place where it must be found."""
-
-    def register(plant: Plant) -> Plant:
-        PLANTS[name] = (plant, place)
-        return plant
-
-    return register
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    """What a handler gives."""
-
-    text: str
+plants = Plants()
 
 
 def asking(home: Path, handler: Callable[[TaskContext], Awaitable[str]]) -> WorldAgent:
@@ -143,11 +123,12 @@ _OPEN: list[sqlite3.Connection] = []
 
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("length", [12, 400])
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", plants)
 async def test_a_role_where_a_pause_could_keep_it_is_found(tmp_path: Path, name: str, length: int) -> None:
-    plant, place = PLANTS[name]
+    plant, place = plants[name]
     text = canary(length, seed=f"planted as {name}")
     with watch(tmp_path / "home") as seen:
+        assert seen.leaks("nowhere at all", names=[text]) == []
         try:
             await plant(seen, text)
             found = seen.leaks("nowhere at all", names=[text])

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import Nothing, Said
 from support.leaks import watch
 from support.processes import run_script
 from worldagent import Role, Roles, Tier, WorldAgent
@@ -21,6 +21,7 @@ from worldagent.core.errors import (
     NothingToResume,
     ParamsInvalid,
     RoleTooLong,
+    UnknownFunction,
     UnknownMessage,
 )
 from worldagent.core.events import PlanRejected
@@ -259,12 +260,12 @@ async def test_without_the_option_there_is_no_function_and_prompts_are_the_same_
         lm = answering()
         async with scripted_agent(tmp_path / str(number), lm, roles=roles) as agent:
             await agent.thread("t").converse(WORDS)
-            offered = "set_thread_role" in agent._registry.functions
-        prompts.append((lm.calls[0].system, lm.calls[0].messages, offered))
+            with pytest.raises(NobodyToAsk if roles is ASK else UnknownFunction):
+                await agent.call("set_thread_role", {"message_id": "0" * 32})
+        prompts.append((lm.calls[0].system, lm.calls[0].messages))
     plain, *same, asks = prompts
     assert same == [plain, plain]
     assert "thread_role" not in plain[0]
-    assert (plain[2], asks[2]) == (False, True)
     assert "- thread_role: " in asks[0]
 
 
@@ -287,14 +288,6 @@ async def test_the_planners_instructions_are_the_same_with_and_without_a_role_th
 
 
 # --- the role of the very turn --------------------------------------------------------------------------------------
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    text: str
 
 
 async def _pay(params: Nothing, ctx: TaskContext) -> Said:

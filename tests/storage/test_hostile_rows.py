@@ -19,6 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import scripted_agent
+from support.jobs import Nothing, Said
 from worldagent import WorldAgent
 from worldagent.core.errors import StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve
@@ -30,14 +31,6 @@ from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 THREAD = "novel/t"
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    text: str
 
 
 class Name(BaseModel):

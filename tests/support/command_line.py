@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.house import ROOT
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.processes import clean_environment
+from worldagent.hosts.cli._app import app
 
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
 APP = ("--app", "support.hat_shop:agent")
@@ -28,9 +31,7 @@ class Done:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    paths = os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
-    return kept | {"PYTHONPATH": paths, "WORLDAGENT_HOME": str(home), "OPENAI_API_KEY": "key-of-a-test"} | more
+    return clean_environment(WORLDAGENT_HOME=str(home), OPENAI_API_KEY="key-of-a-test") | more
 
 
 async def command(home: Path, *words: str, stdin: bytes = b"", **more: str) -> Done:
@@ -60,3 +61,22 @@ async def started(home: Path, *words: str, **more: str) -> AsyncGenerator[asynci
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+Run = Callable[..., Awaitable[Result]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that commands in this process take."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
+    monkeypatch.setenv("COLUMNS", "200")
+    return folder
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    """Run a command in this process, in a thread: it makes a loop of its own."""
+    return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))

@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 
 from support import kill_table, kill_turn
 from support.kill_points import IN, Killer, Point, armed
+from support.processes import forked
 
 FIRST, ANSWERED, RESUMED = "first", "answered", "resumed"
 PHASES = (FIRST, ANSWERED, RESUMED)
@@ -102,21 +101,6 @@ def _go_on(home: Path, killer: Killer, told: Path) -> None:
 
 def _counts(killer: Killer) -> str:
     return json.dumps([(when, what, most) for (when, what), most in killer.passed.items()])
-
-
-def forked(work: Callable[[], None]) -> int:
-    """Run `work` in a fork of this process; gives how it ended."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def kills(phases: Iterable[str], *, at_once: bool = False) -> Iterator[dict[str, Any]]:

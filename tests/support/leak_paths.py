@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -83,34 +82,29 @@ async def fails(turn: Paused, error: type[Exception], thread: Thread, answers: A
 
 @path("resumed here")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         await ends(turn, thread, await paused(turn, thread))
 
 
 @path("resumed elsewhere")
 async def _(turn: Paused) -> None:
     """One answer at a time, each in an agent of its own."""
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
     await turn.look()
     *first, last = answers.items()
     for answer in first:
-        async with AsyncExitStack() as stack:
-            _, thread = await turn.agent(stack)
+        async with turn.on_thread() as thread:
             resumed = await turn.told(turn.resume(thread, dict([answer])))
             assert resumed.status == "paused"
             await turn.look(thread)
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         await ends(turn, thread, dict([last]))
 
 
 @path("resumed by two at once")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        (_, one), (_, other) = await turn.agent(stack), await turn.agent(stack)
+    async with turn.on_thread() as one, turn.on_thread() as other:
         answers = await paused(turn, one)
         outcomes = await asyncio.gather(*(turn.told(turn.resume(thread, answers)) for thread in (one, other)))
         told = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -120,8 +114,7 @@ async def _(turn: Paused) -> None:
 
 @path("answers are refused")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         await fails(turn, UnknownPause, thread, {"call_1": "red"})
         await fails(turn, AnswerInvalid, thread, dict.fromkeys(answers, Happened("red")))
@@ -130,8 +123,7 @@ async def _(turn: Paused) -> None:
 
 @path("model fails after the resume")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         turn.fail = True
         failed = await turn.told(turn.resume(thread, answers))
@@ -139,8 +131,7 @@ async def _(turn: Paused) -> None:
         await turn.look(thread)
     if not isinstance(failed, BaseException):
         return  # the planner was told that the task failed, and answered
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         await ends(turn, thread)
 
 
@@ -149,11 +140,9 @@ async def _(turn: Paused) -> None:
 
 @path("role left out")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         if turn.case.source == "thread":
             thread.role.clear()
         await fails(turn, RoleRequired, thread, answers, again=False)
@@ -163,8 +152,7 @@ async def _(turn: Paused) -> None:
 
 @path("role changed")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         await changed(turn, thread, answers)
         turn.set_thread_role(thread)
@@ -188,21 +176,17 @@ async def changed(turn: Paused, thread: Thread, answers: Any) -> None:
 
 @path("key changed")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack, role_key="another key of some length")
+    async with turn.on_thread(role_key="another key of some length") as thread:
         await fails(turn, RoleKeyMismatch, thread, answers)
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         await ends(turn, thread)
 
 
 @path("refreshed with another role")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         thread.role.set(turn.role(ANOTHER))
         since = len(turn.lm.calls)
@@ -212,8 +196,7 @@ async def _(turn: Paused) -> None:
 
 @path("without a role on purpose")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         thread.role.clear()
         await ends(turn, thread, answers, roled=False, role=None)
@@ -221,8 +204,7 @@ async def _(turn: Paused) -> None:
 
 @path("pinned")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         thread.role.clear()
         await ends(turn, thread, answers, again=False, on_role_change="pin")
@@ -230,11 +212,9 @@ async def _(turn: Paused) -> None:
 
 @path("pinned elsewhere")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         await fails(turn, RoleRequired, thread, answers, on_role_change="pin")
         await ends(turn, thread)
 
@@ -242,8 +222,7 @@ async def _(turn: Paused) -> None:
 @path("thread role expired")
 async def _(turn: Paused) -> None:
     turn.clock = VirtualClock()
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack, thread_role_ttl=100)
+    async with turn.on_thread(thread_role_ttl=100) as thread:
         answers = await paused(turn, thread)
         await turn.clock.advance(100)
         await fails(turn, RoleRequired, thread, answers)
@@ -254,8 +233,7 @@ async def _(turn: Paused) -> None:
 @path("thread role replaced while running")
 async def _(turn: Paused) -> None:
     turn.hold = True
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         running = asyncio.create_task(turn.told(turn.begin(thread)))
         await asyncio.wait_for(turn.held.wait(), _WAIT)
         thread.role.set(turn.role(ANOTHER))
@@ -272,8 +250,7 @@ async def _(turn: Paused) -> None:
 
 @path("cancelled while paused")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
         assert await thread.cancel()
         await fails(turn, NothingToResume, thread, answers)
@@ -283,8 +260,7 @@ async def _(turn: Paused) -> None:
 
 @path("cancelled while paused from elsewhere")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        (_, thread), (_, other) = await turn.agent(stack), await turn.agent(stack)
+    async with turn.on_thread() as thread, turn.on_thread() as other:
         answers = await paused(turn, thread)
         assert await other.cancel()
         await fails(turn, NothingToResume, thread, answers)
@@ -306,22 +282,20 @@ async def _cancelled(turn: Paused, thread: Thread, by: Thread) -> None:
 
 @path("cancelled while running")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         await _cancelled(turn, thread, thread)
 
 
 @path("cancelled while running from elsewhere")
 async def _(turn: Paused) -> None:
-    async with AsyncExitStack() as stack:
-        (_, thread), (_, other) = await turn.agent(stack), await turn.agent(stack)
+    async with turn.on_thread() as thread, turn.on_thread() as other:
         await _cancelled(turn, thread, other)
 
 
 async def _drained(turn: Paused, seconds: float, *, released: bool) -> None:
     turn.hold = True
-    async with AsyncExitStack() as stack:
-        agent, thread = await turn.agent(stack)
+    async with turn.agent() as agent:
+        thread = turn.thread_of(agent)
         running = asyncio.create_task(turn.told(turn.begin(thread)))
         await asyncio.wait_for(turn.held.wait(), _WAIT)
         draining = asyncio.create_task(agent.drain(seconds))
@@ -333,8 +307,7 @@ async def _drained(turn: Paused, seconds: float, *, released: bool) -> None:
         await turn.look()
     turn.hold = False
     turn.release.set()
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         ended = await turn.told(turn.to_the_end(thread))
         assert ended.status == "done", ended
         assert all(text in turn.sent() for text in turn.planted)
@@ -367,8 +340,7 @@ async def _killed(turn: Paused) -> None:
     assert line == b"there\n", (line, err.decode()[-2000:])
     # Its folder as well: a core, or what it keeps for itself for a while, would be left there.
     assert_no_role_leak([turn.home, apart, out, err], [*turn.case.contents, *turn.case.labels])
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         ended = await turn.told(turn.to_the_end(thread))
         assert ended.status == "done", ended
         assert all(text in turn.sent() for text in turn.planted)

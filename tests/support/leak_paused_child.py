@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import sys
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from support.leak_paused_cases import PausedCase
@@ -18,8 +17,7 @@ async def main(case: PausedCase, home: Path) -> None:
     DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
     turn = Paused(case, home)
     turn.hold = case.path == "killed while running"
-    async with AsyncExitStack() as stack:
-        _, thread = await turn.agent(stack)
+    async with turn.on_thread() as thread:
         running = asyncio.create_task(_run(turn, thread))
         held = asyncio.create_task(turn.held.wait())
         await asyncio.wait({running, held}, return_when=asyncio.FIRST_COMPLETED)

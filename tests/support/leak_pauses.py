@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +64,30 @@ class Paused:
 
     # --- the agent --------------------------------------------------------------------------------------------------
 
-    async def agent(self, stack: AsyncExitStack, **settings: Any) -> tuple[WorldAgent, Thread]:
-        """Open an agent on the home, until `stack` ends, with its thread as it should be."""
+    def agent(self, **settings: Any) -> WorldAgent:
+        """An agent on the home, to be opened."""
         more: dict[str, Any] = {} if self.clock is None else {"clock": self.clock}
-        agent = await stack.enter_async_context(
-            scripted_agent(
-                self.home,
-                self.lm,
-                settings=settings,
-                workers=[CRITIC],
-                functions=self._functions(),
-                shapes=[Shape("job", ReviewParams, ReviewResult, self._job, **_ENTRY)],
-                **more,
-            )
+        return scripted_agent(
+            self.home,
+            self.lm,
+            settings=settings,
+            workers=[CRITIC],
+            functions=self._functions(),
+            shapes=[Shape("job", ReviewParams, ReviewResult, self._job, **_ENTRY)],
+            **more,
         )
+
+    def thread_of(self, agent: WorldAgent) -> Thread:
+        """The thread of an agent that is open, with its role as it should be."""
         thread = agent.thread("t", account="ana", channel="den")
         self.set_thread_role(thread)
-        return agent, thread
+        return thread
+
+    @asynccontextmanager
+    async def on_thread(self, **settings: Any) -> AsyncGenerator[Thread]:
+        """The thread of an agent that is open inside the block."""
+        async with self.agent(**settings) as agent:
+            yield self.thread_of(agent)
 
     async def begin(self, thread: Thread) -> Turn:
         """Ask for the turn."""

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
+from support.house import ROOT
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -74,3 +77,25 @@ async def eventually(condition: Callable[[], bool], limit: float = 10) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """The environment of a process that takes the package from here and no setting of anybody's, and `more`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
+    return kept | {"PYTHONPATH": os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])} | more
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Run `work` in a fork of this process, which has no threads yet; gives how it ended."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:  # whatever it is, the parent learns of it by the code
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -11,13 +11,14 @@ import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from support.house import ROOT
 from support.loop_steps import Steps
+from support.processes import clean_environment, forked
 from support.trees import agent_of, answered, begun
 from worldagent.core.errors import NothingToResume
 
@@ -26,11 +27,9 @@ class Forks:
     """A process that runs turns in forks of itself and has everything loaded."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(ROOT / "tests" / "support" / "tree_forks.py")],
-            env={name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
-            | {"PYTHONPATH": paths},
+            env=clean_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -71,23 +70,12 @@ async def run_and_die(order: Mapping[str, Any]) -> str:
         return str(turn.status)
 
 
-def forked(order: Mapping[str, Any]) -> int:
-    """Run it in a fork of this process; gives how that ended."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            asyncio.run(run_and_die(order))
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def run_order(line: str) -> None:
+    """Run an order, as a line of JSON."""
+    asyncio.run(run_and_die(json.loads(line)))
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        sys.stdout.write(f"{forked(json.loads(line))}\n")
+        sys.stdout.write(f"{forked(partial(run_order, line))}\n")
         sys.stdout.flush()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import Nothing, Said
 from support.loop_steps import Steps as Stepped
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
@@ -223,10 +223,6 @@ async def test_a_reader_that_gives_up_waiting_and_comes_back_misses_no_event(tmp
     assert seqs == list(range(1, len(seqs) + 1))
 
 
-class Nothing(BaseModel):
-    pass
-
-
 async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_the_turn_is_not_cancelled(tmp_path: Path) -> None:
     async def gives_up(params: Nothing, ctx: TaskContext) -> Nothing:
         inner = asyncio.ensure_future(asyncio.Event().wait())
@@ -260,10 +256,6 @@ async def test_a_model_call_that_is_cancelled_from_inside_is_a_failure_of_the_mo
 
 
 # --- turns that wait for a person -----------------------------------------------------------------------------------
-
-
-class Said(BaseModel):
-    text: str
 
 
 def asking(home: Path, effect: Callable[[], Awaitable[None]]) -> WorldAgent:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
+from support.jobs import Said, Writing, shape
 from support.loop_steps import Steps
 from support.processes import eventually, next_line, others, start_script
 from worldagent import Role, Roles, Tier, WorldAgent
@@ -21,49 +21,27 @@ from worldagent.agent import Thread, Turn
 from worldagent.core.errors import AgentClosed, NothingToResume, ThreadPaused
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import RunAgain
-from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
+from worldagent.graphs import TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 LIMIT = 30
 
 
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    text: str
-
-
-class Scene:
-    """A shape that asks for leave, then writes slowly, then writes once more; and what was written."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.waits, self.go = asyncio.Event(), asyncio.Event()
+class Scene(Writing):
+    """A shape that writes slowly, then writes once more, and one that asks before; and what was written."""
 
     def agent(self, home: Path, **more: Any) -> WorldAgent:
-        async def write(what: str) -> str:
-            self.done.append(what)
-            return what
+        async def job(ctx: TaskContext) -> str:
+            return f"{await ctx.call('slow', {'what': 'a'})} {await ctx.call('write', {'what': 'b'})}"
 
-        async def slow(what: str) -> str:
-            self.waits.set()
-            await self.go.wait()
-            return await write(what)
-
-        async def job(params: Nothing, ctx: TaskContext) -> Said:
-            return Said(text=f"{await ctx.call('slow', {'what': 'a'})} {await ctx.call('write', {'what': 'b'})}")
-
-        async def ask(params: Nothing, ctx: TaskContext) -> Said:
+        async def ask(ctx: TaskContext) -> str:
             async def first() -> str:
                 return f"{await ctx.calls.ask_person('Now?')} {await ctx.call('slow', {'what': 'a'})}"
 
-            return Said(text=" ".join(await asyncio.gather(first(), ctx.calls.ask_person("Later?"))))
+            return " ".join(await asyncio.gather(first(), ctx.calls.ask_person("Later?")))
 
-        shapes = [Shape("job", Nothing, Said, job), Shape("ask", Nothing, Said, ask)]
-        return scripted_agent(home, answering(), functions=[tool(write), tool(slow)], shapes=shapes, **more)
+        shapes = [shape(job), shape(ask, "ask")]
+        return scripted_agent(home, answering(), functions=self.functions, shapes=shapes, **more)
 
 
 async def kinds(home: Path, thread: str = "t") -> list[str]:
@@ -169,7 +147,7 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
         await asyncio.wait_for(scene.waits.wait(), LIMIT)
         agent = await Scene().agent(tmp_path).start()
         waiting = asyncio.create_task(agent.thread("t").resume({after.id: "no"}))
-        assert await taken(owner.thread("t"))
+        await taken(owner.thread("t"))
         await agent.drain(LIMIT)
         with pytest.raises(AgentClosed):
             await waiting
@@ -178,12 +156,11 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
     assert scene.done == ["a"]
 
 
-async def taken(thread: Thread) -> bool:
+async def taken(thread: Thread) -> None:
     """Wait until somebody has answered all that is open."""
     async with asyncio.timeout(LIMIT):
         while await thread.pauses():  # noqa: ASYNC110 -- what stands in the database sets no event
             await asyncio.sleep(0)
-    return True
 
 
 @pytest.mark.requirement("T5")

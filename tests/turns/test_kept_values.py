@@ -9,22 +9,15 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
+from support.jobs import Said, shape
 from worldagent import WorldAgent
 from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, WorldAgentError
 from worldagent.core.pauses import Happened
-from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs import TaskContext
 from worldagent.harness import Function, tool
 from worldagent.testing import VirtualClock
 
 pytestmark = pytest.mark.requirement("T4", "T5")
-
-
-class Nothing(BaseModel):
-    pass
-
-
-class Said(BaseModel):
-    text: str
 
 
 class Form(BaseModel):
@@ -41,11 +34,8 @@ def noting(done: list[str]) -> Function:
 
 
 def agent_of(home: Path, handler: Any, done: list[str] | None = None, **more: Any) -> WorldAgent:
-    async def run(params: Nothing, ctx: TaskContext) -> Said:
-        return Said(text=str(await handler(ctx)))
-
     functions = [noting(done if done is not None else [])]
-    return scripted_agent(home, answering(), functions=functions, shapes=[Shape("job", Nothing, Said, run)], **more)
+    return scripted_agent(home, answering(), functions=functions, shapes=[shape(handler)], **more)
 
 
 def nested(levels: int) -> Any:

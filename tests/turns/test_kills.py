@@ -17,6 +17,7 @@ from support import kill_table
 from support.house import ROOT
 from support.kill_matrix import PHASES
 from support.kill_turn import HISTORY, NOTED, PLAIN
+from support.processes import clean_environment
 
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
 SAMPLE = 4  # points of each phase
@@ -25,9 +26,7 @@ SAMPLE = 4  # points of each phase
 def program(*words: str) -> list[dict[str, Any]]:
     """Run the matrix in a process that has no threads yet, so that it can fork."""
     argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / "kill_matrix.py"), *words]
-    paths = os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
-    done = subprocess.run(argv, env=kept | {"PYTHONPATH": paths}, capture_output=True, timeout=BOUND, check=False)
+    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -10,23 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
+from support.jobs import Nothing, Said
 from worldagent import WorldAgent
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 
 THREADS = 200
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    text: str
 
 
 async def pay(what: str) -> str:

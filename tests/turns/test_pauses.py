@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
+from support.jobs import Said, shape
 from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
@@ -29,26 +28,9 @@ from worldagent.core.errors import (
 )
 from worldagent.core.events import PauseClosed, PauseOpened, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
-from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedLM
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    """What a handler gives."""
-
-    text: str
-
-
-def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **more: Any) -> Shape[Any, Any]:
-    async def run(params: Nothing, ctx: TaskContext) -> Said:
-        return Said(text=await handler(ctx))
-
-    return Shape(key, Nothing, Said, run, **more)
 
 
 def writing(done: list[str], **more: Any) -> Function:

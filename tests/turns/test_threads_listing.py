@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
+from support.jobs import Nothing, Said
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, RoleRequired, TaskFailed
@@ -20,16 +20,6 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.memory import _turns
 from worldagent.storage import _lane
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    """What a handler gives."""
-
-    text: str
 
 
 async def pay(what: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import dspy
 import pytest
-from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import Nothing, Said, Writing, shape
 from support.loop_steps import Steps
 from support.processes import eventually, others
 from worldagent import Settings, WorldAgent
@@ -20,56 +20,36 @@ from worldagent.core.errors import HostError, ModelTimeout, SettingsInvalid, Tur
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 LIMIT = 30
 
 
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    text: str
-
-
-class Scene:
+class Scene(Writing):
     """A shape that writes, waits until it may go on, and writes again; and what was written."""
 
     def __init__(self) -> None:
-        self.done: list[str] = []
-        self.waits, self.go = asyncio.Event(), asyncio.Event()
+        super().__init__()
         self.clock = VirtualClock()
 
     def agent(self, home: Path, **settings: Any) -> WorldAgent:
-        async def write(what: str) -> str:
-            self.done.append(what)
-            return what
+        async def job(ctx: TaskContext) -> str:
+            return f"{await ctx.call('write', {'what': 'a'})} {await ctx.call('slow', {'what': 'b'})}"
 
-        async def slow(what: str) -> str:
-            self.waits.set()
-            await self.go.wait()
-            return await write(what)
-
-        async def job(params: Nothing, ctx: TaskContext) -> Said:
-            return Said(text=f"{await ctx.call('write', {'what': 'a'})} {await ctx.call('slow', {'what': 'b'})}")
-
-        async def plain(params: Nothing, ctx: TaskContext) -> Said:
+        async def plain(ctx: TaskContext) -> str:
             first = await ctx.call("write", {"what": "a"})
-            self.waits.set()
-            await self.go.wait()
-            return Said(text=f"{first} {await ctx.call('write', {'what': 'b'})}")
+            await self.held()
+            return f"{first} {await ctx.call('write', {'what': 'b'})}"
 
-        async def asking(params: Nothing, ctx: TaskContext) -> Said:
-            await plain(params, ctx)
-            return Said(text=await ctx.calls.ask_person("Go on?"))
+        async def asking(ctx: TaskContext) -> str:
+            await plain(ctx)
+            return await ctx.calls.ask_person("Go on?")
 
         return scripted_agent(
             home,
             answering(),
-            functions=[tool(write), tool(slow)],
-            shapes=[Shape(key, Nothing, Said, run) for key, run in (("job", job), ("plain", plain), ("ask", asking))],
+            functions=self.functions,
+            shapes=[shape(job), shape(plain, "plain"), shape(asking, "ask")],
             clock=self.clock,
             settings={"turn_timeout": 60, **settings},
         )

@@ -124,9 +124,7 @@ def effects(home: Path) -> Counter[str]:
 
 
 def once(*threads: str) -> Counter[str]:
-    return Counter(
-        f"{what}" for thread in threads for what in (f"pay-{thread}", f"write-{thread}", f"write-{thread}-end")
-    )
+    return Counter(what for thread in threads for what in (f"pay-{thread}", f"write-{thread}", f"write-{thread}-end"))
 
 
 @pytest.mark.requirement("T4")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
 from ....core.errors import WorldAgentError
 from .._session import DONE, FAILED, INTERRUPTED, PAUSED
+from .._signals import signals_handled
 from ._commands import GoOn, Leave, UnknownCommand, parse
 from ._ports import Interrupted, Renderer, Source
 from ._talk import Talk
@@ -206,25 +207,13 @@ class Chat:
         if self._talk.thread_id != thread:
             await self._turns.pick_up()
 
-    @contextmanager
-    def _signals(self, main: asyncio.Task[Any]) -> Generator[None, None, None]:
+    def _signals(self, main: asyncio.Task[Any]) -> AbstractContextManager[None]:
         """Ctrl-C cancels what is under way; the others end the chat in order."""
-        loop = asyncio.get_running_loop()
         handlers: dict[int, Callable[[], None]] = {signal.SIGINT: partial(self._interrupt, main)}
         for name in ("SIGTERM", "SIGHUP"):
             if (number := getattr(signal, name, None)) is not None:
                 handlers[number] = partial(self._stop, main, number)
-        handled: list[int] = []
-        # Event loops on Windows have no signal handlers; there the signals keep what they do by themselves.
-        with suppress(NotImplementedError):
-            for number, handler in handlers.items():
-                loop.add_signal_handler(number, handler)
-                handled.append(number)
-        try:
-            yield
-        finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
+        return signals_handled(handlers)
 
     def _interrupt(self, main: asyncio.Task[Any]) -> None:
         if self._work is None and self._reading:

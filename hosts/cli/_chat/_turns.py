@@ -22,6 +22,7 @@ from ....core.errors import (
     UnknownPause,
     WorldAgentError,
 )
+from .._turn import DRAIN
 from ._ports import Renderer
 from ._talk import Talk
 from ._waiting import standing
@@ -29,7 +30,6 @@ from ._waiting import standing
 if TYPE_CHECKING:
     from ....agent import TurnStream
 
-_DRAIN: Final = 5.0  # seconds to the next step; those who send SIGTERM send SIGKILL after ten
 _ROLE_HINT: Final = (
     "/role TEXT sets the role of the thread, chat --role one for every message; then /resume goes on. "
     "/resume refresh goes on with the roles that count now."
@@ -96,19 +96,15 @@ class Turns:
 
         self.begun = True
         thread, waiting, role = await self._talk.thread(), self._talk.waiting, self._talk.role
-        answers = {} if waiting is None else dict(waiting.answers)
+        answers = {} if waiting is None else waiting.answers
         try:
             stream = await thread.stream_resume(
-                answers, role=UNSET if role is None else role, on_role_change=on_role_change
+                dict(answers), role=UNSET if role is None else role, on_role_change=on_role_change
             )
         except AnswerInvalid:
             answers.clear()  # which of them it was is in the text alone
             raise
-        else:
-            answers.clear()
-        finally:
-            if waiting is not None:
-                waiting.answers = answers
+        answers.clear()
         await self._follow(stream)
 
     async def pick_up(self) -> None:
@@ -158,7 +154,7 @@ class Turns:
 
     async def _drain(self) -> None:
         with suppress(AgentClosed):
-            await (await self._talk.agent()).drain(_DRAIN)
+            await (await self._talk.agent()).drain(DRAIN)
 
     async def _follow(self, stream: TurnStream) -> None:
         self._running = True

@@ -76,7 +76,7 @@ class ToolSchema:
             return bool(self._validator.is_valid(value))
         except (_TooLong, RecursionError):
             problem = Failed(f"the schema of {self._tool} does not come to an end", _REMEDY)
-        except Exception:  # of the many kinds that a wrong schema brings about
+        except self._wrong:
             problem = self._none()
         raise problem
 
@@ -98,10 +98,14 @@ class ToolSchema:
 
     def _compiled(self, schema: dict[str, Any]) -> Any:
         # Here, because only this check needs it.
-        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+        from jsonschema import Draft202012Validator, exceptions  # type: ignore[import-untyped]  # it has no types
         from jsonschema.validators import create  # type: ignore[import-untyped]  # it has no types
         from referencing import Registry
+        from referencing.exceptions import Unresolvable
 
+        # A keyword of another kind fails as Python does where it is used: [] has no `items`, "x" is not above 3.
+        plain = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+        self._wrong: tuple[type[Exception], ...] = (exceptions.UnknownType, Unresolvable, *plain)
         known: Mapping[str, Keyword] = Draft202012Validator.VALIDATORS
         made: Any = cast("Any", create)(
             meta_schema=Draft202012Validator.META_SCHEMA,

@@ -73,7 +73,7 @@ class KeyState:
 
     def noted_otherwise(self, key: str | None) -> tuple[NotedTurn, ...]:
         """The turns that were noted with another key than the one with this id."""
-        return tuple(turn for turn in self.turns if any(made != key for made in turn.keys))
+        return _noted_otherwise(self.turns, key)
 
 
 def look_at_key(options: InstallationOptions) -> KeyState:
@@ -136,7 +136,7 @@ async def key(site: Site) -> str | None:
         turns = await asyncio.to_thread(_read, site.storage.database, left)
     finally:
         left.set()
-    otherwise = [turn for turn in turns if any(made != (found and found.id) for made in turn.keys)]
+    otherwise = _noted_otherwise(turns, None if found is None else found.id)
     if otherwise:
         raise Warned(
             f"{_counted(otherwise)} noted with another key: {_named(otherwise)}",
@@ -195,6 +195,10 @@ class _Reading:
 def _owner(storage: Storage) -> int:
     file = storage.database
     return (file if file.exists() else storage.resolve()).stat().st_uid
+
+
+def _noted_otherwise(turns: Sequence[NotedTurn], key: str | None) -> tuple[NotedTurn, ...]:
+    return tuple(turn for turn in turns if any(made != key for made in turn.keys))
 
 
 def _counted(turns: Sequence[NotedTurn]) -> str:
