@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ._doctor_options import DoctorOptions
-from ._options import AskOptions, ChatOptions, RoleHostOptions, RolesOptions, RolesPutOptions, TaskOptions, options_of
+from ._options import AskOptions, ChatOptions, TaskOptions, options_of
+from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
 from ._thread_options import BareValues, ResumeOptions, ThreadOptions, ThreadsListOptions
 
 _ASK = """\

@@ -14,7 +14,6 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 _WHERE, _MODEL, _OUTPUT = "Where", "Model and role", "Output"
-_WHICH, _REACH = "Which", "How it is reached"
 _STORED = "Stored roles"
 
 WORKSPACE = "default"
@@ -192,110 +191,6 @@ class ChatOptions(TurnOptions):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class RolesOptions(HostOptions):
-    """What `roles list`, `roles get` and `roles delete` take."""
-
-    tier: Annotated[
-        str | None,
-        typer.Option(
-            metavar="workspace|account|channel",
-            help="Which tier. Left out, it is that of --account or --channel, else workspace; for list, all of them.",
-            rich_help_panel=_WHICH,
-        ),
-    ] = None
-    workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=_WHICH)] = "default"
-    account: Annotated[str | None, typer.Option(metavar="ID", help="The account.", rich_help_panel=_WHICH)] = None
-    channel: Annotated[str | None, typer.Option(metavar="ID", help="The channel.", rich_help_panel=_WHICH)] = None
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the embedded store. Default: the setting home, else the user's data folder.",
-            rich_help_panel=_STORED,
-        ),
-    ] = None
-    json: JsonResult = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolesPutOptions(RolesOptions):
-    """What `roles put` takes."""
-
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEXT|@FILE|-",
-            help="The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @.",
-        ),
-    ]
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL", help="What people call it. Default: its tier.", rich_help_panel=_WHICH),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoleHostOptions:
-    """What `role-host` takes."""
-
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Serve the process that started this one.", rich_help_panel=_REACH)
-    ] = False
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp; port 0 is a free one.", rich_help_panel=_REACH
-        ),
-    ] = None
-    allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Let other machines reach it; needs a token.", rich_help_panel=_REACH),
-    ] = False
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The token that callers over HTTP must have, or, as .toml, several with their scopes. Left out, the "
-            "token is in WORLDAGENT_ROLE_HOST_TOKEN.",
-            rich_help_panel=_REACH,
-        ),
-    ] = None
-    workspace: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID",
-            help="A workspace that callers may use; * is any. Repeatable. Where any scope is named, "
-            "all others are refused.",
-            rich_help_panel=_WHICH,
-        ),
-    ] = None
-    account: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="An account that callers may use; * is any. Repeatable.", rich_help_panel=_WHICH
-        ),
-    ] = None
-    channel: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="A channel that callers may use; * is any. Repeatable.", rich_help_panel=_WHICH
-        ),
-    ] = None
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Keeps the roles in the embedded store there. Default: the setting home, else the user's data folder.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None
-    store: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keeps the roles in this file instead.", rich_help_panel=_WHERE),
-    ] = None
-
-
 O = TypeVar("O")  # noqa: E741  # an options class
 
 
@@ -326,9 +221,6 @@ __all__ = [
     "Home",
     "HostOptions",
     "JsonResult",
-    "RoleHostOptions",
-    "RolesOptions",
-    "RolesPutOptions",
     "TaskOptions",
     "TurnOptions",
     "options_of",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...core import STORED_TIERS, Tier
 from ...core.errors import InvalidArgument
 from ._hosts import TOKEN_VARIABLE
-from ._options import RoleHostOptions
 from ._output import Output
+from ._role_options import RoleHostOptions
 from ._session import INTERRUPTED, run
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from ...core import STORED_TIERS, Tier, check_id
 from ...core.errors import InvalidArgument, UnknownTier
 from ...role_resolution import Role, RoleStore
 from ._hosts import EMBEDDED, check_hosts, host_of, named_host
-from ._options import RolesOptions, RolesPutOptions
 from ._output import Output, table
+from ._role_options import RolesOptions, RolesPutOptions
 from ._session import FAILED, run
 from ._sources import text
 

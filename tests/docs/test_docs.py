@@ -26,7 +26,8 @@ from support.pages import (
 from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
-from worldagent.hosts.cli._options import AskOptions, RolesPutOptions, TaskOptions
+from worldagent.hosts.cli._options import AskOptions, TaskOptions
+from worldagent.hosts.cli._role_options import RolesPutOptions
 from worldagent.hosts.cli._thread_options import ResumeOptions, ThreadsListOptions
 from worldagent.signatures._escape import escape_markers, unescape_markers
 

@@ -13,7 +13,7 @@ import pytest
 from support.house import pyproject
 from support.pages import DOCS, Block, blocks, rows
 from support.role_hosts import BOUND, COMMAND, environment
-from worldagent.hosts.cli._options import RoleHostOptions
+from worldagent.hosts.cli._role_options import RoleHostOptions
 from worldagent.hosts.role_host import Grant, read_token_file, schemas
 from worldagent.hosts.role_host._contract import TOOLS, Code
 
