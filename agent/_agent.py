@@ -92,8 +92,7 @@ class WorldAgent:
         self._requests = RoleRequests(self._role_settings.on_request)
         self._registry = Registry((*functions, *self._requests.functions), workers)
         self._shapes = (*shapes, *self._requests.shapes)
-        home = storage.home if storage is not None else None
-        self._storage = Storage(home=home if home is not None else self.settings.home)
+        self._storage = self.settings.storage(storage)
         self._programs = dict(programs or {})
         self._on_error = on_error
         self._clock = clock or SystemClock()
@@ -257,7 +256,7 @@ class WorldAgent:
             on_error=self._on_error,
         )
         opened.push_async_callback(caller.aclose)
-        database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
+        database = await Database.open(storage.place, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
         opened.push_async_callback(database.aclose)
         journal = SqlJournal(database)
         resolver = RoleResolver(
@@ -290,7 +289,7 @@ class WorldAgent:
             journal=journal,
             clock=self._clock,
         )
-        engine = await TurnEngine.open(parts, storage.database)
+        engine = await TurnEngine.open(parts, storage.place)
         opened.push_async_callback(engine.aclose)
         return RunnerParts(
             engine=engine,

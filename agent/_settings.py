@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ..core.errors import InvalidArgument, SettingsInvalid
 from ..mcp_client import HttpHost
 from ..role_resolution import ROLE_LIMIT
+from ..storage import PostgresAddress, Storage
 
 _PREFIX = "WORLDAGENT_"
 _FILE = f"{_PREFIX}SETTINGS"
@@ -36,6 +37,10 @@ class Settings(BaseSettings):
     lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
     api_base: str | None = Field(default=None, description="address of the model's service, if not the usual one")
     home: Path | None = Field(default=None, description="folder of the databases, if not the user's data directory")
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="address of the Postgres database of turns and messages; none is a file in the home",
+    )
     role_host: str | None = Field(
         default=None,
         description="address of the role host, where Roles(host=...) is left out; none is the embedded store",
@@ -97,14 +102,25 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
-        problem = ""
+        name, problem = "role_host", ""
         try:
             self.host()
+            if self.database_url is not None:
+                name = "database_url"
+                PostgresAddress(self.database_url.get_secret_value())
         except InvalidArgument as error:
             problem = f"{error.problem}; {error.remedy}"
         if problem:
-            raise ValueError(f"role_host: {problem}")
+            raise ValueError(f"{name}: {problem}")
         return self
+
+    def storage(self, given: Storage | None = None) -> Storage:
+        """Where an agent keeps its files: what `given` says, and for the rest `home` and `database_url`."""
+        given = given if given is not None else Storage()
+        url = None if self.database_url is None else self.database_url.get_secret_value()
+        return Storage(
+            home=given.home if given.home is not None else self.home, url=given.url if given.url is not None else url
+        )
 
     def host(self) -> HttpHost | None:
         """The role host that `role_host` names, with its token; None is the embedded store."""

@@ -28,8 +28,8 @@ from ..harness.journal import CallRecord, Drive, Journal, pause_of
 from ..memory import ConversationStore, Draft, Message
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import ModelCaller, Planner, PredictorPool, Program
-from ..storage import Lease
-from ._checkpoints import WholeSaver, run_graph
+from ..storage import Lease, PostgresAddress
+from ._checkpoints import Saver, open_saver, run_graph
 from ._context import GraphOptions, Services, TokenCount, TurnContext
 from ._history import body_of
 from ._plan import Work, roster
@@ -135,7 +135,7 @@ class TurnEngine:
     GRAPH: ClassVar[str] = "turn/1"
     """Which graph turns run in; another name once its nodes or channels are others."""
 
-    def __init__(self, parts: EngineParts, saver: WholeSaver | None) -> None:
+    def __init__(self, parts: EngineParts, saver: Saver | None) -> None:
         self._saver = saver
         subagents = Subagents(parts.registry)
         shapes = ShapeRegistry([subagents.shape(), *parts.shapes])
@@ -169,9 +169,9 @@ class TurnEngine:
         self._graph = build_turn_graph(saver)
 
     @classmethod
-    async def open(cls, parts: EngineParts, path: Path) -> TurnEngine:
+    async def open(cls, parts: EngineParts, place: Path | PostgresAddress) -> TurnEngine:
         """Make an engine with its checkpoints in the database at `path`."""
-        saver = await WholeSaver.open(path)
+        saver = await open_saver(place)
         try:
             return cls(parts, saver)
         except BaseException:  # cancelled, too: the checkpoints have a connection

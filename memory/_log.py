@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core import Clock, SystemClock, digest
@@ -98,11 +97,11 @@ class ConversationLog:
                 raise _unknown(before, "the conversation is empty")
             return ()
         rows = await self._database.read(lambda tx: _page(tx, head, before, limit))
-        messages = tuple(_message(row, self._database.path) for row in rows)
+        messages = tuple(_message(row, self._database.name) for row in rows)
         if messages and messages[0].parent is not None and len(messages) < limit:
             raise StorageInvalid(
-                f"nothing stands before the message {messages[0].id!r} in {str(self._database.path)!r}",
-                remedy="restore the file from a copy, or go on with another thread",
+                f"nothing stands before the message {messages[0].id!r} in {self._database.name!r}",
+                remedy="restore the database from a copy, or go on with another thread",
             )
         return messages
 
@@ -175,9 +174,9 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
     raise _unknown(before, "it is not one of this conversation's")
 
 
-def _message(row: tuple[Any, ...], path: Path) -> Message:
+def _message(row: tuple[Any, ...], database: str) -> Message:
     columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
-    check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", path=path)
+    check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", database=database)
     message_id, parent, depth, turn_id, author, kind, body, at = row
     return Message(
         id=message_id,

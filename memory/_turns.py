@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -68,7 +67,7 @@ _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
 # is the character after the slash.
 _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
                WHERE id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
-                 AND (? IS NULL OR status=?)
+                 AND (CAST(? AS TEXT) IS NULL OR status=?)
                ORDER BY id DESC LIMIT ?"""
 
 
@@ -146,7 +145,7 @@ class TurnRegister:
     async def latest(self, thread: str) -> TurnRecord | None:
         """The newest turn of a thread."""
         rows = await self._database.read(lambda tx: tx.execute(_LATEST, (thread,)))
-        return _record(rows[0], self._database.path) if rows else None
+        return _record(rows[0], self._database.name) if rows else None
 
     async def threads(
         self, workspace: str, *, limit: int = 100, status: TurnStatus | None = None
@@ -155,7 +154,7 @@ class TurnRegister:
         prefix = _quoted(workspace)
         given = (f"{prefix}/", f"{prefix}0", status, status, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
-        return tuple(_record(row, self._database.path) for row in rows)
+        return tuple(_record(row, self._database.name) for row in rows)
 
     async def again(self, records: Sequence[TurnRecord]) -> dict[str, TurnRecord]:
         """The same turns as they are now, by their ids."""
@@ -164,17 +163,17 @@ class TurnRegister:
         statement = _AGAIN.format(", ".join("?" * len(records)))
         ids = tuple(record.id for record in records)
         rows = await self._database.read(lambda tx: tx.execute(statement, ids))
-        return {found.id: found for found in (_record(row, self._database.path) for row in rows)}
+        return {found.id: found for found in (_record(row, self._database.name) for row in rows)}
 
     @staticmethod
-    def ongoing(transaction: Transaction, path: Path) -> tuple[TurnRecord, ...]:
+    def ongoing(transaction: Transaction, database: str) -> tuple[TurnRecord, ...]:
         """The turns of all workspaces that are under way or can go on, for one who reads a database and opens none.
 
         Args:
             transaction: Reads the database.
-            path: Where that is, for an error.
+            database: Its name, for an error.
         """
-        return tuple(_record(row, path) for row in transaction.execute(_ONGOING))
+        return tuple(_record(row, database) for row in transaction.execute(_ONGOING))
 
     async def ask_to_cancel(self, turn_id: str) -> bool:
         """Ask a turn's owner, whatever process it is, to cancel it; False if it is over."""
@@ -216,9 +215,9 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
     )
 
 
-def _record(row: tuple[Any, ...], path: Path) -> TurnRecord:
+def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
-    check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", path=path)
+    check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", database=database)
     ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
     kept["scope"] = Scope(**ids, thread=kept.pop("name"))
     kept["role"] = json.loads(kept["role"])

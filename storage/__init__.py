@@ -1,8 +1,9 @@
-"""One SQLite file and one owner per thread: connect, migrate, transaction, lease (T4).
+"""One database, SQLite or Postgres, and one owner per thread: connect, migrate, transaction, lease (T4).
 
 What is stored belongs to the folders that declare a `Schema`; this one knows no table but its own two.
 """
 
+from ._address import PostgresAddress
 from ._database import Database
 from ._failures import from_sqlite
 from ._home import Storage
@@ -17,6 +18,7 @@ __all__ = [
     "Lease",
     "Leases",
     "Moment",
+    "PostgresAddress",
     "Row",
     "Schema",
     "Storage",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
 
 from ..core.errors import InvalidArgument
+from ._address import PostgresAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +19,23 @@ class Storage:
 
     Attributes:
         home: The folder; `~` is the user's. None is the user's data directory, which depends on the system.
+        url: The Postgres database of turns, messages and checkpoints, `postgresql://...`; several processes on several
+            machines may share it. None is a SQLite file in the home. The embedded role store is in the home either way.
+
+    Raises:
+        InvalidArgument: `home` or `url` does not fit; the text shows nothing of a url.
     """
 
     home: Path | None = None
+    url: str | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.home is not None and not isinstance(self.home, (str, os.PathLike)):
             raise InvalidArgument(f"home is a {type(self.home).__name__}", remedy="give home a pathlib.Path or None")
         if self.home is not None and "\0" in os.fspath(self.home):
             raise InvalidArgument("home holds a NUL character", remedy="give home the path of a folder")
+        if self.url is not None:
+            PostgresAddress(self.url)  # refused here and not at the first use
 
     def resolve(self) -> Path:
         """The home as an absolute path, from today's working directory and user.
@@ -43,8 +52,13 @@ class Storage:
         )
 
     @property
+    def place(self) -> Path | PostgresAddress:
+        """Where turns, messages and checkpoints are: the file `database`, or the address that `url` is."""
+        return self.database if self.url is None else PostgresAddress(self.url)
+
+    @property
     def database(self) -> Path:
-        """The file of turns, messages and checkpoints."""
+        """The file of turns, messages and checkpoints, where no `url` is given."""
         return self.resolve() / "agent.db"
 
     @property

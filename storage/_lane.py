@@ -78,13 +78,13 @@ class Lane:
         if self._closing is None:
             self._closing = self._executor.submit(self._close)
             self._executor.shutdown(wait=False)
-        await _outcome(self._closing)
+        await outcome(self._closing)
         self._executor.shutdown(wait=True)
 
     async def _submit(self, job: Callable[[], T]) -> T:
         if self._closing is not None:
             raise closed(self._path)
-        return await _outcome(self._executor.submit(job))
+        return await outcome(self._executor.submit(job))
 
     def _found(self) -> tuple[int, int] | None:
         """Which file stands at the path now."""
@@ -132,6 +132,9 @@ class _SqliteTransaction:
             failure = not_text(self._path)
         raise failure  # outside the handlers: both errors carry the whole text
 
+    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self.execute(sql, params)  # nobody else writes while this transaction does
+
 
 def blame(
     error: sqlite3.Error, connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]
@@ -153,12 +156,12 @@ def transaction(connection: sqlite3.Connection, begin: Begin = "BEGIN IMMEDIATE"
         raise
 
 
-def closed(path: Path) -> AgentClosed:
+def closed(name: object) -> AgentClosed:
     """The error for a use after the end."""
-    return AgentClosed(f"database {str(path)!r} is closed", remedy="use it before it is closed, or open it again")
+    return AgentClosed(f"database {str(name)!r} is closed", remedy="use it before it is closed, or open it again")
 
 
-async def _outcome(future: Future[T]) -> T:
+async def outcome(future: Future[T]) -> T:
     """Await what the thread does. A cancelled caller waits for its end too: nothing is written behind its back."""
     inner = asyncio.wrap_future(future)
     try:

@@ -1,26 +1,23 @@
-"""One owner per thread: a queue in this process, a file lock between processes, an epoch against late writers (T4).
+"""One owner per thread: a queue in this process, a lock between processes, an epoch against late writers (T4).
 
-The kernel frees the lock of a process that dies, kill -9 included, so no lease has a time to live. Where a lock is lost
-while its holder lives (a file system that forgets locks), the epoch fences: `Lease.verify` inside the transaction that
-writes. Not fair between processes: whoever asks first after a release wins.
+The lock of a process that dies is freed, kill -9 included (`_locks`), so no lease has a time to live. Where a lock is
+lost while its holder lives (a file system that forgets locks, a connection that breaks), the epoch fences:
+`Lease.verify` inside the transaction that writes. Not fair between processes: whoever asks first after a release wins.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
-from filelock import FileLock, Timeout
-
 from ..core.errors import InvalidArgument, LeaseLost, ThreadBusy
 from ._database import Database
-from ._failures import from_system
+from ._locks import Held
 from ._schema import Schema
 from ._transaction import Transaction
 
@@ -49,7 +46,7 @@ class Lease:
         Raises:
             LeaseLost: Somebody took `key` over since.
         """
-        self.check(transaction.execute(self.QUERY, (self.key,)))
+        self.check(transaction.hold(self.QUERY, (self.key,)))
 
     def check(self, rows: Iterable[Sequence[object]]) -> None:
         """As `verify`, for one who has asked `QUERY` of the key inside a transaction of its own.
@@ -65,11 +62,16 @@ class Lease:
 
 
 class Leases:
-    """Hands out leases, for keys of any kind. Its database needs the schema `EPOCHS`; lock files stand in `folder`."""
+    """Hands out leases, for keys of any kind.
 
-    def __init__(self, database: Database, folder: Path) -> None:
+    Args:
+        database: Where epochs are kept; it needs the schema `EPOCHS`.
+        folder: Where lock files stand; only a database in a file needs it.
+    """
+
+    def __init__(self, database: Database, folder: Path | None) -> None:
         self._database = database
-        self._folder = folder
+        self._locks = database.locks(folder)
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -85,37 +87,30 @@ class Leases:
         Raises:
             ThreadBusy: Another owner kept it for `wait` seconds.
             InvalidArgument: `key` is empty or no text, or `wait` is negative or no number.
-            StorageUnavailable: The lock file cannot be made, or the epoch not be written.
+            StorageUnavailable: The lock cannot be had, or the epoch not be written.
             AgentClosed: The database is closed.
         """
         _check(key, wait)
         deadline = asyncio.get_running_loop().time() + wait
         async with self._queued(key, wait):
-            lock = await self._locked(key, deadline, wait)
+            held = await self._locked(key, deadline, wait)
             try:
                 yield Lease(key, await self._database.transact(lambda tx: _bump(tx, key)))
             finally:
-                lock.release()
+                await held.release()
 
-    def owned(self, key: str) -> bool:
-        """Whether somebody owns `key` now, in this process or another.
+    async def owned(self, keys: Iterable[str]) -> frozenset[str]:
+        """Which of `keys` somebody owns now, in this process or another.
 
-        The answer may be out of date at once. Where nobody owns it, the lock is taken for the moment of the look, and
-        whoever asks with no `wait` in that moment finds it busy.
+        The answer may be out of date at once. In a file, the lock of a key that nobody owns is taken for the moment of
+        the look, and whoever asks with no `wait` in that moment finds it busy.
 
         Raises:
-            StorageUnavailable: The lock file cannot be read.
+            StorageUnavailable: The locks cannot be looked at.
         """
-        queue = self._queues.get(key)
-        if queue is not None and queue.locked():
-            return True
-        lock = self._lock(key)
-        if not Path(lock.lock_file).exists():
-            return False
-        if not self._acquired(lock):
-            return True
-        lock.release()
-        return False
+        asked = frozenset(keys)
+        here = frozenset(key for key in asked if (queue := self._queues.get(key)) is not None and queue.locked())
+        return here | await self._locks.owned(asked - here)
 
     @contextlib.asynccontextmanager
     async def _queued(self, key: str, wait: float) -> AsyncGenerator[None]:
@@ -131,31 +126,15 @@ class Leases:
         finally:
             queue.release()
 
-    async def _locked(self, key: str, deadline: float, wait: float) -> FileLock:
-        lock = self._lock(key)
+    async def _locked(self, key: str, deadline: float, wait: float) -> Held:
         pause = _FIRST_PAUSE
-        while not self._acquired(lock):
+        while (held := await self._locks.acquire(key)) is None:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 raise _busy(key, wait)
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
-        return lock
-
-    def _lock(self, key: str) -> FileLock:
-        name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-        # Without the fallback, which is a mere file: it would outlive a killed process.
-        return FileLock(self._folder / f"{name}.lock", mode=0o600, thread_local=False, fallback_to_soft=False)
-
-    def _acquired(self, lock: FileLock) -> bool:
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock.acquire(blocking=False)
-        except Timeout:
-            return False
-        except OSError as error:
-            raise from_system(error, self._folder) from error
-        return True
+        return held
 
 
 def _bump(transaction: Transaction, key: str) -> int:

@@ -6,7 +6,6 @@ Which columns a row has, and what stands in them, is said by whoever keeps it; `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,14 +23,14 @@ class Row(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
-def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, path: Path) -> None:
+def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, database: str) -> None:
     """Compare a row with what it should be.
 
     Args:
         model: What it should be.
         row: Its columns by name.
         what: What it is, for the error: it names the row.
-        path: The file it is in.
+        database: The name of the database that it is in.
 
     Raises:
         StorageInvalid: It is something else; the text says which columns are, and never what is in them.
@@ -43,6 +42,6 @@ def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, path: Path
     else:
         return
     raise StorageInvalid(
-        f"{what[:300]} in {str(path)!r} cannot be read: {problems[:1000]}",
-        remedy="restore the file from a copy, or go on with another thread",
+        f"{what[:300]} in {database!r} cannot be read: {problems[:1000]}",
+        remedy="restore the database from a copy, or go on with another thread",
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InvalidArgument, SchemaTooNew
 
-_VERSIONS = "CREATE TABLE IF NOT EXISTS wa_schema(name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
-_RECORD = "INSERT INTO wa_schema(name, version) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET version=excluded.version"
+VERSIONS = "CREATE TABLE IF NOT EXISTS wa_schema(name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+RECORD = "INSERT INTO wa_schema(name, version) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET version=excluded.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
     Raises:
         SchemaTooNew: The file has a version that this package does not know; the caller rolls back.
     """
-    connection.execute(_VERSIONS)
+    connection.execute(VERSIONS)
     for schema, found in pending(connection, path, schemas):
         for statement in (each for migration in schema.migrations[found:] for each in migration):
             connection.execute(statement)
-        connection.execute(_RECORD, (schema.name, len(schema.migrations)))
+        connection.execute(RECORD, (schema.name, len(schema.migrations)))
 
 
 def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
@@ -60,12 +60,20 @@ def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
     """
     any_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name='wa_schema'").fetchall()
     rows = connection.execute("SELECT name, version FROM wa_schema").fetchall() if any_made else []
-    stored: dict[str, int] = dict(rows)
+    return older(dict(rows), str(path), schemas)
+
+
+def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
+    """The schemas of which a database has an older version than there is, or none, each with that version.
+
+    Raises:
+        SchemaTooNew: It has a version that this package does not know.
+    """
     for schema in schemas:
         found, known = stored.get(schema.name, 0), len(schema.migrations)
         if found > known:
             raise SchemaTooNew(
-                f"database {str(path)!r} has version {found} of {schema.name!r}, and this package knows {known}",
+                f"database {database!r} has version {found} of {schema.name!r}, and this package knows {known}",
                 remedy="install the newer version of this package, or use another home",
             )
     versions = [(schema, stored.get(schema.name, 0)) for schema in schemas]

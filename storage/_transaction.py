@@ -1,4 +1,4 @@
-"""What work inside a transaction sees. No implementation here: `_lane` has the one over SQLite."""
+"""What work inside a transaction sees. No implementation here: `_lane` has the one over SQLite, `_postgres` its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ class Transaction(Protocol):
         """Run one statement with `?` for each of `params` and return all its rows.
 
         Raises:
-            InvalidArgument: A text among `params` holds half a surrogate pair, which UTF-8 cannot hold.
+            InvalidArgument: A text among `params` holds half a surrogate pair, which UTF-8 cannot hold, or, on
+                Postgres, a NUL character.
         """
+        ...
+
+    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """As `execute`, for a SELECT of one table whose rows nobody else may change before this transaction ends."""
         ...

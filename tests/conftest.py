@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.databases import ENGINES, Engine
+
 # dspy may import litellm, which asks the network for a price list at import unless this is set.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
@@ -29,3 +31,21 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     home: Path = tmp_path_factory.getbasetemp() / "user"
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked `on_every_database` on each engine, without the test's doing (D10)."""
+    if metafunc.definition.get_closest_marker("on_every_database"):
+        metafunc.fixturenames.append("database_engine")
+        metafunc.parametrize("database_engine", ENGINES, indirect=True)
+
+
+@pytest.fixture
+def database_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine that agents of this test take unless they say otherwise, in other processes as well."""
+    engine: Engine = request.param
+    if engine == "postgres":
+        from support.postgres import new_database  # it starts a server
+
+        monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
+    return engine

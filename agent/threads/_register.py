@@ -95,7 +95,9 @@ class ThreadRegister:
 
     async def _states(self, records: Sequence[TurnRecord]) -> tuple[ThreadState, ...]:
         asked = await self._journal.asked([record.id for record in records if record.status in OPEN])
-        unowned = [item for item in records if item.status == "running" and not self._leases.owned(item.thread)]
+        running = [record for record in records if record.status == "running"]
+        owned = await self._leases.owned(record.thread for record in running)
+        unowned = [record for record in running if record.thread not in owned]
         # A turn may have ended since it was read, and its owner have let go.
         now = await self._turns.again(unowned)
         return tuple(_state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now) for item in records)

@@ -105,7 +105,7 @@ def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
         ]
     raise StorageInvalid(
         f"the schema of the pause {pause.id!r} cannot be read ({problem})",
-        remedy="restore the file from a copy, or go on with another thread",
+        remedy="restore the database from a copy, or go on with another thread",
     )
 
 

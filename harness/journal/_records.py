@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 from ...core import canonical_json
@@ -182,7 +181,7 @@ class SqlJournal:
     async def load(self, turn: str) -> dict[str, CallRecord]:
         """See `Journal.load`."""
         rows = await self._database.read(lambda tx: tx.execute(_LOAD, (turn,)))
-        return {record.id: record for record in (_record(row, self._database.path) for row in rows)}
+        return {record.id: record for record in (_record(row, self._database.name) for row in rows)}
 
     async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
         """See `Journal.put`."""
@@ -235,7 +234,7 @@ def _write(transaction: Transaction, records: Sequence[CallRecord], lease: Lease
         transaction.execute(_PUT, tuple(getattr(record, name) for name in _NAMES))
 
 
-def _record(row: tuple[Any, ...], path: Path) -> CallRecord:
+def _record(row: tuple[Any, ...], database: str) -> CallRecord:
     columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
-    check_row(StoredCall, columns, what=f"the call {columns['id']!r}", path=path)
+    check_row(StoredCall, columns, what=f"the call {columns['id']!r}", database=database)
     return CallRecord(**columns)

@@ -86,7 +86,7 @@ def open_agent(
         identity=options.identity,
         lm=lm or "local",
         workers=staff,
-        storage=Storage(home=options.home or settings.home),
+        storage=settings.storage(Storage(home=options.home)),
         roles=Roles(host=named_host(options, settings, stderr=stderr)),
         settings=settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     )

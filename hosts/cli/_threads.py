@@ -48,10 +48,10 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
     Raises:
         StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
     """
-    if not storage.database.exists():
+    if storage.place == storage.database and not storage.database.exists():
         yield None
         return
-    database = await Database.open(storage.database, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
+    database = await Database.open(storage.place, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
     try:
         turns, leases = TurnRegister(database), Leases(database, storage.locks)
         yield OpenThreads(ThreadRegister(turns, SqlJournal(database), leases), ConversationLog(database))
@@ -142,7 +142,7 @@ def _run(options: ThreadsOptions, work: Work) -> int:
 async def _with_threads(options: ThreadsOptions, output: Output, work: Work) -> int | None:
     from ...agent import Settings
 
-    async with open_threads(Storage(home=options.home or Settings().home)) as threads:
+    async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
         if threads is not None:
             return await work(threads, output)
     if isinstance(options, ThreadOptions):

@@ -24,7 +24,7 @@ from worldagent import WorldAgent
 from worldagent.core.errors import StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs import _checkpoints as checkpoints
+from worldagent.graphs._checkpoints import _known as checkpoints
 from worldagent.graphs._turn import TurnState
 from worldagent.graphs._worker_loop import WorkerState
 from worldagent.harness import Worker, tool
@@ -201,7 +201,7 @@ async def refused(home: Path, marker: Path, caplog: pytest.LogCaptureFixture) ->
             thread = agent.thread("t")
             for use in (thread.resume, thread.history):
                 with pytest.raises(
-                    StorageInvalid, match=rf"thread '{THREAD}'.*; restore the file from a copy"
+                    StorageInvalid, match=rf"thread '{THREAD}'.*; restore the database from a copy"
                 ) as caught:
                     await use()
                 assert "touch" not in str(caught.value)

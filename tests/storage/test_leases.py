@@ -16,17 +16,22 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.databases import word
 from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy
-from worldagent.storage import EPOCHS, Database, Lease, Leases, Transaction
+from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Transaction
 
 pytestmark = pytest.mark.requirement("T4")
 
 BOUND = 20.0
+Place = Path | PostgresAddress
+
+in_files = pytest.mark.parametrize("engine", ["sqlite"])
+"""For a test of lock files."""
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    async with contextlib.aclosing(await Database.open(tmp_path / "agent.db", schemas=[EPOCHS])) as opened:
+async def database(place: Place) -> AsyncIterator[Database]:
+    async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as opened:
         yield opened
 
 
@@ -119,6 +124,25 @@ async def test_one_who_stops_waiting_leaves_the_queue_to_the_next(leases: Leases
     assert await next_one == Lease("t", 2)
 
 
+async def test_what_is_owned_here_or_elsewhere_is_told(leases: Leases, place: Place, tmp_path: Path) -> None:
+    assert await leases.owned(["a", "b"]) == frozenset()
+    with other_process(place, tmp_path / "locks") as process:
+        assert await read_line(process) == "1\n"
+        async with leases.hold("a", wait=0):
+            assert await leases.owned(["a", "b", "t"]) == {"a", "t"}
+        assert await leases.owned(["a", "b", "t"]) == {"t"}
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait, BOUND)
+        assert await eventually_free(leases)
+
+
+async def eventually_free(leases: Leases) -> bool:
+    async with leases.hold("t", wait=5):  # a server notices a moment later
+        pass
+    return await leases.owned(["t"]) == frozenset()
+
+
+@in_files
 async def test_a_late_writer_is_fenced_and_writes_nothing(database: Database, leases: Leases, tmp_path: Path) -> None:
     await database.transact(lambda tx: tx.execute("CREATE TABLE note(text TEXT)"))
 
@@ -139,11 +163,11 @@ async def test_a_late_writer_is_fenced_and_writes_nothing(database: Database, le
 OWN_UNTIL_KILLED = """
 import asyncio, sys
 from pathlib import Path
+from support.databases import named
 from worldagent.storage import EPOCHS, Database, Leases
 async def main():
-    home = Path(sys.argv[1])
-    database = await Database.open(home / "agent.db", schemas=[EPOCHS])
-    async with Leases(database, home / "locks").hold("t", wait=20) as lease:
+    database = await Database.open(named(sys.argv[1]), schemas=[EPOCHS])
+    async with Leases(database, Path(sys.argv[2])).hold("t", wait=20) as lease:
         sys.stdout.write(f"{lease.epoch}\\n"); sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.readline)
     await database.aclose()
@@ -152,9 +176,9 @@ asyncio.run(main())
 
 
 @contextlib.contextmanager
-def other_process(home: Path) -> Generator[subprocess.Popen[str]]:
+def other_process(place: Place, locks: Path) -> Generator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", OWN_UNTIL_KILLED, str(home)]
+    command = [sys.executable, "-c", OWN_UNTIL_KILLED, word(place), str(locks)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -169,8 +193,8 @@ async def read_line(process: subprocess.Popen[str]) -> str:
     return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), BOUND)
 
 
-async def test_an_owner_in_another_process_is_waited_for(leases: Leases, tmp_path: Path) -> None:
-    with other_process(tmp_path) as process:
+async def test_an_owner_in_another_process_is_waited_for(leases: Leases, place: Place, tmp_path: Path) -> None:
+    with other_process(place, tmp_path / "locks") as process:
         assert await read_line(process) == "1\n"
         with pytest.raises(ThreadBusy):
             await take(leases, "t", wait=0.02)
@@ -182,14 +206,15 @@ async def test_an_owner_in_another_process_is_waited_for(leases: Leases, tmp_pat
         assert await waiting == Lease("t", 2)
 
 
-async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, tmp_path: Path) -> None:
-    with other_process(tmp_path) as process:
+async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, place: Place, tmp_path: Path) -> None:
+    with other_process(place, tmp_path / "locks") as process:
         assert await read_line(process) == "1\n"
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait, BOUND)
         assert await take(leases, "t", wait=0) == Lease("t", 2)
 
 
+@in_files
 async def test_many_takers_on_many_keys_leave_no_handle_and_files_for_this_user_only(
     leases: Leases, tmp_path: Path
 ) -> None:
@@ -201,6 +226,7 @@ async def test_many_takers_on_many_keys_leave_no_handle_and_files_for_this_user_
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "locks").iterdir()} == {0o600}
 
 
+@in_files
 async def test_any_key_makes_a_plain_file_name(leases: Leases, tmp_path: Path) -> None:
     for key in ("../../escape", "a/b\x00c", "x" * 5000, "Thread", "thread", "é"):
         await take(leases, key, wait=0)
@@ -221,6 +247,7 @@ async def test_a_wait_that_is_no_time_is_refused(leases: Leases, wait: float) ->
         await take(leases, "t", wait=wait)
 
 
+@in_files
 async def test_a_lock_folder_that_cannot_be_made_is_named(database: Database, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "locks"):
@@ -228,8 +255,8 @@ async def test_a_lock_folder_that_cannot_be_made_is_named(database: Database, tm
             await take(Leases(database, folder), "t")
 
 
-async def test_a_closed_database_gives_no_lease_and_keeps_no_lock(database: Database, tmp_path: Path) -> None:
-    closed = await Database.open(tmp_path / "agent.db", schemas=[EPOCHS])
+async def test_a_closed_database_gives_no_lease_and_no_lock(database: Database, place: Place, tmp_path: Path) -> None:
+    closed = await Database.open(place, schemas=[EPOCHS])
     await closed.aclose()
     with pytest.raises(AgentClosed):
         await take(Leases(closed, tmp_path / "locks"), "t")

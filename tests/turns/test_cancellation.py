@@ -22,6 +22,8 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.on_every_database
+
 PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": n} for n in ("a", "b")]}
 LIMIT = 20
 

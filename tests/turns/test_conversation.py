@@ -25,6 +25,8 @@ from worldagent.core.errors import (
 )
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.on_every_database
+
 
 @pytest.mark.requirement("T1")
 async def test_a_thread_remembers_and_another_process_goes_on(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from worldagent.core.pauses import RunAgain
 from worldagent.graphs import TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.on_every_database
+
 LIMIT = 30
 
 

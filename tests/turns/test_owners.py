@@ -17,6 +17,8 @@ from worldagent.core.errors import LeaseLost, ThreadBusy
 from worldagent.memory import ConversationLog
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.on_every_database
+
 OWNER = """
 import asyncio, sys
 from pathlib import Path

@@ -32,6 +32,8 @@ from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedLM
 
+pytestmark = pytest.mark.on_every_database
+
 
 def writing(done: list[str], **more: Any) -> Function:
     async def write(what: str) -> str:

@@ -28,6 +28,8 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Worker, flow, tool
 from worldagent.testing import ScriptedLM
 
+pytestmark = pytest.mark.on_every_database
+
 
 class Sum(BaseModel):
     a: int

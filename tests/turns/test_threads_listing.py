@@ -21,6 +21,8 @@ from worldagent.harness import tool
 from worldagent.memory import _turns
 from worldagent.storage import _lane
 
+pytestmark = pytest.mark.on_every_database
+
 
 async def pay(what: str) -> str:
     """Pay for something."""

@@ -22,6 +22,8 @@ from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
+pytestmark = pytest.mark.on_every_database
+
 LIMIT = 30
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from support.processes import next_line, start_script
 
+pytestmark = pytest.mark.on_every_database
+
 SHOP = """
 import asyncio, json, sys
 from pathlib import Path

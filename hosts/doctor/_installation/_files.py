@@ -15,9 +15,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from ....memory import CONVERSATION
+from ....harness.journal import JOURNAL
+from ....memory import CONVERSATION, TURNS
 from ....role_resolution import SqliteRoleStore
-from ....storage import EPOCHS, from_sqlite
+from ....storage import EPOCHS, Database, PostgresAddress, Transaction, from_sqlite
 from .._outcomes import Failed, Skipped, Warned
 from ._options import Site
 
@@ -86,8 +87,9 @@ async def private(site: Site) -> str | None:
 
 
 async def conversations(site: Site) -> str | None:
-    known = {schema.name: len(schema.migrations) for schema in (EPOCHS, CONVERSATION)}
-    return await _looked(site.storage.database, known)
+    known = {schema.name: len(schema.migrations) for schema in (EPOCHS, CONVERSATION, TURNS, JOURNAL)}
+    place = site.storage.place
+    return await (_reached(place, known) if isinstance(place, PostgresAddress) else _looked(place, known))
 
 
 async def roles(site: Site) -> str | None:
@@ -129,6 +131,28 @@ async def _looked(file: Path, known: dict[str, int]) -> str:
         return await asyncio.to_thread(_look, file, known, left)
     finally:
         left.set()
+
+
+async def _reached(address: PostgresAddress, known: dict[str, int]) -> str:
+    """Look into a database on a server.
+
+    Raises:
+        Failed: It was written by a newer version.
+        StorageUnavailable: It is out of reach.
+    """
+
+    def work(transaction: Transaction) -> tuple[dict[str, int], str]:
+        [(server,)] = transaction.execute("SHOW server_version")
+        [(any_made,)] = transaction.execute("SELECT to_regclass('wa_schema')")
+        rows = transaction.execute("SELECT name, version FROM wa_schema ORDER BY name") if any_made else []
+        return dict(rows), str(server).split()[0]
+
+    database = await Database.open(address, schemas=())
+    try:
+        versions, server = await database.read(work)
+    finally:
+        await database.aclose()
+    return f"Postgres {server}, {_schemas(database.name, versions, known) or NOT_YET}"
 
 
 def is_there(file: Path) -> bool:
@@ -177,14 +201,18 @@ def _look(file: Path, known: dict[str, int], left: threading.Event) -> str:
 def _judged(file: Path, versions: dict[str, int], damage: list[str], known: dict[str, int]) -> str:
     if damage != ["ok"]:
         raise Failed(f"{str(file)!r} is damaged", "restore it from a copy, or move it away")
+    shown = _schemas(str(file), versions, known)
+    return f"{file.stat().st_size / _MIB:.1f} MiB" + (f", {shown}" if shown else "")
+
+
+def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> str:
     for name, version in versions.items():
         if version > known.get(name, version):
             raise Failed(
-                f"{str(file)!r} has version {version} of {name!r}, and this package knows {known[name]}",
+                f"{database!r} has version {version} of {name!r}, and this package knows {known[name]}",
                 "install the newer version of this package, or use another home",
             )
-    shown = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"{file.stat().st_size / _MIB:.1f} MiB" + (f", schema {shown}" if shown else "")
+    return "schema " + ", ".join(f"{name} {version}" for name, version in versions.items()) if versions else ""
 
 
 @contextlib.contextmanager

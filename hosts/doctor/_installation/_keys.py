@@ -22,7 +22,7 @@ from ....core.errors import HostError, InvalidArgument, StorageUnavailable
 from ....harness.journal import SqlJournal
 from ....memory import TurnRecord, TurnRegister
 from ....role_resolution.keys import RoleKey
-from ....storage import Storage, from_sqlite
+from ....storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
 from .._outcomes import Failed, Warned
 from ._files import NOT_YET, holders, is_there, opened
 from ._options import InstallationOptions, Site
@@ -100,12 +100,14 @@ def look_at_key(options: InstallationOptions) -> KeyState:
     with contextlib.suppress(HostError):  # what is there is no key: then it is lost
         key = RoleKey.read(file) if file.is_file() else None
     # A process of another namespace has no number here, nor has a lock that several may hold.
-    processes = {number for number in holders([storage.database]) if number.isdigit()} - {"0", str(os.getpid())}
+    place, left = storage.place, threading.Event()
+    files = [place] if isinstance(place, Path) else []
+    processes = {number for number in holders(files) if number.isdigit()} - {"0", str(os.getpid())}
     return KeyState(
         file=file,
         there=file.exists(),
         key=None if key is None else key.id,
-        turns=_read(storage.database, threading.Event()),
+        turns=_read(place, left) if isinstance(place, Path) else asyncio.run(_turns_of(place)),
         processes=tuple(sorted(processes, key=int)),
     )
 
@@ -133,7 +135,9 @@ async def key(site: Site) -> str | None:
     found = RoleKey.read(file) if given is None else RoleKey(given.get_secret_value())
     left = threading.Event()
     try:
-        turns = await asyncio.to_thread(_read, site.storage.database, left)
+        place = site.storage.place
+        reading = asyncio.to_thread(_read, place, left) if isinstance(place, Path) else _turns_of(place)
+        turns = await reading
     finally:
         left.set()
     otherwise = _noted_otherwise(turns, None if found is None else found.id)
@@ -149,6 +153,25 @@ async def key(site: Site) -> str | None:
     return f"key {found.id}, of {'role.key' if given is None else 'the setting role_key'}"
 
 
+async def _turns_of(address: PostgresAddress) -> tuple[NotedTurn, ...]:
+    """As `_read`, from a database on a server."""
+
+    def work(transaction: Transaction) -> tuple[NotedTurn, ...]:
+        [(any_made,)] = transaction.execute("SELECT to_regclass('wa_turn')")
+        return _all_noted(transaction, database.name) if any_made else ()
+
+    database = await Database.open(address, schemas=())
+    try:
+        return await database.read(work)
+    finally:
+        await database.aclose()
+
+
+def _all_noted(transaction: Transaction, name: str) -> tuple[NotedTurn, ...]:
+    found = [_noted(turn, transaction) for turn in TurnRegister.ongoing(transaction, name)]
+    return tuple(turn for turn in found if turn.keys)
+
+
 def _read(file: Path, left: threading.Event) -> tuple[NotedTurn, ...]:
     if not is_there(file):
         return ()
@@ -158,8 +181,7 @@ def _read(file: Path, left: threading.Event) -> tuple[NotedTurn, ...]:
             reading = _Reading(connection)
             if not reading.execute("SELECT 1 FROM sqlite_master WHERE name='wa_turn'"):
                 return ()
-            found = [_noted(turn, reading) for turn in TurnRegister.ongoing(reading, file)]
-        return tuple(turn for turn in found if turn.keys)
+            return _all_noted(reading, str(file))
     except sqlite3.Error as error:
         problem = from_sqlite(error, file) or StorageUnavailable(
             f"{str(file)!r} cannot be read", remedy="use another home: --home, or the setting home"
@@ -167,7 +189,7 @@ def _read(file: Path, left: threading.Event) -> tuple[NotedTurn, ...]:
     raise problem
 
 
-def _noted(turn: TurnRecord, reading: _Reading) -> NotedTurn:
+def _noted(turn: TurnRecord, reading: Transaction) -> NotedTurn:
     keys = {RoleKey.maker(digest) for digest in (*SqlJournal.roles(reading, turn.id), turn.prompt) if digest}
     if turn.role["digest"] is not None:
         keys.add(str(turn.role["key"]))
@@ -190,6 +212,9 @@ class _Reading:
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         given: Any = tuple(params)
         return self._connection.execute(sql, given).fetchall()
+
+    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        raise NotImplementedError("who reads alone holds nothing")
 
 
 def _owner(storage: Storage) -> int:

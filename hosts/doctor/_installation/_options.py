@@ -48,7 +48,8 @@ class Site:
             self.settings = Settings()
         named = os.environ.get("WORLDAGENT_HOME")
         fallback = Path(named) if named else None
-        self.storage = Storage(home=options.home or (self.settings.home if self.settings else fallback))
+        given = Storage(home=options.home)
+        self.storage = self.settings.storage(given) if self.settings else Storage(home=options.home or fallback)
 
     @property
     def home(self) -> Path:

@@ -1,0 +1,43 @@
+"""The one way graphs are run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.errors import NodeCancelledError
+
+from ...core.errors import ModelUnavailable
+from .._context import TurnContext
+from ._promises import DURABILITY, LEASE
+
+
+async def run_graph(graph: Any, state: Any, *, turn: TurnContext, suffix: str | None = None) -> dict[str, Any]:
+    """Run a compiled graph to its end: start and recovery are this one function (D8).
+
+    Args:
+        graph: The compiled graph.
+        state: Its input; None goes on where the thread stands.
+        turn: The turn it runs for, which is its context.
+        suffix: Names a child thread of the turn's thread.
+    """
+    thread = turn.thread_key if suffix is None else f"{turn.thread_key}#{suffix}"
+    config = {
+        "configurable": {"thread_id": thread},
+        "recursion_limit": 3 * turn.services.options.max_rounds + 10,
+    }
+    extra = {"durability": DURABILITY.get()} if turn.services.saver is not None else {}
+    # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.
+    outer = var_child_runnable_config.set(None)
+    owner = LEASE.set(turn.lease)
+    try:
+        result: dict[str, Any] = await graph.ainvoke(state, config, context=turn, **extra)
+        return result
+    except NodeCancelledError:
+        pass  # nobody cancels the turn: what a node waited for was cancelled, and tasks have said so themselves
+    finally:
+        LEASE.reset(owner)
+        var_child_runnable_config.reset(outer)
+    raise ModelUnavailable(
+        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from inside", remedy="try again"
+    )

@@ -1,0 +1,222 @@
+"""What is Postgres's own: addresses, servers that go away, locks that go with a connection, transactions at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+
+import psutil
+import psycopg
+import pytest
+
+from support.postgres import new_database
+from worldagent.core.errors import InvalidArgument, LeaseLost, StorageInvalid, StorageUnavailable
+from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Storage, Transaction
+
+pytestmark = pytest.mark.requirement("T4")
+
+NOTES = Schema("notes", (("CREATE TABLE note(id TEXT PRIMARY KEY, text TEXT NOT NULL)",),))
+NOBODY = "postgresql://ana:secret-word@127.0.0.1:1/novel"
+
+
+@pytest.fixture
+def url() -> str:
+    return new_database()
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    async with contextlib.aclosing(await Database.open(PostgresAddress(url), schemas=[EPOCHS, NOTES])) as opened:
+        yield opened
+
+
+def cut(url: str, *, like: str = "%") -> int:
+    """Have the server end all other connections to this database whose last statement is `like` this; how many."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE datname=current_database() AND pid<>pg_backend_pid() AND query LIKE %s"""
+        return len(connection.execute(query, (like,)).fetchall())
+
+
+async def test_several_transactions_run_at_once(database: Database) -> None:
+    both = threading.Barrier(2)
+
+    def work(name: str, transaction: Transaction) -> None:
+        transaction.execute("INSERT INTO note VALUES(?, ?)", (name, "x"))
+        both.wait(10)
+
+    await asyncio.gather(*(database.transact(lambda tx, n=name: work(n, tx)) for name in "ab"))  # type: ignore[misc]  # bound
+    assert await database.read(lambda tx: tx.execute("SELECT id FROM note ORDER BY id")) == [("a",), ("b",)]
+
+
+async def test_what_is_held_nobody_changes_before_the_end(database: Database) -> None:
+    await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', 'old')"))
+    held, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(transaction: Transaction) -> list[tuple[str]]:
+        transaction.hold("SELECT text FROM note WHERE id=?", ("a",))
+        loop.call_soon_threadsafe(held.set)
+        assert go_on.wait(10)
+        return transaction.execute("SELECT text FROM note")
+
+    holding = asyncio.create_task(database.transact(hold))
+    await held.wait()
+    changing = asyncio.create_task(database.transact(lambda tx: tx.execute("UPDATE note SET text='new'")))
+    _, pending = await asyncio.wait({changing}, timeout=0.05)
+    assert pending, "somebody changed what was held"
+    go_on.set()
+    assert await holding == [("old",)]
+    await changing
+
+
+async def test_transactions_that_stand_in_each_others_way_all_come_through(database: Database) -> None:
+    await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', '0'), ('b', '0')"))
+    both = threading.Barrier(2)
+
+    def change(first: str, second: str, transaction: Transaction) -> None:
+        transaction.execute("UPDATE note SET text=text || ? WHERE id=?", (first, first))
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)  # each has what the other wants now; it runs again alone
+        transaction.execute("UPDATE note SET text=text || ? WHERE id=?", (first, second))
+
+    await asyncio.gather(
+        database.transact(lambda tx: change("a", "b", tx)), database.transact(lambda tx: change("b", "a", tx))
+    )
+    rows = dict(await database.read(lambda tx: tx.execute("SELECT id, text FROM note")))
+    assert {name: sorted(text) for name, text in rows.items()} == {"a": ["0", "a", "b"], "b": ["0", "a", "b"]}
+
+
+async def test_a_connection_that_was_cut_between_two_transactions_is_made_again(url: str, database: Database) -> None:
+    leases = Leases(database, None)
+    async with leases.hold("t", wait=0):
+        pass
+    for _ in range(3):
+        assert cut(url) >= 2
+        await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES(gen_random_uuid()::text, 'x')"))
+        assert cut(url) >= 1
+        await database.read(lambda tx: tx.execute("SELECT 1"))
+        cut(url)
+        async with leases.hold("t", wait=0):
+            pass
+    assert await database.read(lambda tx: tx.execute("SELECT count(*) FROM note")) == [(3,)]
+
+
+async def test_a_connection_that_is_cut_in_a_transaction_is_named_and_nothing_is_written(
+    url: str, database: Database
+) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.execute("INSERT INTO note VALUES('a', 'x')")
+        assert cut(url) >= 1
+        transaction.execute("INSERT INTO note VALUES('b', 'x')")
+
+    with pytest.raises(StorageUnavailable, match=r"test_.* failed \(AdminShutdown|cannot be reached") as caught:
+        await database.transact(work)
+    assert caught.value.__cause__ is None
+    assert await database.read(lambda tx: tx.execute("SELECT * FROM note")) == []
+
+
+async def test_an_owner_whose_connection_is_cut_is_taken_over_and_fenced(url: str, database: Database) -> None:
+    def note(lease: Lease, transaction: Transaction) -> None:
+        lease.verify(transaction)
+        transaction.execute("INSERT INTO note VALUES(?, 'x')", (str(lease.epoch),))
+
+    other = await Database.open(PostgresAddress(url), schemas=[EPOCHS])
+    async with contextlib.aclosing(other), Leases(database, None).hold("t", wait=0) as old:
+        await database.transact(lambda tx: note(old, tx))
+        assert cut(url, like="%advisory_lock%") == 1
+        async with Leases(other, None).hold("t", wait=5) as new:
+            with pytest.raises(LeaseLost, match="another owner took 't' over after epoch 1"):
+                await database.transact(lambda tx: note(old, tx))
+            await other.transact(lambda tx: note(new, tx))
+    assert await database.read(lambda tx: tx.execute("SELECT id FROM note ORDER BY id")) == [("1",), ("2",)]
+
+
+async def test_a_late_writer_under_way_is_waited_for_by_who_takes_over(url: str, database: Database) -> None:
+    verified, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def late(lease: Lease, transaction: Transaction) -> None:
+        lease.verify(transaction)
+        loop.call_soon_threadsafe(verified.set)
+        assert go_on.wait(10)
+        transaction.execute("INSERT INTO note VALUES('late', 'x')")
+
+    async def take() -> list[tuple[str]]:
+        async with Leases(database, None).hold("t", wait=5):
+            return await database.read(lambda tx: tx.execute("SELECT id FROM note"))
+
+    async with Leases(database, None).hold("t", wait=0) as old:
+        writing = asyncio.create_task(database.transact(lambda tx: late(old, tx)))
+        await verified.wait()
+        assert cut(url, like="%advisory_lock%") == 1
+        taking = asyncio.create_task(take())
+        _, pending = await asyncio.wait({taking}, timeout=0.2)
+        assert pending, "the new owner began while the old one was writing"
+        go_on.set()
+        await writing
+        assert await taking == [("late",)]
+
+
+async def test_ids_sort_by_their_bytes_whatever_the_server_speaks(database: Database) -> None:
+    for text in ("b", "B", "a/", "a0", "a", "_"):
+        await database.transact(lambda tx, t=text: tx.execute("INSERT INTO note VALUES(?, '')", (t,)))  # type: ignore[misc]  # bound
+    rows = await database.read(lambda tx: tx.execute("SELECT id FROM note ORDER BY id"))
+    assert [row[0] for row in rows] == ["B", "_", "a", "a/", "a0", "b"]
+
+
+async def test_a_text_with_a_nul_is_refused_and_not_repeated(database: Database) -> None:
+    with pytest.raises(InvalidArgument, match="holds a NUL character; take it out") as caught:
+        await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', ?)", ("secret \0",)))
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+async def test_tables_of_somebody_else_are_named_and_left_alone(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE note(other int)")
+    with pytest.raises(StorageInvalid, match=r"the tables in database 'test_.*' are not as this package makes them"):
+        await Database.open(PostgresAddress(url), schemas=[NOTES])
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname='public'").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("bad", ["", "mysql://a/b", "postgresql://a:pass word\n@b/c", "postgresql://a:b:c@[/d", 5])
+def test_an_address_that_is_none_is_refused_and_not_repeated(bad: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"the database's url .*; write it as postgresql://USER") as caught:
+        Storage(url=bad)
+    assert not str(bad) or str(bad) not in str(caught.value)
+
+
+async def test_a_part_of_an_address_that_nobody_knows_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidArgument, match="a part that libpq does not know") as caught:
+        await Database.open(PostgresAddress(f"{NOBODY}?nonsense=secret-part"), schemas=[])
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    storage = Storage(url=NOBODY)
+    assert isinstance(storage.database, PostgresAddress)
+    with pytest.raises(StorageUnavailable, match=r"database 'novel on 127\.0\.0\.1:1' cannot be reached") as caught:
+        await Database.open(storage.database, schemas=[])
+    assert "secret" not in f"{caught.value!r}{storage!r}{storage.database!r}{storage.database}"
+
+
+async def test_nothing_is_left_behind(url: str) -> None:
+    await (await Database.open(PostgresAddress(url), schemas=[EPOCHS])).aclose()
+    process = psutil.Process()
+    threads, files = threading.active_count(), process.num_fds()
+    for _ in range(3):
+        database = await Database.open(PostgresAddress(url), schemas=[EPOCHS])
+        async with Leases(database, None).hold("t", wait=0):
+            await asyncio.gather(*(database.read(lambda tx: tx.execute("SELECT 1")) for _ in range(10)))
+        await database.aclose()
+    assert (threading.active_count(), process.num_fds()) == (threads, files)
+    with psycopg.connect(url) as connection:
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name='worldagent' AND datname=current_database()"
+        )
+        assert connection.execute(query).fetchall() == [(0,)]

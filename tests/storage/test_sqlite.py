@@ -1,0 +1,310 @@
+"""A database in a SQLite file: its mode, its folder, its locks, and files that are no databases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
+from worldagent.storage import Schema, Transaction
+from worldagent.storage._sqlite import _OPEN_TIMEOUT
+from worldagent.storage._sqlite import SqliteDatabase as Database
+
+NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
+NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
+ADD = "INSERT INTO note(id, text) SELECT COALESCE(MAX(id), 0) + 1, ? FROM note"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with contextlib.aclosing(await Database.at(tmp_path / "home" / "agent.db", schemas=[NOTES])) as opened:
+        yield opened
+
+
+def add(text: str, transaction: Transaction) -> None:
+    transaction.execute(ADD, (text,))
+
+
+def texts(transaction: Transaction) -> list[str]:
+    return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]
+
+
+async def test_the_folder_and_the_files_are_for_this_user_only(database: Database) -> None:
+    await database.transact(lambda tx: add("one", tx))
+    assert stat.S_IMODE(database.path.parent.stat().st_mode) == 0o700
+    files = list(database.path.parent.iterdir())
+    assert len(files) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_commits_reach_the_disk_and_foreign_keys_hold(database: Database) -> None:
+    def settings(transaction: Transaction) -> list[object]:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        return [transaction.execute(f"PRAGMA {name}")[0][0] for name in names]
+
+    assert await database.transact(settings) == ["wal", 2, 1, 30_000]
+
+
+async def test_mistakes_of_the_programmer_come_out_as_sqlite_tells_them(database: Database) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such table: missing"):
+        await database.transact(lambda tx: tx.execute("SELECT * FROM missing"))
+    with pytest.raises(sqlite3.IntegrityError, match="NOT NULL"):
+        await database.transact(lambda tx: tx.execute("INSERT INTO note(text) VALUES(?)", (None,)))
+    with pytest.raises(sqlite3.ProgrammingError):
+        await database.transact(lambda tx: tx.execute("INSERT INTO note(text) VALUES(?)"))
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_nothing_is_left_behind(tmp_path: Path, failing: bool) -> None:
+    if failing:
+        (tmp_path / "agent.db").write_bytes(b"no database " * 100)
+    process = psutil.Process()
+    threads, files = threading.active_count(), process.num_fds()
+    for _ in range(3):
+        if failing:
+            with pytest.raises(StorageInvalid):
+                await Database.at(tmp_path / "agent.db", schemas=[NOTES])
+        else:
+            database = await Database.at(tmp_path / "agent.db", schemas=[NOTES])
+            await database.read(texts)
+            await database.aclose()
+    assert (threading.active_count(), process.num_fds()) == (threads, files)
+
+
+async def test_a_newer_file_is_refused_naming_both_versions_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    await (await Database.at(path, schemas=[NOTES_2])).aclose()
+    before = path.read_bytes()
+    other = Schema("other", (("CREATE TABLE other(id INTEGER)",),))
+    with pytest.raises(SchemaTooNew, match=r"agent\.db' has version 2 of 'notes', and this package knows 1; install"):
+        await Database.at(path, schemas=[other, NOTES])
+    assert path.read_bytes() == before
+
+
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, database: Database) -> None:
+    broken = Schema("notes", (*NOTES.migrations, ("CREATE TABLE extra(id INTEGER)", "nonsense")))
+    with pytest.raises(sqlite3.OperationalError, match="nonsense"):
+        await Database.at(database.path, schemas=[broken])
+    tables = await database.read(lambda tx: tx.execute("SELECT name FROM sqlite_master WHERE type='table'"))
+    assert sorted(tables) == [("note",), ("wa_schema",)]
+
+
+async def test_an_open_waits_for_another_that_is_making_the_file(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
+        other.execute("CREATE TABLE other(id INTEGER)")
+        other.execute("BEGIN IMMEDIATE")
+        task = asyncio.create_task(Database.at(tmp_path / "agent.db", schemas=[NOTES]))
+        _, pending = await asyncio.wait({task}, timeout=0.05)
+        assert pending, "the open did not wait"
+        other.execute("COMMIT")
+    await (await task).aclose()
+
+
+async def test_an_open_with_nothing_to_migrate_waits_for_no_writer(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as first:
+        await first.transact(lambda tx: add("one", tx))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        async with asyncio.timeout(3):
+            database = await Database.at(path, schemas=[NOTES])
+            assert await database.read(texts) == ["one"]
+            with pytest.raises(SchemaTooNew):
+                await Database.at(path, schemas=[Schema("notes", ())])
+        writing = asyncio.create_task(database.transact(lambda tx: add("two", tx)))
+        _, pending = await asyncio.wait({writing}, timeout=0.05)
+        assert pending, "the write did not wait"
+        other.execute("COMMIT")
+        await writing
+        assert await database.read(texts) == ["one", "two"]
+        await database.aclose()
+
+
+async def test_an_open_waits_for_a_writer_where_there_is_something_to_migrate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.storage._sqlite._OPEN_TIMEOUT", 0.01)
+    path = tmp_path / "agent.db"
+    await (await Database.at(path, schemas=[NOTES])).aclose()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(Database.at(path, schemas=[NOTES_2]))
+        _, pending = await asyncio.wait({opening}, timeout=0.3)
+        assert pending, "the open did not wait"
+        other.execute("COMMIT")
+    await (await opening).aclose()
+
+
+async def test_an_open_gives_up_soon_where_another_process_lets_nobody_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _OPEN_TIMEOUT == 5
+    monkeypatch.setattr("worldagent.storage._sqlite._OPEN_TIMEOUT", 0.1)
+    path = tmp_path / "agent.db"
+    await (await Database.at(path, schemas=[NOTES])).aclose()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        async with asyncio.timeout(4):
+            with pytest.raises(StorageUnavailable, match=r"is locked.*; end the process that holds it, or try again"):
+                await Database.at(path, schemas=[NOTES])
+
+
+async def test_what_one_database_reads_before_it_writes_another_cannot_change_between(tmp_path: Path) -> None:
+    def count_up(transaction: Transaction) -> None:
+        [(count,)] = transaction.execute("SELECT count(*) FROM note")
+        add(str(count), transaction)
+
+    opened = [await Database.at(tmp_path / "agent.db", schemas=[NOTES]) for _ in range(3)]
+    await asyncio.gather(*(database.transact(count_up) for _ in range(20) for database in opened))
+    assert await opened[0].read(texts) == [str(number) for number in range(60)]
+    for database in opened:
+        await database.aclose()
+
+
+async def test_the_checkpointer_writes_to_the_same_file_at_the_same_time(database: Database) -> None:
+    async with AsyncSqliteSaver.from_conn_string(str(database.path)) as saver:
+
+        async def checkpoints(thread: int) -> None:
+            for _ in range(10):
+                config = {"configurable": {"thread_id": str(thread), "checkpoint_ns": ""}}
+                await saver.aput(config, empty_checkpoint(), {}, {})  # type: ignore[arg-type]  # a config is a dict
+
+        async def notes() -> None:
+            for _ in range(10):
+                await database.transact(lambda tx: add("x", tx))
+
+        async with asyncio.timeout(25):
+            await asyncio.gather(*(checkpoints(thread) for thread in range(5)), *(notes() for _ in range(5)))
+    assert len(await database.read(texts)) == 50
+
+
+@pytest.mark.parametrize(
+    "content", [b"just some text, and quite a lot of it" * 40, b"SQLite format 3\x00" + b"\xff" * 2000]
+)
+async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "agent.db"
+    path.write_bytes(content)
+    with pytest.raises(StorageInvalid, match=r"agent\.db' is not a sound SQLite database") as caught:
+        await Database.at(path, schemas=[NOTES])
+    assert "another home" in caught.value.remedy
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TABLE note(x)",
+        "CREATE TABLE wa_schema(x)",
+        "CREATE VIEW wa_schema AS SELECT 1",
+        "CREATE VIEW note AS SELECT 1",
+    ],
+)
+async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_and_left_alone(
+    tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "agent.db"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.executescript(f"PRAGMA journal_mode=WAL; {change}")
+    before = path.read_bytes()
+    with pytest.raises(StorageInvalid, match=r"agent\.db' are not as this package") as caught:
+        await Database.at(path, schemas=[NOTES])
+    assert "another home" in caught.value.remedy
+    assert path.read_bytes() == before
+
+
+async def test_a_table_that_is_changed_later_is_named_and_a_mistake_beside_it_still_comes_out(
+    tmp_path: Path, database: Database
+) -> None:
+    mistake = database.transact(lambda tx: tx.execute("SELECT missing FROM note"))
+    with pytest.raises(sqlite3.OperationalError, match="no such column: missing"):
+        await mistake
+    with contextlib.closing(sqlite3.connect(database.path)) as other:
+        other.executescript(
+            "DROP TABLE note; CREATE TABLE note(id INTEGER PRIMARY KEY, text TEXT NOT NULL, x NOT NULL)"
+        )
+    with pytest.raises(StorageInvalid, match=r"agent\.db' are not as this package"):
+        await database.transact(lambda tx: add("one", tx))
+    assert await database.read(texts) == []
+
+
+async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    (tmp_path / "agent.db").touch()
+    async with contextlib.aclosing(await Database.at(tmp_path / "agent.db", schemas=[NOTES])) as database:
+        assert await database.read(texts) == []
+
+
+async def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "agent.db", tmp_path / "file" / "below" / "agent.db"):
+        with pytest.raises(StorageUnavailable, match=r"file.*cannot be used") as caught:
+            await Database.at(path, schemas=[NOTES])
+        assert "use another home" in caught.value.remedy
+
+
+async def test_a_folder_where_the_file_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "agent.db").mkdir()
+    with pytest.raises(
+        StorageUnavailable, match=r"agent\.db' failed \(unable to open database file\); make its folder"
+    ):
+        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can write, root neither")
+async def test_a_home_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(StorageUnavailable, match=r"'/proc/worldagent' cannot be used"):
+        await Database.at(Path("/proc/worldagent/agent.db"), schemas=[NOTES])
+
+
+async def test_a_home_in_which_the_log_cannot_be_made_is_named(tmp_path: Path) -> None:
+    # The one way to forbid files beside the database that holds for root too.
+    (tmp_path / "agent.db-wal").mkdir()
+    with pytest.raises(StorageUnavailable, match=r"agent\.db' failed"):
+        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_read_only_home_is_named(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    with pytest.raises(StorageUnavailable, match=r"agent\.db' failed"):
+        await Database.at(home / "agent.db", schemas=[NOTES])
+    assert list(home.iterdir()) == []
+
+
+async def test_a_full_disk_is_named_and_what_stood_before_stays(database: Database) -> None:
+    await database.transact(lambda tx: add("before", tx))
+
+    def fill(transaction: Transaction) -> None:
+        [(pages,)] = transaction.execute("PRAGMA page_count")
+        transaction.execute(f"PRAGMA max_page_count={pages + 2}")
+        add("half", transaction)
+        add("x" * 100_000, transaction)
+
+    with pytest.raises(StorageUnavailable, match=r"agent\.db' failed \(database or disk is full\); free space"):
+        await database.transact(fill)
+    assert await database.read(texts) == ["before"]
+
+
+async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
+        for _ in range(50):
+            await database.transact(lambda tx: add("x" * 1000, tx))
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    path.write_bytes(content)
+    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
+        with pytest.raises(StorageInvalid, match=r"agent\.db' is not a sound"):
+            await database.read(texts)
