@@ -99,6 +99,7 @@ class WorldAgent:
         self._runner = TurnRunner()
         self._stack: AsyncExitStack | None = None
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"WorldAgent({self.workspace!r})"
@@ -131,21 +132,28 @@ class WorldAgent:
 
     async def aclose(self) -> None:
         """Cancel the turns under way, then close everything. Closing a closed agent does nothing."""
+        if not self._runner.inside():
+            await self._close()
+            return
+        # A turn that closes its own agent is cancelled by that, and what becomes of it is still to be written down.
+        self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         async with self._changing():
             stack, self._stack = self._stack, None
             if stack is not None:
-                # Also where the wait for the turns is cut off, as in a turn that closes its own agent.
+                # Also where the wait for the turns is cut off.
                 stack.push_async_callback(self._runner.close)
                 await stack.aclose()
 
     async def drain(self, seconds: float = 10.0) -> None:
         """Close the agent so that what is under way can go on later: each turn stops at its next step (T5).
 
+        Draining a closed agent does nothing; of two drains at once each waits no longer than its own time.
+
         Args:
             seconds: How long to wait for that; what is not there by then is cut off; it is resumed all the same.
-
-        Raises:
-            AgentClosed: The agent is not open.
         """
         await self._runner.drain(seconds)
         await self.aclose()

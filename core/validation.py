@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import deque
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from ._ids import canonical_json, digest
@@ -93,7 +95,8 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
     try:
         # Without `warnings`, pydantic would print a value that is not of its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
-        kept_json(dumped)
+        if "null" in kept_json(dumped):
+            _check_numbers(model.model_dump(by_alias=True, warnings=False), dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
@@ -117,26 +120,60 @@ def kept_json(value: object) -> str:
     raise ValueError("nested too deep")
 
 
-def schema_digest(model: type[BaseModel]) -> str:
-    """Stands for what a model declares: another one, where its fields or their types are."""
-    return _schema_digest(model)
+def declaration(params: type[BaseModel], result: type[BaseModel] | TypeAdapter[Any]) -> str:
+    """Stands for what params and a result are declared as: another text, where a field or a type is another one."""
+    return f"{_schema_digest(params)}:{_schema_digest(result)}"
+
+
+def declared_alike(kept: str | None, now: str) -> bool:
+    """Whether a declaration is as it was; one that an older version kept stands for the params alone."""
+    return now in (kept, f"{kept}:{now.partition(':')[2]}")
 
 
 @lru_cache(maxsize=1024)
-def _schema_digest(model: Any) -> str:
-    return digest(model.model_json_schema(), length=16)
+def _schema_digest(kind: Any) -> str:
+    try:
+        # A result is compared as it is read again.
+        schema = kind.json_schema() if isinstance(kind, TypeAdapter) else kind.model_json_schema()
+    except PydanticUserError as error:  # a type that can be read and has no JSON Schema, such as a callable's
+        schema = error.code
+    return digest(schema, length=16)
 
 
 def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error: type[WorldAgentError]) -> Any:
     """Return a checked `value` of the adapter's type as JSON, or raise `error` naming `what`."""
     try:
         dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
-        kept_json(dumped)
+        if "null" in kept_json(dumped):
+            _check_numbers(adapter.dump_python(value, by_alias=True, warnings=False), dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
         return dumped
     raise error(f"{what} is not JSON ({problem})", remedy="return JSON values, and text that UTF-8 can hold")
+
+
+def _check_numbers(value: object, dumped: object) -> None:
+    """Refuse a number that JSON has not and that became null: where the type is open, pydantic says nothing of it.
+
+    Args:
+        value: What was dumped, as plain values of Python.
+        dumped: What it became as JSON. Where a type writes itself in another form, its own word counts.
+
+    Raises:
+        ValueError: There is one.
+    """
+    match value, dumped:
+        case float(), None if not math.isfinite(value):
+            raise ValueError("a number that JSON has not")
+        case dict(), dict():
+            pairs = zip(value.values(), dumped.values(), strict=False)
+        case list() | tuple() | set() | frozenset() | deque(), list():
+            pairs = zip(value, dumped, strict=False)
+        case _:
+            return
+    for each in pairs:
+        _check_numbers(*each)
 
 
 def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[WorldAgentError]) -> Any:
@@ -175,13 +212,14 @@ def _extra(model: type[BaseModel]) -> Any:
 
 
 __all__ = [
+    "declaration",
+    "declared_alike",
     "is_text",
     "json_of",
     "json_of_value",
     "kept_json",
     "read_model",
     "read_value",
-    "schema_digest",
     "validate_model",
     "validate_value",
 ]

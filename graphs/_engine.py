@@ -22,7 +22,7 @@ from ..core.errors import (
 )
 from ..core.events import TurnKind
 from ..core.pauses import Pause
-from ..core.validation import json_of, schema_digest
+from ..core.validation import declared_alike, json_of
 from ..harness import Function, OnError, Registry
 from ..harness.journal import CallRecord, Drive, Journal, pause_of
 from ..memory import ConversationStore, Draft, Message
@@ -195,13 +195,13 @@ class TurnEngine:
         params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
         return {"to": shape, "shape": shape, "params": params_json}
 
-    def signatures(self, work: Work | None) -> tuple[str, tuple[str, ...]]:
-        """The names of a turn's entry Signature and of its others: the planner's, or the task's shape's."""
+    def signatures(self, work: Work | None) -> tuple[str | None, tuple[str, ...]]:
+        """The names of a turn's entry Signature, if it has one, and of its others: the planner's, or a shape's."""
         if work is None:
             return Planner.NAME, ()
         shape = self.services.shapes.get(work["shape"])
         entry, others = shape.entry_for(shape.read_params(work["params"]))
-        return entry.__name__ if entry is not None else shape.key, tuple(other.__name__ for other in others)
+        return None if entry is None else entry.__name__, tuple(other.__name__ for other in others)
 
     def program(self, name: str) -> Program:
         """A copy of the role-free program of one Signature, to optimise and save.
@@ -378,7 +378,7 @@ class TurnEngine:
             known = services.shapes.shapes if record.kind == "task" else services.registry.functions
             found: Function | Shape[Any, Any] | None = known.get(record.name)
             kind = found.kind if isinstance(found, Function) else "task"
-            if found is None or (kind, schema_digest(found.params)) != (record.kind, record.version):
+            if found is None or kind != record.kind or not declared_alike(record.version, found.declared):
                 raise GraphChanged(
                     f"{record.name!r}, which the turn calls, is gone or is declared otherwise than when the turn began",
                     remedy=_AS_BEFORE,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
-from ..core.validation import read_model, validate_model
+from ..core.validation import declaration, read_model, validate_model
 from ..harness import check_name
 from ..signatures import PredictorPool, Signature
 
@@ -62,6 +62,11 @@ class Shape(Generic[P, R]):
                     )
         for signature in self.all_signatures():
             PredictorPool.check(signature)
+
+    @property
+    def declared(self) -> str:
+        """Stands for what its params and its result are declared as."""
+        return declaration(self.params, self.result)
 
     def all_signatures(self) -> tuple[Signature, ...]:
         """The entry Signature and the others."""

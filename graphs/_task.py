@@ -15,7 +15,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from ..core import Scope
 from ..core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
-from ..core.validation import json_of, json_of_value, read_value, schema_digest
+from ..core.validation import json_of, json_of_value, read_value
 from ..harness import CallContext, call, guarded
 from ..harness.journal import SUSPENDED, Frame, Step
 from ..role_resolution import ResolvedRole, Role
@@ -89,7 +89,8 @@ class TaskContext:
             return outputs.dump(answer.fields)
 
         name = signature.__name__
-        step = Step(id=frame.child(name, asked), parent=frame.path, name=name, kind="model", input=asked, body=ask)
+        call_id, site = await frame.child(name, asked)
+        step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask, site=site)
         return outputs.read(await frame.do(step))
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
@@ -170,10 +171,10 @@ async def task(
     )
     params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
     frame = ctx.calls.frame
-    path = frame.child(found.key, params_json, key)
+    path, site = await frame.child(found.key, params_json, key)
     turn = replace(ctx.turn, prompt=None)
     step = task_step(found, params_json, turn=turn, path=path, parent=frame, role=resolved)
-    return found.read_result(await frame.do(step))
+    return found.read_result(await frame.do(replace(step, site=site)))
 
 
 def task_step(
@@ -210,7 +211,7 @@ def task_step(
         input=params,
         body=run,
         role=noted,
-        version=schema_digest(shape.params),
+        version=shape.declared,
     )
 
 

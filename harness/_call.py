@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from ..core import Emitter, Scope
 from ..core.errors import NobodyToAsk, ParamsInvalid, ResultInvalid, TaskFailed, WorldAgentError
 from ..core.events import CallEnded, CallStarted
-from ..core.validation import json_of, json_of_value, read_value, schema_digest, validate_model, validate_value
+from ..core.validation import json_of, json_of_value, read_value, validate_model, validate_value
 from ._function import Function
 from ._questions import Question, ask_person
 from ._registry import Registry
@@ -128,7 +128,7 @@ class CallContext:
 
 async def call(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext, *, key: str | None = None) -> Any:
     """Run the function called `name` as a child of `ctx`; see `CallContext.call`."""
-    function, step = _step(name, input, ctx, key)
+    function, step = await _step(name, input, ctx, key)
     return _read(function, await ctx.frame.do(step))
 
 
@@ -138,18 +138,20 @@ async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallC
     Raises:
         NobodyToAsk: A person would have to be asked.
     """
-    function, step = _step(name, input, ctx, None)
+    function, step = await _step(name, input, ctx, None)
     value = await ctx.frame.drive.run(step)
     if value is SUSPENDED:
         raise NobodyToAsk(f"{name!r} cannot wait for a person here", remedy="call it inside a turn")
     return _read(function, value)
 
 
-def _step(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext, key: str | None) -> tuple[Function, Step]:
+async def _step(
+    name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext, key: str | None
+) -> tuple[Function, Step]:
     function = ctx.registry.function(name)
     params = validate_model(function.params, input, what=f"params of function {name!r}", error=ParamsInvalid)
     params_json = json_of(params, what=f"params of function {name!r}", error=ParamsInvalid)
-    path = ctx.frame.child(name, params_json, key)
+    path, site = await ctx.frame.child(name, params_json, key)
     step = Step(
         id=path,
         parent=ctx.frame.path,
@@ -159,7 +161,8 @@ def _step(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext, key
         body=lambda _: _told(function, ctx.fork(path), params),
         ask=Ask(kind="approval") if function.approval else None,
         once=function.kind == "leaf" and not function.idempotent,
-        version=schema_digest(function.params),
+        version=function.declared,
+        site=site,
     )
     return function, step
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
 
 from ..core.errors import FunctionInvalid
+from ..core.validation import declaration
 
 Body = Callable[..., Awaitable[object]]
 FunctionKind = Literal["leaf", "flow"]
@@ -45,6 +46,11 @@ class Function:
 
     def __post_init__(self) -> None:
         check_name("function", self.name)
+
+    @property
+    def declared(self) -> str:
+        """Stands for what its params and its result are declared as."""
+        return declaration(self.params, self.result)
 
 
 def tool(

@@ -71,13 +71,15 @@ async def ask_person(frame: Frame, question: Question, key: str | None) -> Any:
         taken = read_value(question.answer, value, what=_ANSWER, error=AnswerInvalid)
         return json_of_value(question.answer, taken, what=_ANSWER, error=AnswerInvalid)
 
+    call_id, site = await frame.child("ask_person", asked, key)
     step = Step(
-        id=frame.child("ask_person", asked, key),
+        id=call_id,
         parent=frame.path,
         name="ask_person",
         kind="question",
         input=asked,
         body=read,
         ask=ask,
+        site=site,
     )
     return read_value(question.answer, await frame.do(step), what=_ANSWER, error=AnswerInvalid)

@@ -33,6 +33,7 @@ CONVERSATION = Schema(
                  body TEXT NOT NULL,
                  at BIGINT NOT NULL)""",
         ),
+        ("CREATE INDEX wa_message_turn ON wa_message(turn)",),
     ),
 )
 _INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at)
@@ -107,8 +108,6 @@ class ConversationLog:
 
     async def of_turn(self, thread: str, turn_id: str, *, limit: int = 50) -> tuple[Message, ...]:
         """A page that ends with the last message of a turn, for one who has no checkpoint to read the head from.
-
-        It looks through all messages.
 
         Args:
             thread: The thread.

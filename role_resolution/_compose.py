@@ -53,14 +53,14 @@ NO_ROLE = ResolvedRole({}, ())
 
 
 def active_tiers(
-    roles: Mapping[Tier, Role], signature: str, *, entry: str, policy: Policy
+    roles: Mapping[Tier, Role], signature: str, *, entry: str | None, policy: Policy
 ) -> tuple[tuple[Tier, ...], dict[Tier, str]]:
     """Which tiers act on one Signature, in R4's order of rules.
 
     Args:
         roles: The roles of the turn by tier.
         signature: The Signature's name.
-        entry: The name of the turn's entry Signature.
+        entry: The name of the turn's entry Signature; None where it has none.
         policy: What happens where several are left.
 
     Returns:
@@ -83,12 +83,14 @@ def active_tiers(
     return tuple(reversed(left)), dropped
 
 
-def compose(roles: Mapping[Tier, Role], *, entry: str, signatures: Iterable[str], policy: Policy) -> ResolvedRole:
-    """Work out the composed value of every Signature of a turn.
+def compose(
+    roles: Mapping[Tier, Role], *, entry: str | None, signatures: Iterable[str], policy: Policy
+) -> ResolvedRole:
+    """Work out the composed value of every Signature of a turn; where it has none, no role is active.
 
     Args:
         roles: The roles of the turn by tier.
-        entry: The name of the turn's entry Signature.
+        entry: The name of the turn's entry Signature; None where it has none.
         signatures: The names of its other Signatures.
         policy: `stack` or `block`.
     """
@@ -97,10 +99,8 @@ def compose(roles: Mapping[Tier, Role], *, entry: str, signatures: Iterable[str]
     texts: dict[str, str] = {}
     used: set[Tier] = set()
     rendered: dict[tuple[Tier, ...], str] = {}
-    names: Iterable[str] = (entry,)
-    if any(role.applies_to for role in roles.values()):
-        names = dict.fromkeys((entry, *signatures))
-    for name in names:
+    targeted = any(role.applies_to for role in roles.values())
+    for name in names_of(entry, signatures if targeted else ()):
         tiers, _ = active_tiers(roles, name, entry=entry, policy=policy)
         if tiers:
             if tiers not in rendered:
@@ -110,7 +110,12 @@ def compose(roles: Mapping[Tier, Role], *, entry: str, signatures: Iterable[str]
     return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used))
 
 
-def _applies(role: Role, signature: str, entry: str) -> bool:
+def names_of(entry: str | None, signatures: Iterable[str]) -> tuple[str, ...]:
+    """The names of a turn's Signatures, each once."""
+    return tuple(dict.fromkeys((*(() if entry is None else (entry,)), *signatures)))
+
+
+def _applies(role: Role, signature: str, entry: str | None) -> bool:
     if not role.applies_to:
         return signature == entry
     return any(fnmatchcase(signature, pattern) for pattern in role.applies_to)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
 from ._cache import CachedRoleStore
-from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
+from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose, names_of
 from ._role import ROLE_LIMIT, Role, check_length
 from ._sources import RoleSource, RoleStore
 from ._threads import ThreadRoles
@@ -130,7 +130,7 @@ class RoleResolver:
         scope: Scope,
         *,
         call: Role | None,
-        entry: str,
+        entry: str | None,
         signatures: Iterable[str] = (),
         turn: str | None = None,
     ) -> Resolution:
@@ -139,7 +139,7 @@ class RoleResolver:
         Args:
             scope: Whose roles.
             call: The call's own role, if any.
-            entry: The name of the entry Signature.
+            entry: The name of the entry Signature; None where there is none, and roles are checked alone.
             signatures: The names of the turn's other Signatures.
             turn: The turn that goes on; None is for a new one.
 
@@ -166,11 +166,11 @@ class RoleResolver:
         return compose({Tier.CALL: call}, entry=entry, signatures=signatures, policy=self.options.policy)
 
     async def explain(
-        self, scope: Scope, *, call: Role | None, entry: str, signatures: Iterable[str] = ()
+        self, scope: Scope, *, call: Role | None, entry: str | None, signatures: Iterable[str] = ()
     ) -> RoleExplanation:
         """Tell what `resolve` would make of this scope now; a source that is down is shown, not raised."""
         roles, skipped = await self._gather(scope, call, on_unavailable="skip")
-        names = tuple(dict.fromkeys((entry, *signatures)))
+        names = names_of(entry, signatures)
         policy = self.options.policy
         by_name = {name: active_tiers(roles, name, entry=entry, policy=policy) for name in names}
         explained = []

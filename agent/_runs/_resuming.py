@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import Scope
-from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
+from ...core.errors import (
+    AlreadyAnswered,
+    AnswerInvalid,
+    InvalidArgument,
+    NothingToResume,
+    UnknownPause,
+    UsageError,
+)
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, TurnRecord, thread_key
 from ._work import RunnerParts
@@ -29,16 +36,42 @@ async def resumable(parts: RunnerParts, scope: Scope) -> TurnRecord:
     return record
 
 
+def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResume | None:
+    """Why a turn that was to go on does not any more, where it was ended without coming to its own end.
+
+    Args:
+        latest: The thread's newest turn now.
+        turn_id: The turn that was to go on.
+        thread: The thread's key.
+    """
+    if latest is not None and latest.id == turn_id and latest.status not in ("cancelled", "abandoned"):
+        return None
+    became = latest.status if latest is not None and latest.id == turn_id else "ended"
+    return NothingToResume(
+        f"the turn {turn_id!r} of thread {thread!r} was {became} meanwhile", remedy="begin a new turn"
+    )
+
+
 async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object]) -> tuple[str, ...]:
     """Write down a person's answers, all or none that fits; give the ids of the pauses.
 
     Raises:
         UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer cannot be taken.
+        NothingToResume: The turn was ended meanwhile.
     """
     if not isinstance(answers, Mapping):
         raise InvalidArgument("answers is no mapping", remedy="map ids of pauses to answers")
     if not answers:
         return ()
+    try:
+        return await _take(parts, record, answers)
+    except (UnknownPause, AlreadyAnswered) as error:
+        refused: UsageError = error
+    # What is cancelled asks nothing any more, and nobody has answered it for that.
+    raise ended(await parts.turns.latest(record.thread), record.id, record.thread) or refused
+
+
+async def _take(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object]) -> tuple[str, ...]:
     records = await parts.journal.load(record.id)
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():

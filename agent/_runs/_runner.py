@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -28,6 +29,8 @@ T = TypeVar("T")
 _CANCEL_LOOK: Final = 0.25  # seconds between two looks for what another process wants cancelled
 _AGAIN: Final = 10.0  # seconds after which what does not end is cancelled again
 
+_INSIDE: ContextVar[tuple[object, ...]] = ContextVar("worldagent_inside", default=())
+
 Sink = Callable[[Event], None]
 
 
@@ -39,6 +42,7 @@ class TurnRunner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # the same one may be resumed twice at once
         self._look: asyncio.TimerHandle | None = None
+        self._mark = object()  # stands for this runner where it must not be kept alive
 
     @property
     def parts(self) -> RunnerParts:
@@ -67,12 +71,17 @@ class TurnRunner:
 
     async def drain(self, seconds: float) -> None:
         """Accept none, let those under way come to a point where they can go on later, and cut off what does not."""
-        parts, self._parts = self.parts, None
-        parts.drain.begin()
-        parts.engine.stop()
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.drain.begin()
+            parts.engine.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         await self.close()
+
+    def inside(self) -> bool:
+        """Whether whoever asks is code that a turn of this agent runs."""
+        return self._mark in _INSIDE.get()
 
     async def own(self, call: Coroutine[Any, Any, T]) -> T:
         """Wait for something outside any turn, which the agent's end cancels as it cancels turns.
@@ -165,7 +174,9 @@ class TurnRunner:
         return TurnStream(turn_id, run, lambda turn: self._spawn(turn_id, turn), detach=detach)
 
     def _spawn(self, turn_id: str, turn: Awaitable[Turn]) -> asyncio.Task[Turn]:
-        task = asyncio.ensure_future(turn)
+        context = copy_context()
+        context.run(_INSIDE.set, (*_INSIDE.get(), self._mark))
+        task = context.run(asyncio.ensure_future, turn)
         assert isinstance(task, asyncio.Task)
         self._tasks.add(task)
         self._turns.setdefault(turn_id, set()).add(task)

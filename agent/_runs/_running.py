@@ -15,7 +15,6 @@ from typing import Any
 
 from ...core import Emitter, Tier
 from ...core.errors import (
-    NothingToResume,
     RoleRequired,
     StorageUnavailable,
     ThreadPaused,
@@ -28,6 +27,7 @@ from ...role_resolution import NO_ROLE, Resolution, Role
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
 from ._limits import limited
+from ._resuming import ended
 from ._work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
 
@@ -155,10 +155,10 @@ class TurnRunning:
     async def _resumed(self, work: ResumedTurn, key: str, lease: Lease) -> Turn:
         parts, engine = self.parts, self.parts.engine
         record = await parts.turns.latest(key)
-        if record is None or record.id != self.turn_id or record.status in ("cancelled", "abandoned"):
-            raise NothingToResume(
-                f"the turn {self.turn_id!r} of thread {key!r} was ended meanwhile", remedy="begin a new turn"
-            )
+        gone = ended(record, self.turn_id, key)
+        if gone is not None:
+            raise gone
+        assert record is not None
         message, item = await engine.begun_with(record.asked, record.kind)
         if record.status == "done":
             return await self._was_over(record, item)
@@ -219,6 +219,8 @@ class TurnRunning:
         )
         if how.on_role_change == "refresh":
             return resolution, True
+        if entry is None and not others:  # no role reaches anything here, whatever was noted of one
+            return resolution, record.role["digest"] is not None
         if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
             return resolution, True  # without the call's role, on purpose
         parts.resolver.key.check(record.role, resolution.role, scope=scope)

@@ -68,6 +68,14 @@ class ThreadRegister:
         found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open]
         return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
 
+    async def answered(self, scope: Scope) -> frozenset[str]:
+        """The ids of the pauses of a thread's turn that somebody has answered."""
+        record = await self._turns.latest(thread_key(scope))
+        found = {} if record is None else await self._journal.load(record.id)
+        return frozenset(
+            entry.id for entry in found.values() if entry.ask is not None and entry.made and not entry.open
+        )
+
     async def ask_to_cancel(self, scope: Scope) -> str | None:
         """Ask for the end of a thread's turn, whatever process runs it; gives the turn's id, None where there is none.
 

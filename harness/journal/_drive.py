@@ -69,24 +69,24 @@ class Drive:
         self.incomparable: frozenset[str] = frozenset()
         self._records = records if records is not None else {}
         # Each call asks for what is below it. To look through all calls for that would cost the square of them.
-        self._below: dict[str, list[str]] = {}
+        self._below: dict[str, list[CallRecord]] = {}
         for record in self._records.values():
-            if record.made:
-                self._below.setdefault(record.parent, []).append(record.id)
+            self._below.setdefault(record.parent, []).append(record)
         self._journal = journal
         self._lease = lease
         self._epoch = lease.epoch if lease is not None else 0
         self._clock = clock
         self._unwritten: dict[str, CallRecord] = {}
         self._told: dict[str, CallRecord] = {}
+        self._survived: dict[str, dict[str, CallRecord]] = {}
 
     def recorded(self, step_id: str) -> CallRecord | None:
         """What the journal has of a call."""
         return self._records.get(step_id)
 
-    def recorded_below(self, parent: str) -> set[str]:
-        """The ids of the calls that `parent` made before this run."""
-        return set(self._below.get(parent, ()))
+    def recorded_below(self, parent: str) -> tuple[CallRecord, ...]:
+        """The calls that `parent` made before this run."""
+        return tuple(self._below.get(parent, ()))
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -120,12 +120,25 @@ class Drive:
             await self._put(record)
         return await self._do(step, record)
 
-    async def settle(self, parent: str) -> None:
-        """Record the passing failures below `parent`: its body went on after them, so a replay must see them again."""
+    async def settle(self, parent: str, last: str) -> None:
+        """Record the passing failures below `parent`: its body went on after them, so a replay must see them again.
+
+        Args:
+            parent: The path id of the body's call.
+            last: The call that the branch which goes on made last; if that failed, the branch has taken note.
+        """
         told = [record for record in self._told.values() if record.parent == parent]
         for record in told:
             del self._told[record.id]
             await self._finish(record)
+            self._survived.setdefault(parent, {})[record.id] = record
+        self._survived.get(parent, {}).pop(last, None)
+
+    async def _take_back(self, parent: str, error: HostError) -> None:
+        """A body ends with a passing failure after all, and only branches beside it went on: it may be tried again."""
+        for record in self._survived.pop(parent, {}).values():
+            if record.result == _failed(record, error).result:
+                await self._put(replace(record, state="started", result=None, epoch=self._epoch))
 
     # --- what is recorded -------------------------------------------------------------------------------------------
 
@@ -146,6 +159,7 @@ class Drive:
                 input=canonical_json(step.input) if step.ask or step.once else None,
                 role=step.role,
                 version=step.version,
+                site=step.site,
             )
             if self._journal is not None:
                 self._records[step.id] = self._unwritten[step.id] = made
@@ -261,6 +275,7 @@ class Drive:
             raise
         except HostError as error:
             if error.retryable:  # it may go well next time, unless the caller goes on without it: see `settle`
+                await self._take_back(record.id, error)
                 self._told[record.id] = _failed(record, error)
                 raise
             failure: WorldAgentError = error

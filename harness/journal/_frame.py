@@ -1,16 +1,17 @@
 """A body that calls others, and how its calls are held in order when it runs again (D8).
 
 A body that is replayed gets its history first: recorded results at once, recorded failures when all recorded calls were
-asked for again, anything new only after that. While a person is asked, the `await` of the call simply does not return;
-once nothing in the body moves any more, the body is cancelled. No exception that it could catch means "paused".
+asked for again, anything new only after that. Equal calls are told apart by where they are made (`_sites`). While a
+person is asked, the `await` of the call simply does not return; once nothing in the body moves any more, the body is
+cancelled. No exception that it could catch means "paused".
 What one call does is `_drive`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -18,6 +19,7 @@ from ...core import digest
 from ...core.errors import DepthExceeded, Diverged, FunctionInvalid, InvalidArgument, WorldAgentError
 from ...core.validation import is_text
 from ._drive import ABOUT_THE_TURN, IN_LEAF, Drive
+from ._sites import Sites
 from ._steps import SUSPENDED, Step
 
 DEPTH: Final = 5
@@ -25,6 +27,7 @@ DEPTH: Final = 5
 
 _GRACE: Final = 0.02  # seconds without any movement after which a body that waits is taken to wait for a person
 _LATE: Final = 2.0  # seconds after which a body that wants something new is taken to have forgotten what it did before
+_ASIDE: Final = 30.0  # the same where branches of the body want it, since others may wait for something of their own
 _PATIENCE: Final = 0.05  # seconds that a body may take to end once it is cancelled, before it is cancelled again
 _EFFECT: Final = 1.0  # the same for what a body has called
 _ABANDONED: Final = 5  # cancellations after which a body that swallows them is left alone
@@ -37,6 +40,14 @@ class _Lane:
 
     held: int = 0
     open: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A call that equals others which have not been asked for again."""
+
+    base: str
+    look: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Frame:
@@ -52,34 +63,47 @@ class Frame:
         self.drive = drive
         self.path = path
         self.depth = depth
-        self._seen: Counter[str] = Counter()
         self._tasks: list[asyncio.Task[Any]] = []
         self._moved = asyncio.Event()
         self._waiting = self._live = self._held = 0
         self._closed = self._over = False
         self._parked: set[asyncio.Future[None]] = set()
         self._late = 0
+        self._aside = 0
+        self._body: asyncio.Task[Any] | None = None
         self._error: WorldAgentError | None = None
-        self._unvisited = drive.recorded_below(path)
+        recorded = drive.recorded_below(path)
+        self._sites = Sites(path, recorded)
+        self._unvisited = {record.id for record in recorded if record.made}
         self._caught_up = asyncio.Event()
         self._failures, self._new = _Lane(), _Lane()
+        self._equals: deque[_Waiter] = deque()
+        self._guessed = False
         if not self._unvisited:
             self._caught_up.set()
 
-    def child(self, name: str, data: object, key: str | None = None) -> str:
-        """The path id of the next call of `name` with this input; equal ones are numbered.
+    async def child(self, name: str, data: object, key: str | None = None) -> tuple[str, str]:
+        """The path id of the next call of `name` with this input, and its site; equal ones are numbered.
+
+        One that equals recorded calls, none of which was made where the caller stands, waits until those have been
+        asked for. It is new then, or takes what is left once nothing else moves.
 
         Raises:
             InvalidArgument: `key` is no text.
         """
         if key is not None and not is_text(key):
             raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
-        # A slash is kept for what stands below a call.
-        mark = digest(data, length=12) if key is None else key.replace("%", "%25").replace("/", "%2F")
+        mark = digest(data, length=12) if key is None else _escaped(key)
         base = f"{self.path}/{name}:{mark}"
-        count = self._seen[base]
-        self._seen[base] += 1
-        return f"{base}.{count}" if count else base
+        site = self._sites.here(base)
+        call_id = self._sites.take(base, site, any_left=self._body is None)
+        while call_id is None:
+            any_left = await self._wait_for_equals(base)
+            if self._closed:
+                await self._park()
+            call_id = self._sites.take(base, site, any_left=any_left)
+        self._wake(waiter for waiter in tuple(self._equals) if waiter.base == base)
+        return call_id, site
 
     async def do(self, step: Step) -> Any:
         """Do a step for the body. Where a person is asked, this does not return in this run.
@@ -123,7 +147,7 @@ class Frame:
             Diverged: It does not ask again for what is recorded, and wants something new.
             BaseException: What it raises.
         """
-        running = asyncio.create_task(body)
+        running = self._body = asyncio.create_task(body)
         diverged = False
         try:
             diverged = await self._follow(running)
@@ -139,7 +163,7 @@ class Frame:
         finally:
             await self._sweep()
         self._raise_what_is_about_the_turn()
-        if diverged:
+        if diverged or (not suspended and self._forgotten(running)):
             raise Diverged(
                 f"{self.path!r} does not ask again for what it did before the pause: {self._missed()}",
                 remedy="let its body depend on its params and the results of its calls alone, or start a new turn",
@@ -160,6 +184,10 @@ class Frame:
                 continue
             if self._failures.held and not self._closed:
                 self._failures.open.set()
+                continue
+            if self._equals and not self._closed:
+                self._guessed = True
+                self._wake([self._equals[0]], any_left=True)
                 continue
             diverged = self._new.held > 0 and not self._closed
             self._closed = True
@@ -182,7 +210,9 @@ class Frame:
     def _grace(self) -> float | None:
         if not self._stuck():
             return None
-        return _LATE if self._new.held and not self._failures.held else _GRACE
+        if self._failures.held or not (self._equals or self._new.held) or (self._equals and self._guessed):
+            return _GRACE
+        return _ASIDE if self._aside else _LATE
 
     def _stuck(self) -> bool:
         return self._live == self._held and bool(self._waiting or self._held)
@@ -203,17 +233,34 @@ class Frame:
         """Nobody waits any more for the calls that are held back, and none of them is made."""
         self._failures.open.set()
         self._new.open.set()
+        self._wake(tuple(self._equals))
+
+    def _wake(self, waiters: Iterable[_Waiter], *, any_left: bool = False) -> None:
+        """Let calls that wait for their equals look again, at all that is left if so."""
+        for waiter in waiters:
+            self._equals.remove(waiter)
+            if not waiter.look.done():  # its caller was cancelled
+                waiter.look.set_result(any_left)
+
+    def _forgotten(self, running: asyncio.Task[Any]) -> bool:
+        """Whether a body came to its end without what a person was asked for it, which it cannot have done before."""
+        if running.cancelled():
+            return False
+        records = [self.drive.recorded(call_id) for call_id in self._unvisited]
+        return any(record is not None and (record.open or record.answered) for record in records)
 
     async def _asked(self, step: Step) -> Any:
+        last = (step.site or "").partition(":")[2]
+        aside = asyncio.current_task() is not self._body
         self._live += 1  # it is on its way
         try:
-            await self.drive.settle(self.path)
+            await self.drive.settle(self.path, f"{self.path}/{last}")
         finally:
             self._live -= 1
             self._moved.set()
         if self._closed:
             await self._park()
-        task = asyncio.create_task(self._go(step))
+        task = asyncio.create_task(self._go(step, aside))
         self._tasks.append(task)
         return await asyncio.shield(task)  # a sibling that fails does not cut an effect off
 
@@ -242,7 +289,7 @@ class Frame:
 
     # --- one call ---------------------------------------------------------------------------------------------------
 
-    async def _go(self, step: Step) -> Any:
+    async def _go(self, step: Step, aside: bool) -> Any:
         self._live += 1
         try:
             self._unvisited.discard(step.id)
@@ -251,7 +298,7 @@ class Frame:
             record = self.drive.recorded(step.id)
             done = record is not None and record.state == "done"
             if not done and not self._caught_up.is_set():
-                await self._hold(self._failures if record is not None and record.over else self._new)
+                await self._hold(self._failures if record is not None and record.over else self._new, aside)
                 if self._closed:
                     return SUSPENDED
             return await self.drive.run(step)
@@ -259,8 +306,9 @@ class Frame:
             self._live -= 1
             self._moved.set()
 
-    async def _hold(self, lane: _Lane) -> None:
+    async def _hold(self, lane: _Lane, aside: bool) -> None:
         self._held += 1
+        self._aside += aside
         lane.held += 1
         self._moved.set()
         waits = [asyncio.ensure_future(event.wait()) for event in (self._caught_up, lane.open)]
@@ -268,9 +316,34 @@ class Frame:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._held -= 1
+            self._aside -= aside
             lane.held -= 1
             for wait in waits:
                 wait.cancel()
+
+    async def _wait_for_equals(self, base: str) -> bool:
+        """Wait until a call has found its place, or nothing moves; whether the caller may take any that is left."""
+        waiter = _Waiter(base)
+        aside = asyncio.current_task() is not self._body
+        self._equals.append(waiter)
+        self._live += 1
+        self._held += 1
+        self._aside += aside
+        self._moved.set()
+        try:
+            return await waiter.look
+        finally:
+            if waiter in self._equals:
+                self._equals.remove(waiter)
+            self._live -= 1
+            self._held -= 1
+            self._aside -= aside
+            self._moved.set()
+
+
+def _escaped(key: str) -> str:
+    """A key as part of a path id: a slash begins what stands below a call, a dot the number of an equal one."""
+    return key.replace("%", "%25").replace("/", "%2F").replace(".", "%2E")
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]], *, patience: float) -> bool:

@@ -16,7 +16,9 @@ from ...core import canonical_json
 from ...storage import Database, Lease, Schema, Transaction, check_row
 from ._stored import CallKind, CallState, StoredCall
 
-_COLUMNS = "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version"
+_COLUMNS = (
+    "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version, site"
+)
 
 _NAMES = tuple(_COLUMNS.split(", "))
 
@@ -43,6 +45,7 @@ JOURNAL = Schema(
                  version TEXT)""",
             "CREATE INDEX wa_call_turn ON wa_call(turn)",
         ),
+        ("ALTER TABLE wa_call ADD COLUMN site TEXT",),
     ),
 )
 _PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
@@ -82,7 +85,8 @@ class CallRecord:
         result: Its result or error as JSON.
         role: Stands for the role it was given; opaque here.
         expires: When nobody need answer any more, in seconds since 1970.
-        version: Stands for what its params are declared as.
+        version: Stands for what its params and its result are declared as.
+        site: Where its body made it, which tells it from equal ones; None where an older version wrote it.
     """
 
     id: str
@@ -101,6 +105,7 @@ class CallRecord:
     role: str | None = None
     expires: float | None = None
     version: str | None = None
+    site: str | None = None
 
     @property
     def over(self) -> bool:

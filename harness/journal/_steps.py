@@ -59,7 +59,8 @@ class Step:
         role: Stands for the role it gets; opaque here.
         ask: What a person is asked before.
         once: Whether doing it twice would be doing it once too often.
-        version: Stands for what its params are declared as.
+        version: Stands for what its params and its result are declared as.
+        site: Where its body makes it, from `Frame.child`; None where nothing could be equal to it.
     """
 
     id: str
@@ -72,3 +73,4 @@ class Step:
     ask: Ask | None = None
     once: bool = False
     version: str | None = None
+    site: str | None = None

@@ -71,6 +71,7 @@ class StoredCall(Row):
     role: str | None
     expires: Moment | None
     version: str | None
+    site: str | None
 
     @model_validator(mode="after")
     def _fits_its_kind_and_state(self) -> StoredCall:

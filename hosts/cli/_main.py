@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
 import sys
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+
+# As `_output` writes it, for a moment in which nothing can be imported.
+_EARLY = """{{"error": {{"code": "{code}", "message": "{message}", "remedy": "run the command again", \
+"retryable": {retryable}, "turn_id": null}}}}
+"""
 
 
 def main() -> None:
@@ -17,8 +23,9 @@ def main() -> None:
         SystemExit: Always, with the exit code of the command.
     """
     # An interrupt that is raised in the import system can leave its lock held, and the process would never end.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave)
+    for number, untouched in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is untouched:
+            signal.signal(number, leave)
     # Imported no earlier, since an interrupt before that is a traceback.
     import logging
     from importlib.util import find_spec
@@ -33,12 +40,7 @@ def main() -> None:
     # What these say of a retry, or of an answer that was cut, nobody at a command line can act on.
     for name in ("stamina", "dspy.clients.lm"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by whoever started this
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 -- it stays open
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?` and no traceback
+    _mend_streams()
     try:
         from ._app import app
 
@@ -51,9 +53,25 @@ def main() -> None:
         sys.exit(FAILED)
 
 
+def _mend_streams() -> None:
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 -- it stays open
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?` and no traceback
+
+
 def leave(number: int, frame: object) -> None:
-    """End the process at an interrupt, as long as nothing is under way that would have to be cancelled."""
-    os._exit(INTERRUPTED)
+    """End the process at a signal, as long as nothing is under way that would have to be cancelled or stopped."""
+    interrupted = number == signal.SIGINT
+    options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if ("--json" in options or "--events" in options) and sys.stdout is not None:
+        told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
+        text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
+        with contextlib.suppress(OSError, ValueError):  # nobody reads
+            os.write(sys.stdout.fileno(), text.encode())
+    os._exit(INTERRUPTED if interrupted else TERMINATED)
 
 
 __all__ = ["leave", "main"]

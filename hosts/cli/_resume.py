@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...agent.threads import ThreadState
-from ...core.errors import AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
+from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject
 from ._output import Form, Output
 from ._pauses import read_answer
@@ -55,8 +55,9 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     async with open_threads(agent.storage) as threads:
         found = None if threads is None else await threads.register.find(thread.scope)
         pauses = () if threads is None else await threads.register.pauses(thread.scope)
+        gone = frozenset[str]() if threads is None else await threads.register.answered(thread.scope)
     state = _resumable(found, options, agent)
-    answers = dict(_answers(options, state, pauses))
+    answers = dict(_answers(options, _Asked(options.thread, pauses, gone)))
     if not answers and _only_waits(state, pauses):
         waiting = Turn(id=state.turn_id, status="paused", pauses=pauses)
         return tell(waiting, output, resume_command(options, options.thread), options)
@@ -93,13 +94,13 @@ def _only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
     return state.status == "paused" and bool(pauses) and not state.answers and not late
 
 
-def _answers(options: ResumeOptions, state: ThreadState, pauses: Sequence[Pause]) -> Iterator[tuple[str, PersonAnswer]]:
+def _answers(options: ResumeOptions, asked: _Asked) -> Iterator[tuple[str, PersonAnswer]]:
     """What the options answer, by ids of pauses; what does not fit is refused before any of it is taken.
 
     Raises:
-        UnknownPause, AnswerInvalid, InvalidArgument: An answer cannot be taken; the text names the option.
+        UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer cannot be taken; the text names the
+            option.
     """
-    asked = _Asked(options.thread, pauses)
     for text in options.answer or ():
         pause, rest = asked.meant("--answer", text)
         if rest is None:
@@ -125,11 +126,13 @@ class _Asked:
     Args:
         thread: The thread.
         pauses: What waits on it.
+        gone: The ids of what waited and is answered.
     """
 
-    def __init__(self, thread: str, pauses: Sequence[Pause]) -> None:
+    def __init__(self, thread: str, pauses: Sequence[Pause], gone: frozenset[str]) -> None:
         self._thread = thread
         self._open = {pause.id: pause for pause in pauses}
+        self._gone = gone
         self._taken: set[str] = set()
 
     def meant(self, option: str, text: str, *, approval: bool = False) -> tuple[Pause, str | None]:
@@ -155,8 +158,10 @@ class _Asked:
         """The calls that wait and are not answered.
 
         Raises:
-            InvalidArgument: There are none.
+            AlreadyAnswered, InvalidArgument: There are none.
         """
+        if not self._open and self._gone:
+            raise self._late("--approve-all")
         found = [pause for pause in self._open.values() if pause.kind == "approval" and pause.id not in self._taken]
         if not found and not self._taken:
             raise InvalidArgument(
@@ -170,12 +175,19 @@ class _Asked:
                 return self._open[pause_id], None
             if text.startswith(f"{pause_id}="):
                 return self._open[pause_id], text[len(pause_id) + 1 :]
+        known = ", ".join(map(repr, self._open))
+        late = next((gone for gone in self._gone if text == gone or text.startswith(f"{gone}=")), None)
+        if late is not None:
+            raise AlreadyAnswered(
+                f"{option} {late!r} is answered already", remedy=f"leave it out; what waits now: {known or 'nothing'}"
+            )
+        if not self._open and self._gone and not _LIKE_AN_ID.match(text):
+            raise self._late(option)
         if not self._open:
             raise UnknownPause(
                 f"the thread {self._thread!r} waits for no answer",
                 remedy=f"leave {option} out to go on, or see `worldagent threads show`",
             )
-        known = ", ".join(map(repr, self._open))
         if _LIKE_AN_ID.match(text):
             raise UnknownPause(
                 f"{option} {text.partition('=')[0][:200]!r} does not wait now; it may be answered already",
@@ -186,6 +198,12 @@ class _Asked:
                 f"{option} does not say which of {len(self._open)} it answers", remedy=f"name one: {known}"
             )
         return next(iter(self._open.values())), text
+
+    def _late(self, option: str) -> AlreadyAnswered:
+        return AlreadyAnswered(
+            f"what the thread {self._thread!r} waited for is answered already",
+            remedy=f"leave {option} out to go on, or see `worldagent threads show`",
+        )
 
 
 __all__ = ["resume"]

@@ -8,12 +8,22 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import AgentClosed, InvalidArgument, ThreadPaused
+from ...core.errors import (
+    AgentClosed,
+    AlreadyAnswered,
+    InvalidArgument,
+    RoleChanged,
+    RoleKeyMismatch,
+    RoleRequired,
+    ThreadPaused,
+    TurnTimeout,
+    WorldAgentError,
+)
 from ...core.pauses import Pause
 from ._options import WORKSPACE, AgentOptions
 from ._output import Output
@@ -29,6 +39,18 @@ DRAIN: Final = 5.0
 """Seconds that a turn has to its next step at a SIGTERM; those who send one send SIGKILL after ten."""
 
 _SAME: Final = ("lm", "identity", "worker", "role_host", "role_host_stdio", "token_file", "role")
+
+_REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
+    AlreadyAnswered: "run `{command}` without an answer to it",
+    RoleChanged: "bring the role back as it was, or add --on-role-change refresh to go on with what is active now",
+    RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, see "
+    "`worldagent doctor --rekey`, and add --on-role-change refresh",
+    RoleRequired: "give --role again, or set the role again where it is stored; add --no-role to go on without that of "
+    "the call, or --on-role-change refresh to go on with what is active now",
+    ThreadPaused: "run `{command}`, which says how to go on, or cancel the turn",
+    TurnTimeout: "run `{command}` to go on, or raise turn_timeout",
+}
+"""What the package says to those who call `resume()` of it, to those who run the command."""
 
 Begin = Callable[[], Awaitable["Turn"]]
 
@@ -56,31 +78,47 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
         begin: Runs the turn; gives it once it has ended.
 
     Raises:
-        ThreadPaused: The thread waits; the remedy is a command.
-        WorldAgentError: As the turn does.
+        WorldAgentError: As the turn does; the remedy is one for the command line.
     """
     stopping, command = _Stopping(agent), resume_command(options, thread)
-    paused: ThreadPaused | None = None
+    failure: WorldAgentError | None = None
     try:
         async with stopping.watching(), agent:
+            stopping.opened = True
             turn = await begin()
             stopping.over = True
             return tell(turn, output, command, options)
-    except ThreadPaused as error:
-        paused = error
     except (asyncio.CancelledError, AgentClosed):
         if not stopping.asked:
             raise
-    if paused is not None:
-        told = ThreadPaused(paused.problem, remedy=f"run `{command}`, which says how to go on, or cancel the turn")
-        told.turn_id = paused.turn_id
-        raise told
+    except WorldAgentError as error:
+        failure = error
+    if failure is not None:
+        raise as_said_here(failure, _REMEDIES, command=command)
     if isinstance(options, ResumeOptions):
         problem, remedy = "stopped before the turn went on; answers that were taken are kept", f"run `{command}`"
     else:
         problem, remedy = "stopped before the turn began; nothing of it is written", "run the command again"
     output.failed("terminated", problem, remedy)
     return TERMINATED
+
+
+def as_said_here(
+    error: WorldAgentError, remedies: Mapping[type[WorldAgentError], str], **words: str
+) -> WorldAgentError:
+    """An error of a turn with the remedy that there is for a person here, where it has one of its own.
+
+    Args:
+        error: As the package raised it.
+        remedies: What a person does, by the kind of error.
+        words: What stands in remedies for names in braces.
+    """
+    remedy = remedies.get(type(error))
+    if remedy is None:
+        return error
+    told = type(error)(error.problem, remedy=remedy.format(**words))
+    told.turn_id = error.turn_id
+    return told
 
 
 def tell(turn: Turn, output: Output, command: str, options: AgentOptions) -> int:
@@ -146,6 +184,7 @@ class _Stopping:
         agent: The agent.
 
     Attributes:
+        opened: Whether the agent is open, so that it can be drained.
         over: Whether the turn has ended, so that there is nothing to stop.
         asked: Whether a SIGTERM came.
     """
@@ -153,7 +192,7 @@ class _Stopping:
     def __init__(self, agent: WorldAgent) -> None:
         self._agent = agent
         self._task: asyncio.Task[None] | None = None
-        self.over = False
+        self.opened = self.over = False
 
     @property
     def asked(self) -> bool:
@@ -175,13 +214,9 @@ class _Stopping:
         if self.over:
             return
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)  # the next one ends the process
-        self._task = asyncio.ensure_future(self._drain(main))
-
-    async def _drain(self, main: asyncio.Task[Any]) -> None:
-        try:
-            await self._agent.drain(DRAIN)
-        except AgentClosed:  # it is being opened
+        if not self.opened:
             main.cancel()
+        self._task = asyncio.ensure_future(self._agent.drain(DRAIN))
 
 
-__all__ = ["DRAIN", "one_form", "one_turn", "pauses_text", "resume_command", "tell"]
+__all__ = ["DRAIN", "as_said_here", "one_form", "one_turn", "pauses_text", "resume_command", "tell"]

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -77,20 +78,22 @@ class RoleKey(Sealed):
 
         Raises:
             StorageUnavailable: The file cannot be read.
-            StorageInvalid: What is in it is no key.
+            StorageInvalid: It is something else than a file, or what is in it is no key.
         """
         problem = found = ""
         try:
-            found = file.read_text(encoding="ascii").strip()
+            found = _read(file)
         except FileNotFoundError:
-            return None
+            if not file.is_symlink():
+                return None
+            problem = "it is a link to a file that is not there"
         except OSError as error:
             problem = error.strerror or type(error).__name__
         except ValueError:
             pass  # bytes that no key has
         if problem:
             raise StorageUnavailable(
-                f"the role key {str(file)!r} cannot be used ({problem})", remedy="make it readable"
+                f"the role key {str(file)!r} cannot be used ({problem})", remedy="make it readable, or set role_key"
             )
         if len(found) < _SHORTEST:
             raise StorageInvalid(
@@ -176,6 +179,19 @@ class RoleKey(Sealed):
         )
 
 
+def _read(file: Path) -> str:
+    """What is in a file. Anything else, such as a pipe, is not opened: that would wait for who is at its other end.
+
+    Raises:
+        StorageInvalid: It is something else than a file.
+    """
+    if stat.S_ISREG(file.stat().st_mode):
+        return file.read_text(encoding="ascii").strip()
+    raise StorageInvalid(
+        f"the role key {str(file)!r} is something else than a file", remedy="move it away, or set role_key"
+    )
+
+
 def _required(missing: list[Tier], scope: str) -> NoReturn:
     remedy = (
         "pass it again as role=, pass role=None to go on without it, or resume with on_role_change='refresh'"
@@ -220,6 +236,7 @@ def _make(file: Path, *, replace: bool) -> str | None:
             draft.unlink(missing_ok=True)
     if problem:
         raise StorageUnavailable(
-            f"the role key {str(file)!r} cannot be made ({problem})", remedy="make its folder writable, or set role_key"
+            f"the role key {str(file)!r} cannot be made ({problem})",
+            remedy="make its folder writable and move away what is there, or set role_key",
         )
     return secret

@@ -281,6 +281,8 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
     async with shop(prompt=AWAITED) as terminal:
         shown = " ".join((await terminal.say("yes", prompt=AWAITED, then="main>")).split())
         assert "had a thread role, which is not there now; remedy: set it again" in shown.replace(" remedy", "; remedy")
+        assert "what is active now by /resume refresh" in shown
+        assert "on_role_change" not in shown
         assert "/role TEXT sets the role of the thread" in shown
         assert bought(home) == []
         await terminal.say("/role Be brief.")

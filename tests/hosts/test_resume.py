@@ -17,6 +17,8 @@ from support.hat_shop import agent, effects
 from support.openai_stub import openai_stub
 from support.pages import blocks
 from support.processes import eventually
+from worldagent import Role
+from worldagent.core.errors import RoleChanged
 from worldagent.core.events import PauseClosed, TurnEnded, TurnStarted, parse_event
 from worldagent.core.pauses import Approve
 
@@ -207,9 +209,14 @@ async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(
     assert waits.exit_code == 3
     assert waits.stderr.endswith("\nwith the same --role\n")
     missing = await run("resume", "main", "--approve", *APP, "--json")
-    assert (missing.exit_code, json.loads(missing.stdout)["error"]["code"]) == (1, "role_required")
+    error = json.loads(missing.stdout)["error"]
+    assert (missing.exit_code, error["code"]) == (1, "role_required")
+    assert all(option in error["remedy"] for option in ("--role", "--no-role", "--on-role-change refresh"))
     other = await run("resume", "main", "--role", "Answer in verse.", *APP, "--json")
-    assert (other.exit_code, json.loads(other.stdout)["error"]["code"]) == (1, "role_changed")
+    changed = json.loads(other.stdout)["error"]
+    assert (other.exit_code, changed["code"]) == (1, "role_changed")
+    assert "--on-role-change refresh" in changed["remedy"]
+    assert "=" not in error["remedy"] + changed["remedy"]  # no argument of Python's
     done = await run("resume", "main", "--role", SECRET, *APP, "-v")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: call\n")
     assert SECRET not in "".join(part.output for part in (waits, missing, other, done))
@@ -283,6 +290,54 @@ async def test_what_is_over_or_was_answered_elsewhere_is_refused(home: Path, run
     late = await run("resume", "main", *APP, "--answer", f"{pay}=yes")
     assert late.exit_code == 2
     assert "it may be answered already" in late.stderr
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("--approve", "{pay}"), "leave it out; what waits now: '{colour}'"),
+        (("--answer", "{pay}=yes"), "leave it out; what waits now: '{colour}'"),
+        (("--approve", "{pay}", "--approve-all"), "leave it out; what waits now: '{colour}'"),
+    ],
+)
+async def test_whoever_answers_what_another_command_answered_is_told_so(
+    home: Path, run: Run, words: tuple[str, ...], remedy: str
+) -> None:
+    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "/pay:" in pause_id)
+    assert (await run("resume", "main", *APP, "--approve", pay)).exit_code == 3
+    given = {"pay": pay, "colour": colour}
+    late = await run("resume", "main", *APP, "--json", *(word.format(**given) for word in words))
+    error = json.loads(late.stdout)["error"]
+    assert (late.exit_code, error["code"], error["remedy"]) == (2, "already_answered", remedy.format(**given))
+    assert effects(home) == ["paid hat"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("words", [("--answer", "red"), ("--approve",), ("--reject", "no"), ("--approve-all",)])
+async def test_whoever_comes_late_to_a_turn_that_runs_again_is_told_so(
+    home: Path, run: Run, words: tuple[str, ...]
+) -> None:
+    [pay] = await paused("buy")
+    async with agent() as shop:
+        with pytest.raises(RoleChanged):  # the answer is taken, and nothing goes on yet
+            await shop.thread("main").resume({pay: Approve()}, role=Role("critic", SECRET))
+    late = await run("resume", "main", *APP, "--json", *words)
+    error = json.loads(late.stdout)["error"]
+    assert (late.exit_code, error["code"]) == (2, "already_answered")
+    assert error["remedy"] == f"leave {words[0]} out to go on, or see `worldagent threads show`"
+    assert (await run("resume", "main", *APP)).stdout == "paid for the hat\n"
+
+
+async def test_of_two_commands_at_once_one_goes_on_and_the_other_is_told_what_became_of_it(home: Path) -> None:
+    [pay] = await paused("buy")
+    words = ("resume", "main", *APP, "--approve", pay, "--json")
+    both = sorted(await asyncio.gather(command(home, *words), command(home, *words)), key=lambda done: done.code)
+    assert [done.code for done in both] == [0, 2], both
+    error = json.loads(both[1].out)["error"]
+    assert error["code"] in ("already_answered", "nothing_to_resume")
+    assert error["remedy"]
+    assert effects(home) == ["paid hat"]
 
 
 # --- an agent of one's own ------------------------------------------------------------------------------------------

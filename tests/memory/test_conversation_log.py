@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from worldagent.core import Clock
 from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, UnknownMessage
-from worldagent.memory import CONVERSATION, ConversationLog, ConversationStore, Draft, Message
+from worldagent.memory import CONVERSATION, ConversationLog, ConversationStore, Draft, Message, _log
 from worldagent.storage import EPOCHS, Database, Leases
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
@@ -358,3 +358,20 @@ async def _compare_pages(
             continue
         expected = expected[: expected.index(before)] if before is not None else expected
         assert [message.id for message in await log.history(head, before=before, limit=limit)] == expected[-limit:]
+
+
+async def test_the_page_of_a_turn_ends_with_its_last_message_and_is_found_without_looking_through_the_others(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "agent.db") as log:
+        head = None
+        for turn in range(3):
+            drafts = [said(f"{turn}.{place}") for place in range(4)]
+            head = await log.append(head, drafts, thread="w/t", turn_id=f"turn_{turn}")
+            await log.append(None, drafts, thread="w/other", turn_id=f"turn_{turn}")
+        found = await log.of_turn("w/t", "turn_1", limit=3)
+        assert [message.body["text"] for message in found] == ["1.1", "1.2", "1.3"]
+        assert await log.of_turn("w/t", "turn_7") == ()
+    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {_log._LAST}", ("w/t", "turn_1")).fetchall()
+    assert "USING INDEX wa_message_turn (turn=?)" in plan[0][3]

@@ -351,7 +351,7 @@ async def test_a_call_that_nobody_here_wrote_is_named_before_anything_is_done(
     async with agent_of(tmp_path, done) as agent:
         thread = agent.thread("t")
         for answers in ({}, {pause: Approve()}):
-            with pytest.raises(StorageInvalid, match=r"the call 'turn_.*cannot be read.*; restore the file"):
+            with pytest.raises(StorageInvalid, match=r"the call 'turn_.*cannot be read.*; restore the database"):
                 await thread.resume(answers)
         with pytest.raises(StorageInvalid, match="the call 'turn_"):
             await thread.pauses()
@@ -383,7 +383,7 @@ async def test_a_turn_that_nobody_here_wrote_is_named(tmp_path: Path, pause: str
     async with agent_of(tmp_path, done) as agent:
         thread = agent.thread("t")
         for use in (lambda: thread.resume({pause: Approve()}), lambda: thread.converse("Hello"), thread.cancel):
-            with pytest.raises(StorageInvalid, match=rf"the turn 'turn_\w+' of thread '{THREAD}'.*; restore the file"):
+            with pytest.raises(StorageInvalid, match=rf"the turn 'turn_\w+' of thread '{THREAD}'.*; restore the data"):
                 await use()
         assert contents(tmp_path) == before
         assert (await agent.thread("before").converse("Hello")).status == "done"
@@ -442,7 +442,7 @@ async def test_a_form_that_nobody_here_wrote_is_named_and_nothing_is_fetched(
         [asked] = turn.pauses
         ask = json.dumps({"kind": "question", "question": "Whose?", "schema": schema})
         assert run(tmp_path, "UPDATE wa_call SET ask=? WHERE kind='question'", ask) == 1
-        with pytest.raises(StorageInvalid, match=r"the schema of the pause 'turn_.*; restore the file"):
+        with pytest.raises(StorageInvalid, match=r"the schema of the pause 'turn_.*; restore the database"):
             await agent.thread("t").resume({asked.id: {"name": "Ada"}})
         assert [each.id for each in await agent.thread("t").pauses()] == [asked.id]
 

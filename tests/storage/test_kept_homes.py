@@ -94,11 +94,11 @@ async def test_the_role_of_a_kept_turn_is_compared_as_before(kept: str, tmp_path
     done: list[str] = []
     async with home_agent(tmp_path, done, key="another key, of this test alone") as agent:
         with pytest.raises(RoleKeyMismatch):
-            await agent.thread("question").resume()
+            await agent.thread("approval").resume()
     async with home_agent(tmp_path, done) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Answer at length."))
         with pytest.raises(RoleChanged):
-            await agent.thread("question").resume()
+            await agent.thread("approval").resume()
     assert done == []
 
 

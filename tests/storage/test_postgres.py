@@ -199,10 +199,10 @@ async def test_a_part_of_an_address_that_nobody_knows_is_refused_and_not_repeate
 
 async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
     storage = Storage(url=NOBODY)
-    assert isinstance(storage.database, PostgresAddress)
+    assert isinstance(storage.place, PostgresAddress)
     with pytest.raises(StorageUnavailable, match=r"database 'novel on 127\.0\.0\.1:1' cannot be reached") as caught:
-        await Database.open(storage.database, schemas=[])
-    assert "secret" not in f"{caught.value!r}{storage!r}{storage.database!r}{storage.database}"
+        await Database.open(storage.place, schemas=[])
+    assert "secret" not in f"{caught.value!r}{storage!r}{storage.place!r}{storage.place}"
 
 
 async def test_nothing_is_left_behind(url: str) -> None:

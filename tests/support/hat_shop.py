@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from support.jobs import Muse
 from worldagent import Settings, WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
@@ -99,6 +100,6 @@ async def _send(order: Order, ctx: TaskContext) -> Receipt:
 def agent() -> WorldAgent:
     """Make the agent."""
     handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "fit": _fit, "send": _send}
-    shapes = [Shape(key, Order, Receipt, handler) for key, handler in handlers.items()]
+    shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
     return WorldAgent(WORKSPACE, lm=lm, functions=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import dspy
 from pydantic import BaseModel
 
 from worldagent.graphs import Shape, TaskContext
@@ -20,6 +21,13 @@ class Said(BaseModel):
     """What a handler gives."""
 
     text: str
+
+
+class Muse(dspy.Signature):
+    """Think aloud."""
+
+    about: str = dspy.InputField()
+    thought: str = dspy.OutputField()
 
 
 def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **more: Any) -> Shape[Any, Any]:

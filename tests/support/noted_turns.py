@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
+from support.jobs import Muse
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core.pauses import Approve
@@ -43,7 +44,7 @@ def opened(home: Path, **settings: Any) -> WorldAgent:
         home,
         answering(),
         functions=[tool(name="pay", approval=True)(_paid)],
-        shapes=[Shape("pays", Nothing, Said, _pays), Shape("hands_on", Nothing, Said, _hands_on)],
+        shapes=[Shape("pays", Nothing, Said, _pays, entry=Muse), Shape("hands_on", Nothing, Said, _hands_on)],
         settings={"role_cache_ttl": 0, **settings},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -323,3 +324,29 @@ async def test_of_two_who_go_on_with_a_turn_in_one_agent_both_are_cancelled_with
                 await asyncio.sleep(0)
             assert await thread.cancel()
             assert [(await turn).status for turn in (first, second)] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.requirement("T4")
+async def test_whoever_answers_a_turn_that_is_cancelled_meanwhile_is_told_so(tmp_path: Path) -> None:
+    told: set[str] = set()
+    async with asking(tmp_path, nothing) as one, asking(tmp_path, nothing) as other:
+        for at in range(1, 61, 3):
+            thread = f"t{at}"
+            pauses = {pause.kind: pause.id for pause in (await one.thread(thread).task("ask", {})).pauses}
+            answers = {pauses["approval"]: Approve(), pauses["question"]: "yes"}
+            reached = asyncio.Event()
+            end = Stepped(at, "steps", reached.set).watch()
+            cancelling = asyncio.create_task(other.thread(thread).cancel())
+            reaching = asyncio.create_task(reached.wait())
+            await asyncio.wait({cancelling, reaching}, return_when=asyncio.FIRST_COMPLETED)
+            end()
+            reaching.cancel()
+            async with asyncio.timeout(LIMIT):
+                try:
+                    told.add((await one.thread(thread).resume(answers)).status)
+                except NothingToResume as error:
+                    told.add(re.sub(r"^the (last )?turn .* of thread '\S+' ", "", error.problem))
+                await cancelling
+    refused = {"is cancelled", "was cancelled meanwhile"}
+    assert told <= {"cancelled", "done"} | refused
+    assert told & refused

@@ -359,3 +359,32 @@ async def test_a_process_that_gets_sigterm_in_the_middle_of_three_calls_leaves_a
     assert [what for line in lines[:-1] for what in line.split(", ") if "quick" not in what] == asked
     effects = Counter((tmp_path / "effects").read_text().split())
     assert effects == dict.fromkeys(["quick0", f"{function}1", "quick2", "last"], 1)
+
+
+@pytest.mark.requirement("T5")
+async def test_draining_an_agent_that_is_not_open_does_nothing(tmp_path: Path) -> None:
+    agent = Scene().agent(tmp_path)
+    await agent.drain()
+    await agent.start()
+    await agent.drain()
+    await agent.drain()
+    await agent.aclose()
+    await agent.drain()
+    await (await agent.start()).aclose()
+    await agent.drain()
+
+
+@pytest.mark.requirement("T5")
+async def test_of_two_drains_at_once_none_cuts_off_what_the_other_waits_for(tmp_path: Path) -> None:
+    scene = Scene()
+    agent = await scene.agent(tmp_path).start()
+    running = asyncio.create_task(agent.thread("t").task("job", {}))
+    await asyncio.wait_for(scene.waits.wait(), LIMIT)
+    draining = [asyncio.create_task(agent.drain(LIMIT)) for _ in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not running.done()
+    scene.go.set()
+    assert (await asyncio.wait_for(running, LIMIT)).status == "stopped"
+    await asyncio.wait_for(asyncio.gather(*draining), LIMIT)
+    assert scene.done == ["a"]

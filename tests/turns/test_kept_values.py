@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
-from support.jobs import Said, shape
+from support.jobs import Nothing, Said, shape
 from worldagent import WorldAgent
-from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, WorldAgentError
+from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from worldagent.core.pauses import Happened
-from worldagent.graphs import TaskContext
+from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
 from worldagent.testing import VirtualClock
 
@@ -135,3 +137,57 @@ async def test_an_answer_after_the_end_of_a_question_is_refused(tmp_path: Path) 
         with pytest.raises(AnswerInvalid, match=r"comes after its end; call resume\(\) without an answer to it"):
             await agent.thread("t").resume({pause.id: "late"})
         assert (await agent.thread("t").resume()).result == Said(text="pause_expired")
+
+
+class Odd(BaseModel):
+    """A result whose field takes anything."""
+
+    any: Any = None
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("around", ["{}", "[{}]", '{{"a": [1, {{"b": {}}}]}}'])
+async def test_a_number_that_json_has_not_is_refused_and_does_not_come_back_as_null(
+    tmp_path: Path, number: float, around: str
+) -> None:
+    value = json.loads(around.format(json.dumps(number)))
+    done: list[str] = []
+
+    @tool
+    async def measure(what: str) -> Any:
+        return value
+
+    async def handler(ctx: TaskContext) -> str:
+        with pytest.raises(ResultInvalid, match="the result of function 'measure' is not JSON"):
+            await ctx.call("measure", {"what": "it"})
+        with pytest.raises(ParamsInvalid, match="params of function 'note' are not JSON"):
+            await ctx.call("note", {"what": value})
+        return await ctx.calls.ask_person("And now?")
+
+    async def result(params: Nothing, ctx: TaskContext) -> Odd:
+        return Odd(any=value)
+
+    shapes = [shape(handler), Shape("odd", Nothing, Odd, result)]
+    async with scripted_agent(tmp_path, answering(), functions=[measure, noting(done)], shapes=shapes) as agent:
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        assert (await agent.thread("t").resume({pause.id: "on"})).result == Said(text="on")
+        with pytest.raises(ResultInvalid, match="the result of shape 'odd' are not JSON"):
+            await agent.thread("odd").task("odd", {})
+    assert done == []
+
+
+async def test_none_is_kept_beside_numbers(tmp_path: Path) -> None:
+    @tool
+    async def measure(times: int) -> Odd:
+        return Odd(any=[None, {"a": None}, 1.5])
+
+    seen: list[Odd] = []
+
+    async def handler(ctx: TaskContext) -> str:
+        seen.append(await ctx.call("measure", {"times": 1}))
+        return await ctx.calls.ask_person("And now?")
+
+    async with scripted_agent(tmp_path, answering(), functions=[measure], shapes=[shape(handler)]) as agent:
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        await agent.thread("t").resume({pause.id: "on"})
+    assert seen == [Odd(any=[None, {"a": None}, 1.5])] * 2

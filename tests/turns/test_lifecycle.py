@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import shape as job
 from support.openai_stub import openai_stub
 from support.processes import eventually, held, others, run_script
 from support.stores import StoreKind, on_every_store, stored
 from worldagent import Settings, Storage, Tier, WorldAgent
 from worldagent.core.errors import AgentClosed, ModelNotConfigured, NameTaken, StorageInvalid, WorldAgentError
-from worldagent.graphs import Shape
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import CallContext, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
@@ -232,8 +234,41 @@ async def test_a_turn_that_closes_its_own_agent_is_cancelled_and_all_is_closed(t
     assert turn.status == "cancelled"
     with pytest.raises(AgentClosed):
         await agents[0].thread("t").converse("Hi")
+    await agents[0].aclose()
     del agents[:]
     assert not await left_over(before, tasks)
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("surface", ["handler", "flow", "leaf", "another agent's turn"])
+async def test_a_turn_that_closes_its_own_agent_is_written_down_as_it_is_told(tmp_path: Path, surface: str) -> None:
+    agents: list[WorldAgent] = []
+
+    async def close() -> str:
+        await agents[0].aclose()
+        return "closed"
+
+    async def close_from(ctx: CallContext) -> str:
+        return await close()
+
+    async def elsewhere(ctx: TaskContext) -> str:
+        return await close()
+
+    async def closing(ctx: TaskContext) -> str:
+        if surface == "another agent's turn":
+            await agents[1].thread("t").task("job", {})
+        return await close() if surface == "handler" else str(await ctx.call(surface, {}))
+
+    functions = [tool(name="leaf")(close), flow(name="flow")(close_from)]
+    agents.append(await scripted_agent(tmp_path, answering(), functions=functions, shapes=[job(closing)]).start())
+    async with scripted_agent(tmp_path / "other", answering(), shapes=[job(elsewhere)]) as other:
+        agents.append(other)
+        turn = await asyncio.wait_for(agents[0].thread("t").task("job", {}), 20)
+    await agents[0].aclose()
+    async with scripted_agent(tmp_path, answering()) as agent:
+        [state] = await agent.threads()
+        assert (turn.status, state.status, state.turn_id) == ("cancelled", "cancelled", turn.id)
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."
 
 
 async def test_a_close_that_is_cut_off_still_closes(tmp_path: Path) -> None:

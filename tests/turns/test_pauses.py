@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.jobs import Said, shape
+from support.jobs import Muse, Said, shape
 from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
@@ -55,7 +55,7 @@ async def asks_twice(ctx: TaskContext) -> str:
 
 def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent:
     functions = [writing(done), writing(done, name="pay", approval=True)]
-    return scripted_agent(home, lm or answering(), functions=functions, shapes=[shape(asks_twice)], **more)
+    return scripted_agent(home, lm or answering(), functions=functions, shapes=[shape(asks_twice, entry=Muse)], **more)
 
 
 @pytest.mark.requirement("T4")
@@ -252,7 +252,7 @@ async def test_a_turn_goes_on_without_the_role_on_purpose_with_what_resolves_now
 @pytest.mark.requirement("R13")
 @on_every_store
 async def test_a_stored_role_that_changed_meanwhile_is_noticed(tmp_path: Path, kind: StoreKind) -> None:
-    functions, jobs = [writing([]), writing([], name="pay", approval=True)], [shape(asks_twice)]
+    functions, jobs = [writing([]), writing([], name="pay", approval=True)], [shape(asks_twice, entry=Muse)]
     async with stored_agent(kind, tmp_path, answering(), functions=functions, shapes=jobs) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
         answers = await paused_with(agent, None)

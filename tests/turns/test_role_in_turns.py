@@ -11,10 +11,20 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import Muse, Said, shape
 from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
-from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelUnavailable, RoleEchoed, RoleInvalid
+from worldagent.core.errors import (
+    FunctionInvalid,
+    InvalidArgument,
+    ModelUnavailable,
+    RoleEchoed,
+    RoleInvalid,
+    RoleRequired,
+    RoleTooLong,
+)
+from worldagent.core.events import TurnStarted
 from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedLM
 
@@ -186,6 +196,59 @@ async def test_applies_to_chooses_among_the_signatures_of_a_task(
     assert turn.result == ReviewResult(verdict="Weak.", summary="Short.")
     assert [call.role for call in lm.calls] == expected
     assert turn.role_tiers == ((Tier.CALL,) if any(expected) else ())
+
+
+@pytest.mark.requirement("R6", "R13")
+@pytest.mark.parametrize("applies_to", [(), ("*",), ("job",)])
+async def test_where_no_model_is_asked_a_role_is_checked_and_not_active_and_resume_needs_none(
+    tmp_path: Path, applies_to: tuple[str, ...]
+) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        return await ctx.calls.ask_person("And now?")
+
+    role = Role("harsh", "Be harsh.", applies_to=applies_to)
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)], settings={"role_limit": 100}) as agent:
+        with pytest.raises(RoleTooLong):
+            await agent.thread("t").task("job", {}, role=Role("long", "x" * 101))
+        turn = await agent.thread("t").task("job", {}, role=role)
+        assert (turn.status, turn.role_tiers) == ("paused", ())
+    async with (
+        scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)]) as agent,
+        await agent.thread("t").stream_resume({turn.pauses[0].id: "on"}) as stream,
+    ):
+        events = [event async for event in stream]
+    assert isinstance(events[0], TurnStarted)
+    assert (events[0].role_tiers, stream.turn.role_tiers) == ((), ())
+    assert stream.turn.result == Said(text="on")
+
+
+@pytest.mark.requirement("R6", "R13")
+async def test_a_role_that_was_noted_for_a_shape_that_asks_no_model_any_more_is_not_needed(tmp_path: Path) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        return await ctx.calls.ask_person("And now?")
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler, entry=Muse)]) as agent:
+        turn = await agent.thread("t").task("job", {}, role=HARSH)
+        assert turn.role_tiers == (Tier.CALL,)
+        with pytest.raises(RoleRequired):
+            await agent.thread("t").resume()
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)]) as agent:
+        done = await agent.thread("t").resume({turn.pauses[0].id: "on"})
+    assert (done.result, done.role_tiers) == (Said(text="on"), ())
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize(("applies_to", "expected"), [((), None), (("review*",), None), (("Rev*",), "Be harsh.")])
+async def test_where_a_shape_has_no_entry_a_role_reaches_what_it_names(
+    tmp_path: Path, applies_to: tuple[str, ...], expected: str | None
+) -> None:
+    without = Shape("review", ReviewParams, ReviewResult, review, signatures=(Review, Summarise))
+    lm = ScriptedLM([{"verdict": "Weak."}, {"summary": "Short."}])
+    async with scripted_agent(tmp_path, lm, shapes=[without]) as agent:
+        role = Role("harsh", "Be harsh.", applies_to=applies_to)
+        turn = await agent.thread("t").task("review", {"text": "Once."}, role=role)
+    assert [call.role for call in lm.calls] == [expected, None]
+    assert turn.role_tiers == ((Tier.CALL,) if expected else ())
 
 
 @pytest.mark.requirement("R6", "T8")

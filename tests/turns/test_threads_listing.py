@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.jobs import Nothing, Said
+from support.jobs import Muse, Nothing, Said
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, RoleRequired, TaskFailed
@@ -54,7 +54,7 @@ async def _fail(params: Nothing, ctx: TaskContext) -> Said:
 @asynccontextmanager
 async def shop(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenerator[WorldAgent]:
     shapes: list[Shape[Any, Any]] = [
-        Shape("ask", Nothing, Said, _ask_two),
+        Shape("ask", Nothing, Said, _ask_two, entry=Muse),
         Shape("fail", Nothing, Said, _fail),
         Shape("wait", Nothing, Said, (gate or Gate()).run),
     ]

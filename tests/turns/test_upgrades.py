@@ -52,13 +52,15 @@ class Code:
         made: Function = tool(name=name, **more)(body)
         return made
 
-    def shape(self, params: type[BaseModel] = Order, key: str = "job") -> Shape[Any, Any]:
-        async def handle(order: Any, ctx: TaskContext) -> Said:
+    def shape(
+        self, params: type[BaseModel] = Order, key: str = "job", result: type[BaseModel] = Said
+    ) -> Shape[Any, Any]:
+        async def handle(order: Any, ctx: TaskContext) -> dict[str, str]:
             await ctx.task("subagent", {"worker": "critic", "request": "Judge it."})
             first = await ctx.call("write", {"what": order.what})
-            return Said(text=f"{first}, {await ctx.call('pay', {'what': order.what})}")
+            return {"text": f"{first}, {await ctx.call('pay', {'what': order.what})}"}
 
-        return Shape(key, params, Said, handle, description="buys")
+        return Shape(key, params, result, handle, description="buys")
 
     def agent(self, home: Path) -> WorldAgent:
         def reply(call: ScriptedCall) -> dict[str, Any]:
@@ -101,6 +103,20 @@ def write_takes_more(code: Code) -> None:
     code.write = tool(name="write")(write)
 
 
+def pay_gives_a_number(code: Code) -> None:
+    async def pay(what: str) -> int:
+        raise AssertionError("it may not run")
+
+    code.pay = tool(name="pay", approval=True)(pay)
+
+
+def write_gives_a_number(code: Code) -> None:
+    async def write(what: str) -> int:
+        raise AssertionError("it may not run")
+
+    code.write = tool(name="write")(write)
+
+
 def pay_is_a_flow(code: Code) -> None:
     async def pay(ctx: CallContext, what: str) -> str:
         raise AssertionError("it may not run")
@@ -119,6 +135,13 @@ def job_takes_something_else(code: Code) -> None:
     code.shapes = [code.shape(Wish)]
 
 
+def job_gives_more(code: Code) -> None:
+    class SaidMore(Said):
+        more: str = ""
+
+    code.shapes = [code.shape(result=SaidMore)]
+
+
 def without_job(code: Code) -> None:
     code.shapes = [code.shape(key="errand")]
 
@@ -133,6 +156,9 @@ CHANGES: dict[str, tuple[Callable[[Code], None], str]] = {
     "the function that waits is a flow now": (pay_is_a_flow, "'pay'"),
     "a function that was called is gone": (without_write, "'write'"),
     "a function that was called takes other params": (write_takes_more, "'write'"),
+    "the function that waits gives something else": (pay_gives_a_number, "'pay'"),
+    "a function that was called gives something else": (write_gives_a_number, "'write'"),
+    "the shape gives more": (job_gives_more, "'job'"),
     "the shape takes more": (job_takes_more, "'job'"),
     "the shape takes something else": (job_takes_something_else, "'job'"),
     "the shape is gone": (without_job, "'job'"),

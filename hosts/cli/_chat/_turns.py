@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from ....core.errors import (
-    AgentClosed,
     AlreadyAnswered,
     AnswerInvalid,
     NothingToResume,
@@ -22,7 +22,7 @@ from ....core.errors import (
     UnknownPause,
     WorldAgentError,
 )
-from .._turn import DRAIN
+from .._turn import DRAIN, as_said_here
 from ._ports import Renderer
 from ._talk import Talk
 from ._waiting import standing
@@ -30,6 +30,12 @@ from ._waiting import standing
 if TYPE_CHECKING:
     from ....agent import TurnStream
 
+_REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
+    RoleChanged: "bring the role back as it was, or go on with what is active now by /resume refresh",
+    RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, see "
+    "`worldagent doctor --rekey`, and go on by /resume refresh",
+    RoleRequired: "set it again, or go on with what is active now by /resume refresh",
+}
 _ROLE_HINT: Final = (
     "/role TEXT sets the role of the thread, chat --role one for every message; then /resume goes on. "
     "/resume refresh goes on with the roles that count now."
@@ -92,6 +98,15 @@ class Turns:
         Raises:
             WorldAgentError: It cannot go on, or failed. Answers that were taken are not asked for again.
         """
+        failure: WorldAgentError
+        try:
+            await self._go_on(on_role_change)
+            return
+        except WorldAgentError as error:
+            failure = error
+        raise as_said_here(failure, _REMEDIES)
+
+    async def _go_on(self, on_role_change: Literal["fail", "refresh"]) -> None:
         from ....agent import UNSET  # the agent is loaded by now
 
         self.begun = True
@@ -153,8 +168,7 @@ class Turns:
             self._shown.note(text)
 
     async def _drain(self) -> None:
-        with suppress(AgentClosed):
-            await (await self._talk.agent()).drain(DRAIN)
+        await (await self._talk.agent()).drain(DRAIN)
 
     async def _follow(self, stream: TurnStream) -> None:
         self._running = True

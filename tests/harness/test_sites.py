@@ -1,0 +1,301 @@
+"""Equal calls of branches that run side by side: each keeps its own result, in whatever order they come again (D8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.journals import Turns, flow_of, turns_of
+from worldagent.core.errors import Diverged, HostUnavailable
+from worldagent.core.pauses import Approve, Reject
+from worldagent.harness import CallContext, Function, tool
+from worldagent.harness.journal import _frame
+
+T = TypeVar("T")
+
+
+class Line:
+    """Lets the branches of a first run pass in a chosen order; when they run again, nothing holds them."""
+
+    def __init__(self, order: list[int]) -> None:
+        self._order = order
+        self._gates = {branch: asyncio.Event() for branch in order}
+        self._gates[order[0]].set()
+
+    def function(self) -> Function:
+        async def pass_by(branch: int) -> int:
+            await asyncio.wait_for(self._gates[branch].wait(), 30)
+            return branch
+
+        made: Function = tool(name="pass_by")(pass_by)
+        return made
+
+    def next(self, branch: int) -> None:
+        after = self._order[self._order.index(branch) + 1 :]
+        if after:
+            self._gates[after[0]].set()
+
+
+def tickets() -> Function:
+    """Gives 0, 1, 2 and so on: whoever asks again must get the same one."""
+    given_out: list[int] = []
+
+    async def ticket() -> int:
+        given_out.append(len(given_out))
+        return given_out[-1]
+
+    made: Function = tool(name="ticket")(ticket)
+    return made
+
+
+def marks(done: list[str], *, approval: bool = False) -> Function:
+    async def mark(what: str = "") -> str:
+        done.append(what)
+        return what
+
+    made: Function = tool(name="mark", approval=approval)(mark)
+    return made
+
+
+async def driven(turns: Turns, answer: Callable[[int], Any]) -> Any:
+    """Drive the turn to its end, answering one pause a run."""
+    count = 0
+    while isinstance(found := await turns.drive("main", {}), list) and found and not isinstance(found[0], str):
+        assert await turns.answer(found[0], answer(count))
+        count += 1
+    return found
+
+
+@pytest.mark.requirement("T5")
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.permutations(range(4)), st.integers(1, 3))
+def test_equal_calls_of_branches_keep_their_results_in_whatever_order_they_first_came(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], rounds: int
+) -> None:
+    async def run() -> None:
+        line, seen, done = Line(order), list[tuple[int, tuple[int, ...]]](), list[str]()
+
+        async def branch(ctx: CallContext, number: int) -> str:
+            await ctx.call("pass_by", {"branch": number})
+            mine = tuple([await ctx.call("ticket", {}) for _ in range(rounds)])
+            seen.append((number, mine))
+            line.next(number)
+            await ctx.ask_person("go on?")
+            return str(await ctx.call("mark", {"what": f"{number}: {mine}"}))
+
+        async def main(ctx: CallContext) -> Any:
+            return list(await asyncio.gather(*(branch(ctx, number) for number in range(4))))
+
+        functions = (line.function(), tickets(), marks(done), flow_of(main))
+        async with turns_of(tmp_path_factory.mktemp("home"), *functions) as turns:
+            result = await driven(turns, lambda count: "yes")
+        first = dict(seen[:4])
+        assert {number for number, _ in seen[:4]} == set(range(4))
+        assert all(first[number] == mine for number, mine in seen)
+        assert result == [f"{number}: {first[number]}" for number in range(4)]
+        assert sorted(done) == sorted(result)
+
+    asyncio.run(run())
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+async def test_leave_for_one_of_two_equal_calls_is_leave_for_that_one(tmp_path: Path, order: list[int]) -> None:
+    line, done = Line(order), list[str]()
+
+    async def branch(ctx: CallContext, number: int) -> str:
+        await ctx.call("pass_by", {"branch": number})
+        line.next(number)
+        answer = await ctx.ask_person("go on?")
+        return f"{number} {answer}"
+
+    async def main(ctx: CallContext) -> Any:
+        return list(await asyncio.gather(branch(ctx, 0), branch(ctx, 1)))
+
+    async with turns_of(tmp_path, line.function(), marks(done), flow_of(main)) as turns:
+        pauses = sorted(await turns.drive("main", {}), key=lambda pause: pause.since)
+        await turns.answer(pauses[0], "first")
+        assert [pause.id for pause in await turns.drive("main", {})] == [pauses[1].id]
+        await turns.answer(pauses[1], "second")
+        expected = {order[0]: "first", order[1]: "second"}
+        assert await turns.drive("main", {}) == [f"{number} {expected[number]}" for number in (0, 1)]
+
+
+@pytest.mark.requirement("T5")
+async def test_a_call_that_was_cut_off_does_not_take_what_its_equal_in_another_branch_got(tmp_path: Path) -> None:
+    """Nothing is recorded of the one that was cut off, and it is first in line when the turn runs again."""
+    looks, cut = list[int](), asyncio.Event()
+
+    async def look() -> int:
+        looks.append(len(looks))
+        if len(looks) == 2:
+            cut.set()
+            await asyncio.Event().wait()
+        return looks[-1]
+
+    async def short(ctx: CallContext) -> str:
+        await ctx.ask_person("go on?")
+        return f"short {await ctx.call('look', {})}"
+
+    async def long(ctx: CallContext) -> str:
+        for number in range(5):
+            await ctx.call("mark", {"what": str(number)})
+        return f"long {await ctx.call('look', {})}"
+
+    async def main(ctx: CallContext) -> Any:
+        return list(await asyncio.gather(short(ctx), long(ctx)))
+
+    functions = (tool(name="look", idempotent=True)(look), marks([]), flow_of(main))
+    async with turns_of(tmp_path, *functions) as turns:
+        [pause] = await turns.drive("main", {})
+        await turns.answer(pause, "yes")
+        running = asyncio.create_task(turns.drive("main", {}))
+        await asyncio.wait_for(cut.wait(), 30)
+        running.cancel()
+        await asyncio.wait([running], timeout=30)
+        assert await turns.drive("main", {}) == ["short 2", "long 0"]
+
+
+async def test_calls_of_an_older_version_are_taken_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    async def main(ctx: CallContext) -> Any:
+        got = [str(await ctx.call("ticket", {})) for _ in range(3)]
+        return [*got, await ctx.ask_person("go on?")]
+
+    async with turns_of(tmp_path, tickets(), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        await turns.journal._database.transact(lambda tx: tx.execute("UPDATE wa_call SET site=NULL"))
+        await turns.answer(pause, "yes")
+        assert await turns.drive("main", {}) == ["0", "1", "2", "yes"]
+
+
+async def test_equal_calls_that_come_from_elsewhere_take_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_frame, "_ASIDE", 0.05)
+    wrapped: list[bool] = []
+
+    async def main(ctx: CallContext) -> Any:
+        async def one() -> str:
+            if wrapped:  # as another version of Python may wrap it
+                await asyncio.create_task(ctx.call("mark", {"what": "a"}))
+            else:
+                await ctx.call("mark", {"what": "a"})
+            return str(await ctx.call("ticket", {}))
+
+        got = await asyncio.gather(one(), one(), one())
+        wrapped.append(True)
+        return [*got, await ctx.ask_person("go on?")]
+
+    async with turns_of(tmp_path, tickets(), marks([]), flow_of(main)) as turns:
+        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "yes"]
+
+
+async def test_two_keys_of_which_one_looks_like_the_number_of_the_other_are_two_calls(tmp_path: Path) -> None:
+    async def main(ctx: CallContext) -> Any:
+        got = [await ctx.call("ticket", {}, key=key) for key in ("a", "a", "a.1", "a.1")]
+        return [*map(str, got), await ctx.ask_person("go on?")]
+
+    async with turns_of(tmp_path, tickets(), flow_of(main)) as turns:
+        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "3", "yes"]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("end", ["returns", "raises"])
+@pytest.mark.parametrize("answer", [Approve(), Reject("no")])
+async def test_a_body_that_ends_without_what_it_waited_for_is_refused(tmp_path: Path, end: str, answer: Any) -> None:
+    done: list[str] = []
+    again: list[bool] = []
+
+    async def main(ctx: CallContext) -> Any:
+        if again and end == "raises":
+            raise LookupError("forgotten")
+        if not again:
+            await ctx.call("mark", {"what": "paid"})
+        return "done"
+
+    async with turns_of(tmp_path, marks(done, approval=True), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        again.append(True)
+        with pytest.raises(Diverged, match="mark:"):
+            await turns.drive("main", {})  # while it waits
+        await turns.answer(pause, answer)
+        with pytest.raises(Diverged, match="mark:"):
+            await turns.drive("main", {})
+        again.clear()
+        if isinstance(answer, Approve):
+            assert await turns.drive("main", {}) == "done"
+    assert done == ["paid"] * isinstance(answer, Approve)
+
+
+async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another branch wants something new meanwhile; that is no other path."""
+    monkeypatch.setattr(_frame, "_LATE", 0.02)
+    waits = [0.0, 0.3]
+
+    async def own_wait(ctx: CallContext) -> str:
+        ready = asyncio.Event()
+        asyncio.get_running_loop().call_later(waits.pop(0), ready.set)
+        await ready.wait()
+        return f"waited {await ctx.call('mark', {'what': 'a'})}"
+
+    async def asks(ctx: CallContext) -> str:
+        await ctx.ask_person("go on?")
+        return f"asked {await ctx.call('mark', {'what': 'b'})}"
+
+    async def main(ctx: CallContext) -> Any:
+        return list(await asyncio.gather(own_wait(ctx), asks(ctx)))
+
+    async with turns_of(tmp_path, marks([]), flow_of(main)) as turns:
+        assert await driven(turns, lambda count: "yes") == ["waited a", "asked b"]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("caught", [False, True])
+async def test_a_passing_failure_is_tried_again_unless_its_own_branch_went_on_after_it(
+    tmp_path: Path, caught: bool
+) -> None:
+    """A branch beside it goes on after the failure, which ends the body: the next run tries it again."""
+    failed, down, done = asyncio.Event(), [True], list[str]()
+
+    async def fetch() -> str:
+        if down:
+            failed.set()
+            raise HostUnavailable("the host is down", remedy="try again")
+        return "fetched"
+
+    async def fetches(ctx: CallContext) -> str:
+        try:
+            return str(await ctx.call("fetch", {}))
+        except HostUnavailable:
+            if caught:
+                await ctx.call("mark", {"what": "noted"})
+            raise
+
+    async def beside(ctx: CallContext) -> str:
+        await asyncio.wait_for(failed.wait(), 10)
+        return str(await ctx.call("mark", {"what": "beside"}))
+
+    async def main(ctx: CallContext) -> Any:
+        both = [asyncio.create_task(each) for each in (fetches(ctx), beside(ctx))]
+        await asyncio.wait(both)
+        return [task.result() for task in both]
+
+    functions = (tool(name="fetch", idempotent=True)(fetch), marks(done), flow_of(main))
+    async with turns_of(tmp_path, *functions) as turns:
+        with pytest.raises(HostUnavailable):
+            await turns.drive("main", {})
+        down.clear()
+        if caught:  # what came after it is recorded, and would be forgotten
+            with pytest.raises(HostUnavailable):
+                await turns.drive("main", {})
+        else:
+            assert await turns.drive("main", {}) == ["fetched", "beside"]
+    assert done == ["noted", "beside"][not caught :] or done == ["beside", "noted"]
