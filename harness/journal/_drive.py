@@ -7,6 +7,7 @@ no graph, no model and no role: whoever hands a step in says what stands for the
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextvars import ContextVar
 from dataclasses import replace
@@ -78,7 +79,7 @@ class Drive:
         self._clock = clock
         self._unwritten: dict[str, CallRecord] = {}
         self._told: dict[str, CallRecord] = {}
-        self._survived: dict[str, dict[str, CallRecord]] = {}
+        self._settling = asyncio.Lock()
 
     def recorded(self, step_id: str) -> CallRecord | None:
         """What the journal has of a call."""
@@ -120,25 +121,14 @@ class Drive:
             await self._put(record)
         return await self._do(step, record)
 
-    async def settle(self, parent: str, last: str) -> None:
-        """Record the passing failures below `parent`: its body went on after them, so a replay must see them again.
-
-        Args:
-            parent: The path id of the body's call.
-            last: The call that the branch which goes on made last; if that failed, the branch has taken note.
-        """
-        told = [record for record in self._told.values() if record.parent == parent]
-        for record in told:
-            del self._told[record.id]
-            await self._finish(record)
-            self._survived.setdefault(parent, {})[record.id] = record
-        self._survived.get(parent, {}).pop(last, None)
-
-    async def _take_back(self, parent: str, error: HostError) -> None:
-        """A body ends with a passing failure after all, and only branches beside it went on: it may be tried again."""
-        for record in self._survived.pop(parent, {}).values():
-            if record.result == _failed(record, error).result:
-                await self._put(replace(record, state="started", result=None, epoch=self._epoch))
+    async def settle(self, parent: str) -> None:
+        """Record the passing failures below `parent`: its body went on after them, so a replay must see them again."""
+        if not self._told and not self._settling.locked():
+            return
+        async with self._settling:  # nobody goes on before what a branch beside it records is there
+            for record in [record for record in self._told.values() if record.parent == parent]:
+                del self._told[record.id]
+                await self._finish(record)
 
     # --- what is recorded -------------------------------------------------------------------------------------------
 
@@ -275,7 +265,6 @@ class Drive:
             raise
         except HostError as error:
             if error.retryable:  # it may go well next time, unless the caller goes on without it: see `settle`
-                await self._take_back(record.id, error)
                 self._told[record.id] = _failed(record, error)
                 raise
             failure: WorldAgentError = error

@@ -27,7 +27,8 @@ DEPTH: Final = 5
 
 _GRACE: Final = 0.02  # seconds without any movement after which a body that waits is taken to wait for a person
 _LATE: Final = 2.0  # seconds after which a body that wants something new is taken to have forgotten what it did before
-_ASIDE: Final = 30.0  # the same where branches of the body want it, since others may wait for something of their own
+_ASIDE: Final = 30.0  # the same where the body has branches, since one may wait for something of its own
+_BESIDE: Final = 0.5  # seconds without any movement after which a recorded failure of a branch is given to it
 _PATIENCE: Final = 0.05  # seconds that a body may take to end once it is cancelled, before it is cancelled again
 _EFFECT: Final = 1.0  # the same for what a body has called
 _ABANDONED: Final = 5  # cancellations after which a body that swallows them is left alone
@@ -70,6 +71,7 @@ class Frame:
         self._parked: set[asyncio.Future[None]] = set()
         self._late = 0
         self._aside = 0
+        self._holding: set[asyncio.Task[Any] | None] = set()
         self._body: asyncio.Task[Any] | None = None
         self._error: WorldAgentError | None = None
         recorded = drive.recorded_below(path)
@@ -78,7 +80,7 @@ class Frame:
         self._caught_up = asyncio.Event()
         self._failures, self._new = _Lane(), _Lane()
         self._equals: deque[_Waiter] = deque()
-        self._guessed = False
+        self._guesses = 0
         if not self._unvisited:
             self._caught_up.set()
 
@@ -95,14 +97,15 @@ class Frame:
             raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
         mark = digest(data, length=12) if key is None else _escaped(key)
         base = f"{self.path}/{name}:{mark}"
-        site = self._sites.here(base)
+        site = self._sites.here(base, aside=self._is_aside())
         call_id = self._sites.take(base, site, any_left=self._body is None)
         while call_id is None:
-            any_left = await self._wait_for_equals(base)
             if self._closed:
                 await self._park()
-            call_id = self._sites.take(base, site, any_left=any_left)
-        self._wake(waiter for waiter in tuple(self._equals) if waiter.base == base)
+            any_left = await self._wait_for_equals(base)
+            call_id = None if self._closed else self._sites.take(base, site, any_left=any_left)
+        if self._equals and not self._sites.left(base):
+            self._wake([waiter for waiter in self._equals if waiter.base == base])
         return call_id, site
 
     async def do(self, step: Step) -> Any:
@@ -186,8 +189,8 @@ class Frame:
                 self._failures.open.set()
                 continue
             if self._equals and not self._closed:
-                self._guessed = True
-                self._wake([self._equals[0]], any_left=True)
+                self._guesses = self._guesses * 2 or 1  # one by one would take its time where all are from elsewhere
+                self._wake(tuple(self._equals)[: self._guesses], any_left=True)
                 continue
             diverged = self._new.held > 0 and not self._closed
             self._closed = True
@@ -210,9 +213,15 @@ class Frame:
     def _grace(self) -> float | None:
         if not self._stuck():
             return None
-        if self._failures.held or not (self._equals or self._new.held) or (self._equals and self._guessed):
+        if self._failures.held:
+            return _BESIDE if self._aside else _GRACE
+        if not (self._equals or self._new.held) or (self._equals and self._guesses):
             return _GRACE
-        return _ASIDE if self._aside else _LATE
+        return _ASIDE if self._aside or self._sites.any_aside(self._unvisited) else _LATE
+
+    def _is_aside(self) -> bool:
+        """Whether the caller is a task that the body has made, and not the body itself."""
+        return asyncio.current_task() is not self._body
 
     def _stuck(self) -> bool:
         return self._live == self._held and bool(self._waiting or self._held)
@@ -250,11 +259,10 @@ class Frame:
         return any(record is not None and (record.open or record.answered) for record in records)
 
     async def _asked(self, step: Step) -> Any:
-        last = (step.site or "").partition(":")[2]
-        aside = asyncio.current_task() is not self._body
+        aside = self._is_aside()
         self._live += 1  # it is on its way
         try:
-            await self.drive.settle(self.path, f"{self.path}/{last}")
+            await self.drive.settle(self.path)
         finally:
             self._live -= 1
             self._moved.set()
@@ -262,7 +270,12 @@ class Frame:
             await self._park()
         task = asyncio.create_task(self._go(step, aside))
         self._tasks.append(task)
-        return await asyncio.shield(task)  # a sibling that fails does not cut an effect off
+        try:
+            return await asyncio.shield(task)  # a sibling that fails does not cut an effect off
+        except asyncio.CancelledError:
+            if task in self._holding:  # it has not begun, and nobody wants it any more
+                task.cancel()
+            raise
 
     async def _park(self) -> NoReturn:
         """Not return in this run. Tasks that the body has left here are cancelled once it is over."""
@@ -307,6 +320,8 @@ class Frame:
             self._moved.set()
 
     async def _hold(self, lane: _Lane, aside: bool) -> None:
+        this = asyncio.current_task()
+        self._holding.add(this)
         self._held += 1
         self._aside += aside
         lane.held += 1
@@ -317,14 +332,17 @@ class Frame:
         finally:
             self._held -= 1
             self._aside -= aside
+            self._holding.discard(this)
             lane.held -= 1
+            if not lane.held and not self._closed:
+                lane.open.clear()  # what fails later waits again for what was asked for before it
             for wait in waits:
                 wait.cancel()
 
     async def _wait_for_equals(self, base: str) -> bool:
         """Wait until a call has found its place, or nothing moves; whether the caller may take any that is left."""
         waiter = _Waiter(base)
-        aside = asyncio.current_task() is not self._body
+        aside = self._is_aside()
         self._equals.append(waiter)
         self._live += 1
         self._held += 1

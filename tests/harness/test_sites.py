@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.journals import Turns, flow_of, turns_of
-from worldagent.core.errors import Diverged, HostUnavailable
+from worldagent.core.errors import CallRefused, Diverged, HostUnavailable
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import CallContext, Function, tool
 from worldagent.harness.journal import _frame
+from worldagent.harness.journal._sites import Sites
 
 T = TypeVar("T")
 
@@ -258,44 +260,138 @@ async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
 
 
 @pytest.mark.requirement("T5")
-@pytest.mark.parametrize("caught", [False, True])
-async def test_a_passing_failure_is_tried_again_unless_its_own_branch_went_on_after_it(
-    tmp_path: Path, caught: bool
-) -> None:
-    """A branch beside it goes on after the failure, which ends the body: the next run tries it again."""
-    failed, down, done = asyncio.Event(), [True], list[str]()
+async def test_two_branches_that_go_on_after_a_failure_at_the_same_moment_both_go_on(tmp_path: Path) -> None:
+    done: list[str] = []
 
-    async def fetch() -> str:
-        if down:
-            failed.set()
-            raise HostUnavailable("the host is down", remedy="try again")
-        return "fetched"
+    async def fetch(number: int) -> str:
+        raise HostUnavailable("the host is down", remedy="try again")
 
-    async def fetches(ctx: CallContext) -> str:
+    async def branch(ctx: CallContext, number: int) -> str:
         try:
-            return str(await ctx.call("fetch", {}))
+            await ctx.call("fetch", {"number": number})
         except HostUnavailable:
-            if caught:
-                await ctx.call("mark", {"what": "noted"})
-            raise
-
-    async def beside(ctx: CallContext) -> str:
-        await asyncio.wait_for(failed.wait(), 10)
-        return str(await ctx.call("mark", {"what": "beside"}))
+            return str(await ctx.call("mark", {"what": str(number)}))
+        raise AssertionError("it cannot be fetched")
 
     async def main(ctx: CallContext) -> Any:
-        both = [asyncio.create_task(each) for each in (fetches(ctx), beside(ctx))]
-        await asyncio.wait(both)
-        return [task.result() for task in both]
+        return [*await asyncio.gather(*(branch(ctx, number) for number in range(5))), await ctx.ask_person("go on?")]
 
     functions = (tool(name="fetch", idempotent=True)(fetch), marks(done), flow_of(main))
     async with turns_of(tmp_path, *functions) as turns:
-        with pytest.raises(HostUnavailable):
+        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "3", "4", "yes"]
+    assert sorted(done) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("early", [False, True])
+async def test_a_call_of_a_branch_that_was_cancelled_is_not_made_when_the_turn_goes_on(
+    tmp_path: Path, early: bool
+) -> None:
+    """A sibling failed before the branch came to its call; when all is there at once, it must not come to it either."""
+    done, failing = list[str](), asyncio.Event()
+
+    async def fail(what: str) -> str:
+        if what == "late":
+            await asyncio.wait_for(failing.wait(), 10)
+        raise CallRefused(f"{what} fails", remedy="do without it")
+
+    async def charges(ctx: CallContext) -> None:
+        for number in range(3):
+            await ctx.call("mark", {"what": str(number)})
+        failing.set()
+        if not again:
+            await asyncio.Event().wait()
+        await ctx.call("mark", {"what": "charged"})
+
+    async def fails(ctx: CallContext) -> None:
+        await ctx.call("fail", {"what": "late"})
+
+    again: list[bool] = []
+
+    async def main(ctx: CallContext) -> Any:
+        for what in ["early"] * early:
+            with contextlib.suppress(CallRefused):
+                await ctx.call("fail", {"what": what})
+        branches = [asyncio.create_task(each) for each in (charges(ctx), fails(ctx))]
+        await asyncio.wait(branches, return_when=asyncio.FIRST_EXCEPTION)
+        branches[0].cancel()
+        await asyncio.wait(branches)
+        return [await ctx.ask_person("go on?")]
+
+    functions = (tool(name="fail", idempotent=True)(fail), marks(done), flow_of(main))
+    async with turns_of(tmp_path, *functions) as turns:
+        [pause] = await turns.drive("main", {})
+        again.append(True)
+        await turns.answer(pause, "yes")
+        assert await turns.drive("main", {}) == ["yes"]
+    assert done == ["0", "1", "2"]
+
+
+async def test_a_task_that_outlives_its_body_waits_for_no_equal(tmp_path: Path) -> None:
+    again: list[bool] = []
+    left: list[asyncio.Task[Any]] = []
+
+    async def late(ctx: CallContext) -> Any:
+        if not again:
+            await ctx.call("mark", {"what": "first"})
+        return await ctx.call("ticket", {})
+
+    async def main(ctx: CallContext) -> Any:
+        task = asyncio.create_task(late(ctx))
+        if again:
+            left.append(task)
+            return ["over"]
+        return [str(await task), await ctx.ask_person("go on?")]
+
+    async with turns_of(tmp_path, tickets(), marks([]), flow_of(main)) as turns:
+        [pause] = await turns.drive("main", {})
+        await turns.answer(pause, "yes")
+        again.append(True)
+        with pytest.raises(Diverged):
             await turns.drive("main", {})
-        down.clear()
-        if caught:  # what came after it is recorded, and would be forgotten
-            with pytest.raises(HostUnavailable):
-                await turns.drive("main", {})
-        else:
-            assert await turns.drive("main", {}) == ["fetched", "beside"]
-    assert done == ["noted", "beside"][not caught :] or done == ["beside", "noted"]
+        await asyncio.wait(left, timeout=10)
+        assert left[0].done()
+
+
+async def test_equal_calls_that_wait_for_others_cost_no_square(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of them were cut off; they wait for the other half, and look again once, not at each of those."""
+    half, made = 200, list[int]()
+    cut, gate, again = asyncio.Event(), asyncio.Event(), list[bool]()
+
+    async def look() -> int:
+        made.append(len(made))
+        if len(made) > half and not again:
+            cut.set()
+            await asyncio.Event().wait()
+        return len(made)
+
+    async def short(ctx: CallContext, number: int) -> int:
+        await ctx.call("mark", {"what": str(number)})
+        await gate.wait()
+        return int(await ctx.call("look", {}))
+
+    async def long(ctx: CallContext) -> int:
+        last = [await ctx.call("look", {}) for _ in range(half)][-1]
+        gate.set()
+        return int(last)
+
+    async def main(ctx: CallContext) -> Any:
+        found = await asyncio.gather(long(ctx), *(short(ctx, number) for number in range(half)))
+        return [str(found[0]), str(len(set(found)))]
+
+    functions = (tool(name="look", idempotent=True)(look), marks([]), flow_of(main))
+    async with turns_of(tmp_path, *functions) as turns:
+        running = asyncio.create_task(turns.drive("main", {}))
+        await asyncio.wait_for(cut.wait(), 60)
+        running.cancel()
+        await asyncio.wait([running], timeout=30)
+        again.append(True)
+        tries, take = list[str](), Sites.take
+
+        def counted(self: Sites, base: str, site: str, *, any_left: bool = False) -> str | None:
+            tries.append(base)
+            return take(self, base, site, any_left=any_left)
+
+        monkeypatch.setattr(Sites, "take", counted)
+        assert await turns.drive("main", {}) == [str(half), str(half + 1)]
+    assert len(tries) <= 6 * half

@@ -25,6 +25,7 @@ from worldagent.hosts.doctor import HOST_POINTS, INSTALLATION_POINTS, Installati
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.hosts.doctor._installation import CHECKS
 from worldagent.hosts.role_host import Grant, Tokens
+from worldagent.memory import CONVERSATION
 from worldagent.role_resolution import Role
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
@@ -94,7 +95,7 @@ def test_a_sound_installation_passes_and_nothing_in_it_changes(home: Path, check
     assert [name for name, result in results.items() if result.status == "skip"] == ["model.call"]
     assert contents(home) == before
     assert "role 1" in results["database.roles"].detail
-    assert "conversation 1" in results["database.agent"].detail
+    assert f"conversation {len(CONVERSATION.migrations)}" in results["database.agent"].detail
     assert results["lock.files"].detail == "1 files"
     assert SECRET not in json.dumps([result.as_object() for result in results.values()])
 
