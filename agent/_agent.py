@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,9 +17,12 @@ from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
 from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
 from ..harness import CallContext, Function, OnError, Registry, Worker, call_alone
-from ..harness.journal import JOURNAL, Drive, Frame, SqlJournal
+from ..harness.journal import Drive, Frame, SqlJournal
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
-from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
+from ..memory import ConversationLog
+from ..memory.attachments import Attachments
+from ..memory.branches import Branches
+from ..memory.kept import KeptMessages
 from ..role_resolution import (
     ResolverOptions,
     Role,
@@ -27,14 +31,15 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..signatures import LM, ModelOptions, Program, open_model
-from ..storage import EPOCHS, Database, Leases, Storage
+from ..signatures import LM, ModelCaller, ModelOptions, Program, open_model
+from ..storage import Database, Storage
 from ._role_request import RoleRequests
 from ._roles import Roles, StoredRoles
 from ._runs import Pins, RunnerParts, TurnRunner
 from ._settings import Settings
 from ._thread import Thread
-from .threads import ThreadState, ThreadStatus
+from .threads import SCHEMAS, ThreadState, ThreadStatus
+from .upkeep import Retention, Upkeep, UpkeepParts
 
 
 class WorldAgent:
@@ -199,6 +204,24 @@ class WorldAgent:
         """
         return StoredRoles(self._runner.parts.resolver, self.workspace)
 
+    @property
+    def attachments(self) -> Attachments:
+        """The images and files that messages refer to: adding, opening, listing them.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.attachments
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Removing, exporting and importing threads, pruning checkpoints, backing up.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return Upkeep(self._runner.parts.upkeep, self.workspace)
+
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
         """Call one function by name, outside any turn.
 
@@ -255,19 +278,68 @@ class WorldAgent:
         caller = await open_model(
             self._lm,
             api_base=settings.api_base,
-            options=ModelOptions(
-                timeout=settings.model_timeout,
-                attempts=settings.model_attempts,
-                backoff=settings.model_backoff,
-                echo=settings.echo,
-            ),
+            options=_model_options(settings),
             on_error=self._on_error,
         )
         opened.push_async_callback(caller.aclose)
-        database = await Database.open(storage.place, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
+        database = await Database.open(storage.place, schemas=SCHEMAS)
         opened.push_async_callback(database.aclose)
-        journal = SqlJournal(database)
-        resolver = RoleResolver(
+        journal, branches = SqlJournal(database), Branches(database, self._clock)
+        attachments = Attachments(storage.attachments, database, limit=settings.attachment_limit)
+        resolver = await self._open_resolver(opened)
+        parts = EngineParts(
+            caller=caller,
+            registry=self._registry,
+            shapes=self._shapes,
+            resolver=resolver,
+            log=ConversationLog(database, self._clock),
+            identity=self._identity,
+            options=_graph_options(settings, caller),
+            programs=self._programs,
+            on_error=self._on_error,
+            journal=journal,
+            branches=branches,
+            kept=KeptMessages(database, self._clock),
+            attachments=attachments,
+            clock=self._clock,
+        )
+        engine = await TurnEngine.open(parts, storage.place)
+        opened.push_async_callback(engine.aclose)
+        pins = Pins(settings.role_pin_ttl, self._clock)
+
+        def removed(thread: str, turn: str) -> None:
+            resolver.threads.forget(thread)
+            pins.drop(turn)
+
+        upkeep = replace(
+            UpkeepParts.of(storage, database, self._clock),
+            heads=engine.heads,
+            wait=settings.thread_wait,
+            removed=removed,
+        )
+        return RunnerParts(
+            engine=engine,
+            resolver=resolver,
+            leases=upkeep.leases,
+            journal=journal,
+            turns=upkeep.turns,
+            branches=branches,
+            attachments=attachments,
+            thread_role_ttl=settings.thread_role_ttl,
+            pins=pins,
+            upkeep=upkeep,
+            retention=Retention(
+                upkeep.checkpoints, self._clock, settings.checkpoint_keep or None, settings.checkpoint_age
+            ),
+            clock=self._clock,
+            thread_wait=settings.thread_wait,
+            turn_timeout=settings.turn_timeout,
+        )
+
+    async def _open_resolver(self, opened: AsyncExitStack) -> RoleResolver:
+        settings = self.settings
+        key = self._storage.role_key if settings.role_key is None else settings.role_key.get_secret_value()
+        return RoleResolver(
             await self._open_role_store(opened),
             self._role_settings.sources,
             options=ResolverOptions(
@@ -276,40 +348,9 @@ class WorldAgent:
                 limit=settings.role_limit,
                 timeout=settings.role_timeout,
                 cache_ttl=settings.role_cache_ttl,
-                key=storage.role_key if settings.role_key is None else settings.role_key.get_secret_value(),
+                key=key,
             ),
             clock=self._clock,
-        )
-        parts = EngineParts(
-            caller=caller,
-            registry=self._registry,
-            shapes=self._shapes,
-            resolver=resolver,
-            log=ConversationLog(database, self._clock),
-            identity=self._identity,
-            options=GraphOptions(
-                max_rounds=settings.max_rounds,
-                history_limit=settings.history_limit,
-                history_characters=caller.history_characters,
-            ),
-            programs=self._programs,
-            on_error=self._on_error,
-            journal=journal,
-            clock=self._clock,
-        )
-        engine = await TurnEngine.open(parts, storage.place)
-        opened.push_async_callback(engine.aclose)
-        return RunnerParts(
-            engine=engine,
-            resolver=resolver,
-            leases=Leases(database, storage.locks),
-            journal=journal,
-            turns=TurnRegister(database, self._clock),
-            thread_role_ttl=settings.thread_role_ttl,
-            pins=Pins(settings.role_pin_ttl, self._clock),
-            clock=self._clock,
-            thread_wait=settings.thread_wait,
-            turn_timeout=settings.turn_timeout,
         )
 
     async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
@@ -329,6 +370,26 @@ class WorldAgent:
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
         return store
+
+
+def _model_options(settings: Settings) -> ModelOptions:
+    return ModelOptions(
+        timeout=settings.model_timeout,
+        attempts=settings.model_attempts,
+        backoff=settings.model_backoff,
+        echo=settings.echo,
+        takes=settings.model_takes,
+    )
+
+
+def _graph_options(settings: Settings, caller: ModelCaller) -> GraphOptions:
+    return GraphOptions(
+        max_rounds=settings.max_rounds,
+        history_limit=settings.history_limit,
+        history_characters=settings.history_characters or caller.history_characters,
+        summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
+        attachment_fallback=settings.attachment_fallback,
+    )
 
 
 def _check_kinds(**given: tuple[object, type]) -> None:

@@ -12,8 +12,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ..core.errors import InvalidArgument, SettingsInvalid
 from ..mcp_client import HttpHost
+from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT
 from ..storage import PostgresAddress, Storage
+from .upkeep import AGE_LIMIT, KEEP_LIMIT
 
 _PREFIX = "WORLDAGENT_"
 _FILE = f"{_PREFIX}SETTINGS"
@@ -80,6 +82,36 @@ class Settings(BaseSettings):
     )
     max_rounds: int = Field(default=8, ge=0, description="rounds of dispatches before the planner must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
+    history_characters: int | None = Field(
+        default=None,
+        ge=1000,
+        description="characters of them; none is what the model's context allows, where it is known",
+    )
+    history_summaries: bool | None = Field(
+        default=None,
+        description="whether a summary stands for what is over these two, or it is left out; none is yes, but for the "
+        "embedded model",
+    )
+    checkpoint_keep: int = Field(
+        default=100, ge=0, le=KEEP_LIMIT, description="newest checkpoints that are kept of each thread; 0 keeps all"
+    )
+    checkpoint_age: float | None = Field(
+        default=None,
+        ge=0,
+        le=AGE_LIMIT,
+        description="seconds after which a checkpoint that is not the newest goes; none is never",
+    )
+    attachment_limit: int = Field(default=ATTACHMENT_LIMIT, ge=1, description="bytes of one attachment")
+    attachment_fallback: Literal["fail", "note"] = Field(
+        default="fail",
+        description="a message with an image or document that the model does not take is refused, or the model gets "
+        "the name alone",
+    )
+    model_takes: Literal["auto", "text", "images", "files"] = Field(
+        default="auto",
+        description="what the model takes: text alone, images too, or documents too; auto is what its interface has a "
+        "place for",
+    )
 
     def __init__(self, **values: Any) -> None:
         problem = ""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from ..core import Scope
 from ..core.errors import InvalidArgument
 from ..core.pauses import Pause
-from ..core.validation import is_text
 from ..graphs import Composed
 from ..memory import Message
+from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..role_resolution import Role
+from ._branching_thread import BranchingThread, said
 from ._roles import check_role
-from ._runs import Ask, OnRoleChange, Resumption, TurnRunner
+from ._runs import Ask, OnRoleChange, Resumption
 from ._stream import TurnStream
 from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
@@ -25,27 +25,28 @@ from .threads import ThreadState
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(BranchingThread):
     """One conversation of an agent, as one account sees it; get it from `agent.thread(...)`.
 
     Attributes:
         scope: Workspace, account, channel and thread.
     """
 
-    _runner: TurnRunner = field(repr=False)
-    scope: Scope
-
     @property
     def role(self) -> ThreadRole:
         """The thread's own role: `thread.role.set(Role(...))`, `thread.role.clear()`."""
         return ThreadRole(self._runner, self.scope)
 
-    async def converse(self, text: str, *, role: Role | None = None) -> Turn:
+    async def converse(
+        self, text: str, *, role: Role | None = None, attachments: Sequence[AttachmentSource] = ()
+    ) -> Turn:
         """Say something and wait for the answer.
 
         Args:
             text: What the person says.
             role: How to go about this one turn.
+            attachments: Images and files that go with it, 16 at most: `pathlib.Path`, bytes, an address as text, or
+                what `agent.attachments.add()` or `.of(message)` gave.
 
         Returns:
             The turn, with the answer in `text`; it may be `paused` for a person instead.
@@ -55,30 +56,49 @@ class Thread:
             ThreadBusy: Another turn owns the thread and did not end in time.
             TurnTimeout: It took longer than the setting `turn_timeout`; `resume` goes on with it.
             RoleSourceUnavailable, RoleSourceInvalid, RoleTooLong, RoleInvalid: Nothing has reached a model or the log.
+            AttachmentInvalid, AttachmentNotTaken, AttachmentMissing: Likewise.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        return await self._runner.run(self._message(text), role)
+        return await self._runner.run(self._message(text, attachments), role)
 
-    def stream(self, text: str, *, role: Role | None = None, detach: bool = False) -> TurnStream:
+    def stream(
+        self,
+        text: str,
+        *,
+        role: Role | None = None,
+        detach: bool = False,
+        attachments: Sequence[AttachmentSource] = (),
+    ) -> TurnStream:
         """Say something and follow the turn's events: `async with thread.stream(...) as stream`.
 
         Args:
             text: What the person says.
             role: How to go about this one turn.
             detach: Whether the turn goes on when the block is left.
+            attachments: Images and files that go with it; see `converse`.
 
         Raises:
-            InvalidArgument, RoleInvalid: An argument does not fit. What `converse` raises comes while iterating.
+            InvalidArgument, AttachmentInvalid, RoleInvalid: An argument does not fit. What `converse` raises comes
+                while iterating.
         """
-        return self._runner.stream(self._message(text), role, detach=detach)
+        return self._runner.stream(self._message(text, attachments), role, detach=detach)
 
-    async def task(self, shape: str, params: Mapping[str, Any] | BaseModel, *, role: Role | None = None) -> Turn:
+    async def task(
+        self,
+        shape: str,
+        params: Mapping[str, Any] | BaseModel,
+        *,
+        role: Role | None = None,
+        attachments: Sequence[AttachmentSource] = (),
+    ) -> Turn:
         """Dispatch one task to a shape.
 
         Args:
             shape: The shape's key, such as `subagent`.
             params: Its params.
             role: How to go about it; it attaches to the shape's entry Signature.
+            attachments: Images and files that the message of the task refers to, so that they are kept as long as it
+                is; params name them by their `sha256`, and a handler opens them with `ctx.attachments`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -90,7 +110,8 @@ class Thread:
         """
         work = self._runner.work(shape, params)
         body = {"shape": shape, "params": work["params"]}
-        return await self._runner.run(Ask("task", self.scope, body, work), role)
+        ask = Ask("task", self.scope, body, work, attached=_checked(attachments))
+        return await self._runner.run(ask, role)
 
     async def run_skill(
         self, skill: Composed, params: Mapping[str, Any] | None = None, *, role: Role | None = None
@@ -218,10 +239,41 @@ class Thread:
         """
         return await self._runner.history(self.scope, before=before, limit=limit)
 
-    def _message(self, text: str) -> Ask:
-        if not is_text(text):
-            raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
-        return Ask("message", self.scope, {"text": text})
+    async def keep(self, message_id: str) -> None:
+        """Let the planner see a message word for word, however long the thread becomes. Twice is as good as once.
+
+        Args:
+            message_id: Its id, as `history` gives it: of a message, an answer, a result or a schedule.
+
+        Raises:
+            UnknownMessage: It is not one of this thread's.
+            InvalidArgument: It is of another kind, or the thread keeps 100 messages already.
+        """
+        await self._runner.keep(self.scope, message_id)
+
+    async def unkeep(self, message_id: str) -> bool:
+        """Leave a message to the next summary again, as any other.
+
+        Returns:
+            False if it was not kept.
+        """
+        return await self._runner.unkeep(self.scope, message_id)
+
+    async def kept(self) -> tuple[Message, ...]:
+        """The messages that are kept, oldest first."""
+        return await self._runner.kept(self.scope)
+
+    def _message(self, text: str, attachments: Sequence[AttachmentSource]) -> Ask:
+        return replace(said(self.scope, text), attached=_checked(attachments))
+
+
+def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:
+    if isinstance(attachments, str | bytes) or not isinstance(attachments, Sequence):
+        raise InvalidArgument("attachments is no list", remedy="give attachments=[...]")
+    check_count(attachments)
+    for source in attachments:
+        check_source(source)
+    return tuple(attachments)
 
 
 def _resumption(role: Role | Unset | None, on_role_change: OnRoleChange, skill: Composed | None) -> Resumption:

@@ -35,6 +35,8 @@ class Turn:
 
     Attributes:
         id: Its id, which every event of it carries.
+        thread: The id of the thread it ran on; a replay makes a new one.
+        kept_as: The id of the thread that keeps what an edit said otherwise; empty where nothing was edited.
         status: `done`, `cancelled`, `paused` where it waits for a person, `stopped` where it was to stop and can go on
             later. A turn that fails raises instead, and the error carries the id.
         text: The answer; for a task or a skill its result as JSON.
@@ -46,6 +48,8 @@ class Turn:
     """
 
     id: str
+    thread: str = ""
+    kept_as: str = ""
     status: Literal["done", "cancelled", "paused", "stopped"]
     text: str = ""
     result: BaseModel | None = None

@@ -88,6 +88,12 @@ class MemoryLog:
             head = found[-1].parent
         return tuple(reversed(found))
 
+    async def summary(self, head: str) -> Message | None:
+        return None
+
+    async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
+        return tuple(self._kept[message_id] for message_id in ids if message_id in self._kept)
+
 
 class BareTurns:
     """Turns without checkpoints, storage, lease or role sources: the turn graph and the model call alone."""

@@ -236,6 +236,12 @@ class StorageUnavailable(HostError):
     code = "storage_unavailable"
 
 
+class StorageHalfCopied(HostError):
+    """A copy into the database was begun and has not come to its end."""
+
+    code = "storage_half_copied"
+
+
 class StorageInvalid(HostError):
     """A file is not the database that it should be."""
 
@@ -277,6 +283,12 @@ class TurnTimeout(HostError):
 
     code = "turn_timeout"
     retryable = True
+
+
+class AttachmentMissing(HostError):
+    """The content of an attachment is gone, or is not what was stored."""
+
+    code = "attachment_missing"
 
 
 class GraphChanged(HostError):
@@ -384,6 +396,24 @@ class Diverged(UsageError):
     code = "diverged"
 
 
+class AttachmentInvalid(UsageError):
+    """An attachment cannot be read, is empty, too large, one too many, or not what it is said to be."""
+
+    code = "attachment_invalid"
+
+
+class ExportInvalid(UsageError):
+    """A file is not, or no longer, what exporting a thread wrote."""
+
+    code = "export_invalid"
+
+
+class AttachmentNotTaken(UsageError):
+    """The model takes no attachment of this kind."""
+
+    code = "attachment_not_taken"
+
+
 class AgentClosed(UsageError):
     """The agent was not started, or is closed."""
 
@@ -394,11 +424,15 @@ __all__ = [
     "AgentClosed",
     "AlreadyAnswered",
     "AnswerInvalid",
+    "AttachmentInvalid",
+    "AttachmentMissing",
+    "AttachmentNotTaken",
     "CallRefused",
     "ContextExceeded",
     "DepthExceeded",
     "Diverged",
     "EffectLost",
+    "ExportInvalid",
     "FunctionInvalid",
     "GraphChanged",
     "HostError",
@@ -431,6 +465,7 @@ __all__ = [
     "RoleTooLong",
     "SchemaTooNew",
     "SettingsInvalid",
+    "StorageHalfCopied",
     "StorageInvalid",
     "StorageUnavailable",
     "TaskFailed",

@@ -67,6 +67,23 @@ class PlanRejected(_Event):
     final: bool
 
 
+class HistorySummarised(_Event):
+    """The planner would have seen too much: a summary stands for the oldest messages now, from `first` to `last`."""
+
+    type: Literal["history_summarised"] = "history_summarised"
+    message_id: str
+    first: str
+    last: str
+    messages: int
+
+
+class SummaryFailed(_Event):
+    """The oldest messages could not be summed up; the planner goes on with the newest ones."""
+
+    type: Literal["summary_failed"] = "summary_failed"
+    code: str
+
+
 class TaskStarted(_Event):
     """A dispatched task begins. `task_id` is its path id, below the turn's."""
 
@@ -100,6 +117,14 @@ class CallEnded(_Event):
     call_id: str
     status: Literal["done", "failed", "cancelled", "paused"]
     code: str | None = None
+
+
+class AttachmentLeftOut(_Event):
+    """The model gets the name of an attachment alone: it takes none of that kind, or the content is gone."""
+
+    type: Literal["attachment_left_out"] = "attachment_left_out"
+    name: str
+    reason: Literal["not_taken", "missing"]
 
 
 class Usage(_Event):
@@ -149,12 +174,15 @@ Event = Annotated[
     | TextDelta
     | TextReplaced
     | PlanRejected
+    | HistorySummarised
+    | SummaryFailed
     | TaskStarted
     | TaskEnded
     | CallStarted
     | CallEnded
     | PauseOpened
     | PauseClosed
+    | AttachmentLeftOut
     | Usage
     | TurnEnded,
     Field(discriminator="type"),
@@ -181,13 +209,16 @@ def parse_event(data: str | bytes) -> Event | None:
 
 
 __all__ = [
+    "AttachmentLeftOut",
     "CallEnded",
     "CallStarted",
     "Event",
+    "HistorySummarised",
     "PauseClosed",
     "PauseOpened",
     "PlanRejected",
     "RoleTierSkipped",
+    "SummaryFailed",
     "TaskEnded",
     "TaskStarted",
     "TextDelta",

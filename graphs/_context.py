@@ -6,7 +6,7 @@ The role travels in `TurnContext` alone, which LangGraph carries as `context=` a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -16,10 +16,19 @@ from ..core.events import TextDelta, TextReplaced, Usage
 from ..harness import OnError, Registry
 from ..harness.journal import Drive, Journal
 from ..memory import ConversationStore
+from ..memory.attachments import Attachments
+from ..memory.kept import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import Listener, ModelCaller, Planner, PredictorPool
 from ..storage import Lease
+from ._rests import Rests
 from ._shape import ShapeRegistry
+
+AGENT = "agent"
+"""Who the agent's own messages are by."""
+
+WAITING, STOPPED = "waiting", "stopped"
+"""What a graph is left with before its end, for those who look at a checkpoint; nobody here reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +38,17 @@ class GraphOptions:
     Attributes:
         max_rounds: How often a plan may dispatch before the planner must answer.
         history_limit: How many messages of the log the planner sees.
-        history_characters: How many characters of them, where the model's context is known; the oldest go first.
+        history_characters: How many characters of them; None is any number.
+        summaries: Whether a summary comes in the place of what is over these bounds; else it is left out.
+        attachment_fallback: Whether a message with an attachment that the model does not take is refused, or the model
+            gets its name alone.
     """
 
     max_rounds: int = 8
     history_limit: int = 200
     history_characters: int | None = None
+    summaries: bool = True
+    attachment_fallback: Literal["fail", "note"] = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +62,13 @@ class Services:
     planner: Planner
     resolver: RoleResolver
     log: ConversationStore
+    rests: Rests
     saver: BaseCheckpointSaver[Any] | None
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None
+    attachments: Attachments | None = None
+    kept: KeptMessages | None = None
 
 
 @dataclass(slots=True)

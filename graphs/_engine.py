@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,26 +16,32 @@ from ..core.errors import (
     GraphChanged,
     InvalidArgument,
     ModelFacing,
-    ParamsInvalid,
     StorageInvalid,
     UnknownMessage,
 )
 from ..core.events import TurnKind
 from ..core.pauses import Pause
-from ..core.validation import declared_alike, json_of
+from ..core.validation import declared_alike
 from ..harness import Function, OnError, Registry
 from ..harness.journal import CallRecord, Drive, Journal, pause_of
 from ..memory import ConversationStore, Draft, Message
+from ..memory.attachments import Attachment, Attachments
+from ..memory.branches import Branch, Branches
+from ..memory.kept import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import ModelCaller, Planner, PredictorPool, Program
+from ..signatures.summaries import SUMMARISE
 from ..storage import Lease, PostgresAddress
+from ._attached import check_taken
 from ._checkpoints import Saver, open_saver, run_graph
 from ._context import GraphOptions, Services, TokenCount, TurnContext
 from ._history import body_of
-from ._plan import Work, roster
+from ._plan import Work, roster, storable
+from ._rests import Rests
 from ._shape import Shape, ShapeRegistry
 from ._turn import TurnState, build_turn_graph, first_state
 from ._worker_loop import Subagents
+from .heads import Heads
 
 _AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
 
@@ -52,6 +58,7 @@ class TurnRequest:
         author: Who asks.
         body: What goes into the log as the turn's first message.
         work: The task that a task or skill turn runs.
+        branch: Where the thread is set to as the turn begins, if it is.
     """
 
     turn_id: str
@@ -61,6 +68,7 @@ class TurnRequest:
     author: str
     body: Mapping[str, Any]
     work: Work | None = None
+    branch: Branch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +125,9 @@ class EngineParts:
     programs: Mapping[str, Any] = field(default_factory=dict)
     on_error: OnError | None = None
     journal: Journal | None = None
+    branches: Branches | None = None
+    kept: KeptMessages | None = None
+    attachments: Attachments | None = None
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -142,6 +153,7 @@ class TurnEngine:
         planner = Planner(parts.identity, roster(parts.registry, shapes), plain=parts.caller.plain)
         predictors = PredictorPool()
         predictors.add(*planner.predictors)
+        predictors.add(SUMMARISE)
         for signature in subagents.signatures.values():
             predictors.add(signature)
         for shape in shapes.shapes.values():
@@ -157,11 +169,15 @@ class TurnEngine:
             planner=planner,
             resolver=parts.resolver,
             log=parts.log,
+            rests=Rests(parts.clock),
+            kept=parts.kept,
+            attachments=parts.attachments,
             saver=saver,
             options=parts.options,
             on_error=parts.on_error,
             journal=parts.journal,
         )
+        self.heads = Heads(saver, parts.branches)
         self._clock = parts.clock
         self._drives: dict[str, Drive] = {}
         self._stopping = False
@@ -191,17 +207,15 @@ class TurnEngine:
         """
         found = self.services.shapes.get(shape)
         checked = found.check_params(params)
-        found.entry_for(checked)
-        params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
-        return {"to": shape, "shape": shape, "params": params_json}
+        found.names_for(checked, self.services.shapes)
+        return {"to": shape, "shape": shape, "params": storable(checked, what=f"params of shape {shape!r}")}
 
-    def signatures(self, work: Work | None) -> tuple[str | None, tuple[str, ...]]:
-        """The names of a turn's entry Signature, if it has one, and of its others: the planner's, or a shape's."""
+    def signatures(self, work: Work | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of a turn's entry Signatures and of its others: the planner's, or the task's shape's."""
         if work is None:
-            return Planner.NAME, ()
+            return (Planner.NAME,), ()
         shape = self.services.shapes.get(work["shape"])
-        entry, others = shape.entry_for(shape.read_params(work["params"]))
-        return None if entry is None else entry.__name__, tuple(other.__name__ for other in others)
+        return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
 
     def program(self, name: str) -> Program:
         """A copy of the role-free program of one Signature, to optimise and save.
@@ -217,8 +231,7 @@ class TurnEngine:
 
     async def head(self, thread_key: str) -> str | None:
         """The head of a thread's log, or None for a new thread."""
-        values = await self._values(thread_key)
-        return None if values is None else values.get("head")
+        return (await self.heads.position(thread_key)).head
 
     async def history(self, thread_key: str, *, before: str | None, limit: int) -> tuple[Message, ...]:
         """A page of a thread's log."""
@@ -288,10 +301,28 @@ class TurnEngine:
             if record.role is not None and not key.made(record.role)
         }
 
+    def check_attached(self, attachments: Sequence[Attachment]) -> None:
+        """Refuse what the model does not take, unless it is to get the names alone.
+
+        Raises:
+            AttachmentNotTaken: It takes none of that kind.
+        """
+        caller = self.services.caller
+        if self.services.options.attachment_fallback == "fail":
+            check_taken(attachments, caller.takes, model=caller.connection.name)
+
     async def message(self, message_id: str) -> Message:
         """One message of a log."""
         [found] = await self.services.log.history(message_id, limit=1)
         return found
+
+    def body(self, message: Message) -> Mapping[str, Any]:
+        """What a message says.
+
+        Raises:
+            StorageInvalid: It is not as messages of its kind are written.
+        """
+        return body_of(message)
 
     async def begun_with(self, asked: str, kind: TurnKind) -> tuple[Message, Work | None]:
         """The message that a turn began with, and the task that it dispatches.
@@ -329,7 +360,7 @@ class TurnEngine:
             Draft(request.author, "role", {"change": change.id, "at": change.at.isoformat()}) for change in changes
         ]
         asked = await self.services.log.append(
-            await self.head(request.thread_key),
+            await self.head(request.thread_key) if request.branch is None else request.branch.head,
             [*drafts, Draft(request.author, request.kind, request.body)],
             thread=request.thread_key,
             turn_id=request.turn_id,
@@ -355,7 +386,7 @@ class TurnEngine:
         records = await self.services.journal.load(request.turn_id)
         self._check_declared(records)
         turn = self._context(request, run, records)
-        found = await self._values(request.thread_key)
+        found = await self.heads.values(request.thread_key)
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
             return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
         for item in found["work"]:
@@ -454,9 +485,3 @@ class TurnEngine:
         drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
         drive.stopping = self._stopping
         return drive
-
-    async def _values(self, thread_key: str) -> Mapping[str, Any] | None:
-        if self._saver is None:
-            return None
-        found = await self._saver.aget_tuple({"configurable": {"thread_id": thread_key}})
-        return None if found is None else found.checkpoint["channel_values"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.errors import StorageInvalid
 from ..memory import Message, MessageKind
+from ..memory.attachments import attachments_of
 from ..signatures import Past
 
 _NEEDED: Mapping[str, Mapping[str, type]] = {
@@ -22,6 +23,7 @@ _NEEDED: Mapping[str, Mapping[str, type]] = {
     "task": {"shape": str, "params": dict},
     "skill": {"shape": str, "params": dict},
     "result": {"to": str, "status": str},
+    "summary": {"text": str, "first": str, "last": str, "messages": int, "results": list},
     "done": {"result": dict},
     "failed": {"error": dict},
 }
@@ -54,43 +56,46 @@ def body_of(message: Message, kind: MessageKind | None = None) -> Mapping[str, A
     )
 
 
-def as_past(
-    messages: Sequence[Message], turn_id: str, told: str | None, *, most: int | None = None
-) -> tuple[str, list[Past]]:
+def as_past(messages: Sequence[Message], turn_id: str, told: str | None) -> tuple[Mapping[str, Any], list[Past]]:
     """Split a conversation into this turn's message and what stands before it.
 
     Args:
         messages: The end of the log, oldest first.
         turn_id: The turn that is under way.
         told: What was wrong with its last plan, if it was.
-        most: How many characters may stand before it; None is any number.
 
     Returns:
-        The message and the earlier ones.
+        The fields of the message, and the earlier ones. `attachments` in their fields is a tuple of references.
     """
     past: list[Past] = []
-    message = ""
+    message: Mapping[str, Any] = {"message": ""}
     for turn, group in groupby(messages, key=lambda item: item.turn_id):
         asked, rest = _turn(group)
         past += [item for item in rest if item.kind == "note"]
         if turn == turn_id:
-            message = asked or ""
+            message = asked or message
             continue
         if asked is not None:
-            past.append(Past("input", {"message": asked}))
+            past.append(Past("input", asked))
         past += [item for item in rest if item.kind != "note"]
     if told is not None:
         past.append(Past("note", {"text": f"Your last plan could not be carried out: {told}. Mend it, or answer now."}))
-    return message, past if most is None else _newest(past, most)
+    return message, past
 
 
-def _newest(past: list[Past], most: int) -> list[Past]:
-    left = most
-    for at in range(len(past) - 1, -1, -1):
-        left -= sum(len(str(value)) for value in past[at].fields.values())
-        if left < 0:
-            return past[at + 1 :]
-    return past
+def said_by(message: Message) -> str | None:
+    """What a message says to a planner that sees it out of its place, and who said it; None where it sees none."""
+    body = body_of(message)
+    match message.kind:
+        case "message" | "answer":
+            attached = ", ".join(f"{each.name} ({each.media_type})" for each in attachments_of(message))
+            return f"{message.author}: {body['text']}" + (f"\n[attached: {attached}]" if attached else "")
+        case "schedule":
+            return schedule_message(body["schedule"], body["fired_at"], body["payload"])
+        case "result":
+            return _result(body)
+        case _:
+            return None
 
 
 def schedule_message(schedule: str, fired_at: str, payload: Any) -> str:
@@ -100,21 +105,23 @@ def schedule_message(schedule: str, fired_at: str, payload: Any) -> str:
     )
 
 
-def _turn(messages: Iterable[Message]) -> tuple[str | None, list[Past]]:
-    asked: str | None = None
+def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[Past]]:
+    asked: Mapping[str, Any] | None = None
     rest: list[Past] = []
     for message in messages:
         body = body_of(message)
         match message.kind:
             case "message":
-                asked = str(body["text"])
+                asked = {"message": str(body["text"])}
+                if attached := attachments_of(message):
+                    asked = {**asked, "attachments": attached}
             case "schedule":
-                asked = schedule_message(body["schedule"], body["fired_at"], body["payload"])
+                asked = {"message": schedule_message(body["schedule"], body["fired_at"], body["payload"])}
             case "answer":
                 rest.append(Past("output", {"reply": body["text"]}))
             case "result":
                 rest.append(Past("note", {"text": _result(body)}))
-            case "plan" | "task" | "skill" | "role":
+            case "plan" | "task" | "skill" | "role" | "summary":
                 pass  # what was asked for shows in the results
     return asked, rest
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
+from pydantic import BaseModel
+
 from ..core.errors import ModelFacing, ParamsInvalid
 from ..core.validation import json_of
 from ..harness import Registry
@@ -16,6 +18,7 @@ MAX_DISPATCHES = 16
 """How many tasks one plan may ask for."""
 
 _SHOWN = 80
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # whole numbers that a checkpoint can hold
 
 
 class Work(TypedDict):
@@ -68,12 +71,39 @@ def _work(item: dict[str, Any], registry: Registry, shapes: ShapeRegistry) -> Wo
         raise PlanFault(f"there is no {name[:_SHOWN]!r}; there is {_listed([*registry.workers], offered(shapes))}")
     problem = ""
     try:
-        checked = json_of(shapes.get(shape).read_params(params), what="its params", error=ParamsInvalid)
+        checked = storable(shapes.get(shape).read_params(params), what="its params")
     except ModelFacing as error:
         problem, checked = error.problem, {}
     if problem:
         raise PlanFault(f"{name!r}: {problem}")
     return {"to": name, "shape": shape, "params": checked}
+
+
+def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
+    """Params as JSON that a checkpoint can hold.
+
+    Args:
+        params: The params.
+        what: What they are, for the error.
+
+    Raises:
+        ParamsInvalid: They are no JSON, or hold a whole number of more than 64 bits.
+    """
+    given = json_of(params, what=what, error=ParamsInvalid)
+    left: list[Any] = [given]
+    while left:
+        match left.pop():
+            case dict() as fields:
+                left += fields.values()
+            case list() as items:
+                left += items
+            case int() as number if not _LEAST <= number <= _MOST:
+                raise ParamsInvalid(
+                    f"{what} hold a whole number of more than 64 bits", remedy="give such a number as a text"
+                )
+            case _:
+                pass
+    return given
 
 
 def _listed(workers: list[str], shapes: Iterable[Any]) -> str:

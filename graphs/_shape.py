@@ -76,6 +76,19 @@ class Shape(Generic[P, R]):
         """The entry Signature of one task, and the other Signatures it may use."""
         return self.entry, self.signatures
 
+    def names_for(self, params: P, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a role of one task can attach to: the names of its entry Signatures, and of its others (R6).
+
+        Args:
+            params: The task's params.
+            shapes: The shapes of the agent.
+
+        Raises:
+            UnknownShape, UnknownWorker, ParamsInvalid: The params name what is not there, or what they may not.
+        """
+        entry, others = self.entry_for(params)
+        return () if entry is None else (entry.__name__,), tuple(other.__name__ for other in others)
+
     def check_params(self, data: object) -> P:
         """Return `data` as params.
 

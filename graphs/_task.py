@@ -18,6 +18,7 @@ from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of, json_of_value, read_value
 from ..harness import CallContext, call, guarded
 from ..harness.journal import SUSPENDED, Frame, Step
+from ..memory.attachments import Attachments
 from ..role_resolution import ResolvedRole, Role
 from ..signatures import Signature
 from ._context import TurnContext
@@ -50,12 +51,24 @@ class TaskContext:
         """The ids it runs under."""
         return self.turn.scope
 
+    @property
+    def attachments(self) -> Attachments:
+        """The images and files that messages refer to.
+
+        Raises:
+            InvalidArgument: The engine was made without them, as for measurements.
+        """
+        found = self.turn.services.attachments
+        if found is None:
+            raise InvalidArgument("there are no attachments here", remedy="run the task on an agent")
+        return found
+
     async def predict(self, signature: Signature, /, **inputs: Any) -> Mapping[str, Any]:
         """Call the model with one of the shape's declared Signatures; the role comes along where it applies (R6).
 
         Args:
             signature: One that the shape declares.
-            inputs: Its input fields, without a role.
+            inputs: Its input fields, without a role. `Media`, or a list of it, stands for an image or a file.
 
         Returns:
             Its output fields.
@@ -165,10 +178,8 @@ async def task(
     services = ctx.turn.services
     found = services.shapes.get(shape)
     checked = found.check_params(params)
-    entry, others = found.entry_for(checked)
-    resolved = services.resolver.resolve_call(
-        role, entry=entry.__name__ if entry else found.key, signatures=[other.__name__ for other in others]
-    )
+    entries, others = found.names_for(checked, services.shapes)
+    resolved = services.resolver.resolve_call(role, entry=entries, signatures=others)
     params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
     frame = ctx.calls.frame
     path, site = await frame.child(found.key, params_json, key)

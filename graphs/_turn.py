@@ -15,22 +15,17 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 
-from ..core.errors import ContextExceeded, OutputInvalid, WorldAgentError
+from ..core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
 from ..harness.journal import ABOUT_THE_TURN, SUSPENDED
 from ..memory import Draft
 from ..role_resolution import NO_ROLE, ResolvedRole
-from ..signatures import Past, Planner
-from ._context import TurnContext
-from ._history import as_past
+from ..signatures import Planner
+from ._attached import Shown
+from ._context import AGENT, STOPPED, WAITING, TurnContext
 from ._plan import PlanFault, Work, read_plan
 from ._task import task_step
-
-AGENT = "agent"
-"""Who the agent's own messages are by."""
-
-WAITING, STOPPED = "waiting", "stopped"
-"""What a graph is left with before its end, for those who look at a checkpoint; nobody here reads it."""
+from ._window import Window
 
 _END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
 _TOLD = 1  # how often a plan that cannot be carried out is told so before the planner must answer
@@ -93,11 +88,12 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
     direct = state["rejections"] > _TOLD or state["round"] >= options.max_rounds
     if turn.emit.standing:
         turn.emit(TextReplaced, text="")
-    message, past = await _conversation(turn, state)
+    first = not (state["round"] or state["rejections"])
+    window = await Window.open(turn, state["head"], state["asked"], state["fault"], first=first)
     fault: str | None = None
     reply, work = "", list[Work]()
     try:
-        reply, dispatches = await _planned(turn, message, past, direct=direct)
+        reply, dispatches = await _planned(turn, window, direct=direct, first=first)
         work = read_plan(dispatches, turn.services.registry, turn.services.shapes)
     except OutputInvalid as error:
         if direct:
@@ -109,12 +105,12 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
         rejections = state["rejections"] + 1
         turn.emit(PlanRejected, reason=fault, final=rejections > _TOLD)
         told = fault if rejections <= _TOLD else None
-        return Command(update={"rejections": rejections, "fault": told}, goto="plan")
+        return Command(update={"rejections": rejections, "fault": told, "head": window.head}, goto="plan")
     if work:
         body = {"text": reply, "dispatches": work}
-        head = await _append(turn, state["head"], [Draft(AGENT, "plan", body)])
+        head = await _append(turn, window.head, [Draft(AGENT, "plan", body)])
         return Command(update={"head": head, "work": work, "fault": None}, goto="act")
-    head = await _append(turn, state["head"], [Draft(AGENT, "answer", {"text": reply})])
+    head = await _append(turn, window.head, [Draft(AGENT, "answer", {"text": reply})])
     return Command(update={"head": head, "status": "done", "fault": None}, goto=_END)
 
 
@@ -148,30 +144,30 @@ async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
 
 
 async def _planned(
-    turn: TurnContext, message: str, past: list[Past], *, direct: bool
+    turn: TurnContext, window: Window, *, direct: bool, first: bool
 ) -> tuple[str, Sequence[dict[str, Any]]]:
-    """Call the planner; where the context is too short, with the newer half of what stands before, and so on."""
+    """Call the planner; where the context is too short, with less of what stands before, and so on."""
     listener = turn.listener(Planner.NAME, "reply")
+    light, tell = False, first
     while True:
+        shown = await Shown.of(turn, window.message, window.past, light=light, tell=tell)
+        tell = False
         try:
             plan = await turn.services.planner(
-                message, turn.services.caller, role=turn.role, past=past, listener=listener, direct=direct
+                shown.message,
+                turn.services.caller,
+                role=turn.role,
+                past=shown.past,
+                listener=listener,
+                direct=direct,
             )
             return plan.reply, plan.dispatches
-        except ContextExceeded:
-            if not past:
-                raise
-        past = past[len(past) // 2 + 1 :] if len(past) > 1 else []
-
-
-async def _conversation(turn: TurnContext, state: TurnState) -> tuple[str, list[Past]]:
-    """This turn's message and as much of what stands before it as the planner may see."""
-    log, options = turn.services.log, turn.services.options
-    messages = await log.history(state["head"], limit=options.history_limit)
-    if not any(message.id == state["asked"] for message in messages):
-        # The turn's own results fill the page, and the message must be seen all the same.
-        messages = (*await log.history(state["asked"], limit=1), *messages)
-    return as_past(messages, turn.turn_id, state["fault"], most=options.history_characters)
+        except (ContextExceeded, ModelRefused) as error:
+            failure = error
+        if shown.heavy:  # what was attached once must not keep a thread from going on
+            light = True
+        elif isinstance(failure, ModelRefused) or not await window.narrow():
+            raise failure
 
 
 # A plain function would cost two thread hops.

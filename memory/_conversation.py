@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from ..storage import Lease
 
-MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role"]
+MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +101,12 @@ class ConversationStore(Protocol):
             UnknownMessage: There is no message `head`, or `before` is not one of its conversation.
             InvalidArgument: `limit` is out of bounds.
         """
+        ...
+
+    async def summary(self, head: str) -> Message | None:
+        """Return the newest message of kind `summary` of the conversation that ends with `head`, if there is one."""
+        ...
+
+    async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
+        """Return those of the messages `ids` that stand in the conversation that ends with `head`, oldest first."""
         ...

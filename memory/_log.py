@@ -17,6 +17,9 @@ from ..storage import Database, Lease, Schema, Transaction, check_row
 from ._content import encode, named
 from ._conversation import Draft, Message
 from ._stored import StoredMessage
+from .attachments import ATTACHMENT_TABLES, note_references
+from .branches import BRANCH_TABLES
+from .kept import KEPT_TABLES
 
 CONVERSATION = Schema(
     "conversation",
@@ -34,10 +37,20 @@ CONVERSATION = Schema(
                  at BIGINT NOT NULL)""",
         ),
         ("CREATE INDEX wa_message_turn ON wa_message(turn)",),
+        BRANCH_TABLES,
+        (
+            # Without it each message that is deleted would be looked for among all parents.
+            "CREATE INDEX wa_message_parent ON wa_message(parent)",
+            "CREATE INDEX wa_message_thread ON wa_message(thread, turn)",
+            "DROP INDEX wa_message_turn",  # that one tells the messages of a turn as well
+        ),
+        KEPT_TABLES,
+        ATTACHMENT_TABLES,
     ),
 )
-_INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at)
-             VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING"""
+_INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at, summary)
+             VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING"""
+_PARENT = "SELECT depth, CASE WHEN kind='summary' THEN id ELSE summary END FROM wa_message WHERE id=?"
 _DEPTH = "SELECT depth FROM wa_message WHERE id=?"
 _PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, place) AS (
              SELECT id, parent, depth, turn, author, kind, body, at, 1 FROM wa_message WHERE id=?
@@ -45,13 +58,16 @@ _PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, 
              SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, page.place + 1
              FROM page JOIN wa_message m ON m.id=page.parent AND m.depth=page.depth - 1 WHERE page.place < ?)
            SELECT id, parent, depth, turn, author, kind, body, at FROM page ORDER BY depth"""
-_ANCESTOR = """WITH RECURSIVE chain(id, parent, depth) AS (
-                 SELECT id, parent, depth FROM wa_message WHERE id=?
+# From summary to summary, each of which names the one before it, and from the last of them on from parent to parent.
+_ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
+                 SELECT id, parent, depth, summary FROM wa_message WHERE id=?
                  UNION ALL
-                 SELECT m.id, m.parent, m.depth FROM chain
-                 JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1 WHERE chain.depth > ?)
+                 SELECT m.id, m.parent, m.depth, m.summary FROM chain
+                 LEFT JOIN wa_message s ON s.id=chain.summary AND s.depth >= ? AND s.depth < chain.depth
+                 JOIN wa_message m ON m.id=COALESCE(s.id, chain.parent) AND m.depth < chain.depth WHERE chain.depth > ?)
                SELECT id, parent FROM chain WHERE depth=?"""
 _READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at")
+_SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -85,9 +101,9 @@ class ConversationLog:
         lease: Lease | None = None,
     ) -> str:
         """See `ConversationStore.append`. Half a surrogate pair, as a model may emit, is kept as it is."""
-        rows = _rows(parent, messages, thread=thread, turn_id=turn_id)
+        rows = rows_of(parent, messages, thread=thread, turn_id=turn_id)
         at = (self._clock.now() - _EPOCH) // _MICROSECOND
-        await self._database.transact(lambda tx: _insert(tx, rows, at, lease))
+        await self._database.transact(lambda tx: insert_rows(tx, rows, at, lease))
         return rows[-1].id
 
     async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
@@ -106,6 +122,18 @@ class ConversationLog:
             )
         return messages
 
+    async def summary(self, head: str) -> Message | None:
+        """See `ConversationStore.summary`."""
+        rows = await self._database.read(lambda tx: _summary(tx, head))
+        return _message(rows[0], self._database.name) if rows else None
+
+    async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
+        """See `ConversationStore.some`."""
+        if not ids:
+            return ()
+        rows = await self._database.read(lambda tx: _some(tx, head, ids))
+        return tuple(_message(row, self._database.name) for row in reversed(rows))
+
     async def of_turn(self, thread: str, turn_id: str, *, limit: int = 50) -> tuple[Message, ...]:
         """A page that ends with the last message of a turn, for one who has no checkpoint to read the head from.
 
@@ -122,7 +150,8 @@ class ConversationLog:
         return await self.history(found[0][0], limit=limit) if found else ()
 
 
-def _rows(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:
+def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:
+    """The rows of messages that are appended, with the ids that follow from what they say; see `append`."""
     if not messages:
         raise InvalidArgument("there are no messages to append", remedy="give messages one draft or more")
     thread, turn_id = named("thread", thread), named("turn_id", turn_id)
@@ -137,18 +166,23 @@ def _rows(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id
     return rows
 
 
-def _insert(transaction: Transaction, rows: Sequence[_Row], at: int, lease: Lease | None) -> None:
+def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int, lease: Lease | None) -> None:
+    """Write rows behind the parent of the first; see `append`."""
     if lease is not None:
         lease.verify(transaction)
     parent, depth = rows[0].parent, 0
+    summary: str | None = None
     if parent is not None:
-        found = transaction.execute(_DEPTH, (parent,))
+        # Held, so that whoever removes messages waits, or was before this.
+        found = transaction.hold(_PARENT, (parent,))
         if not found:
             raise _unknown(parent, "nothing can follow it")
-        depth = found[0][0] + 1
+        depth, summary = found[0][0] + 1, found[0][1]
     for offset, row in enumerate(rows):
-        values = (row.id, row.thread, row.parent, depth + offset, row.turn, row.author, row.kind, row.body, at)
+        values = (row.id, row.thread, row.parent, depth + offset, row.turn, row.author, row.kind, row.body, at, summary)
         transaction.execute(_INSERT, values)
+        note_references(transaction, row.id, row.body)
+        summary = row.id if row.kind == "summary" else summary
 
 
 def _page(transaction: Transaction, head: str, before: str | None, limit: int) -> list[tuple[Any, ...]]:
@@ -163,10 +197,28 @@ def _page(transaction: Transaction, head: str, before: str | None, limit: int) -
     return rows
 
 
+def _summary(transaction: Transaction, head: str) -> list[tuple[Any, ...]]:
+    found = [summary for _, summary in transaction.execute(_PARENT, (head,)) if summary is not None]
+    return transaction.execute(_SOME.format("?"), found) if found else []
+
+
+def _some(transaction: Transaction, head: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Those of `ids` that stand in the conversation that ends with `head`, the newest first."""
+    standing: list[tuple[Any, ...]] = []
+    for row in transaction.execute(_SOME.format(", ".join("?" * len(ids))), tuple(ids)):
+        found = transaction.execute(_ANCESTOR, (head, row[2], row[2], row[2]))
+        if not found:
+            continue  # it stands beside or after the head
+        head = str(found[0][0])  # the next one stands before it, so nothing is walked twice
+        if head == row[0]:
+            standing.append(row)
+    return standing
+
+
 def _parent_within(transaction: Transaction, head: str, before: str) -> str | None:
     """The parent of `before`, which must stand in the conversation that ends with `head`."""
     depths = transaction.execute(_DEPTH, (before,))
-    at_its_depth = transaction.execute(_ANCESTOR, (head, *depths[0], *depths[0])) if depths else []
+    at_its_depth = transaction.execute(_ANCESTOR, (head, *(depths[0] * 3))) if depths else []
     for message_id, parent in at_its_depth:
         if message_id == before:
             return None if parent is None else str(parent)

@@ -6,7 +6,7 @@ What a turn said stands in the conversation log, where it stands in the checkpoi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -113,8 +113,15 @@ class TurnRegister:
         self._database = database
         self._clock = clock or SystemClock()
 
-    async def begin(self, record: TurnRecord, *, lease: Lease) -> None:
+    async def begin(
+        self, record: TurnRecord, *, lease: Lease, also: Callable[[Transaction], None] | None = None
+    ) -> None:
         """Write down a new turn.
+
+        Args:
+            record: The turn.
+            lease: The ownership of its thread.
+            also: Writes what is to be there with the turn, or not at all.
 
         Raises:
             LeaseLost: Another owner took the thread over.
@@ -122,12 +129,29 @@ class TurnRegister:
 
         def work(transaction: Transaction) -> None:
             lease.verify(transaction)
+            if also is not None:
+                also(transaction)
             transaction.execute(_INSERT, _row(record))
 
         await self._database.transact(work)
 
-    async def end(self, record: TurnRecord, status: TurnStatus, *, code: str | None = None, lease: Lease) -> TurnRecord:
+    async def end(
+        self,
+        record: TurnRecord,
+        status: TurnStatus,
+        *,
+        code: str | None = None,
+        lease: Lease,
+        also: Callable[[Transaction, str], object] | None = None,
+    ) -> TurnRecord:
         """Write down what became of a turn, for now or for good; one that somebody wants cancelled does not stay open.
+
+        Args:
+            record: The turn.
+            status: What became of it.
+            code: The error's, where it failed.
+            lease: The ownership of its thread.
+            also: What is done in the same transaction where the turn is over then; it gets the key of the thread.
 
         Raises:
             LeaseLost: Another owner took the thread over.
@@ -137,7 +161,10 @@ class TurnRegister:
         def work(transaction: Transaction) -> TurnStatus:
             lease.verify(transaction)
             rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
-            return rows[0][0] if rows else status
+            written: TurnStatus = rows[0][0] if rows else status
+            if also is not None and written not in OPEN:
+                also(transaction, record.thread)
+            return written
 
         written = await self._database.transact(work)
         return replace(record, status=written, code=code, changed=now)

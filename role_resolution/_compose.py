@@ -53,19 +53,21 @@ NO_ROLE = ResolvedRole({}, ())
 
 
 def active_tiers(
-    roles: Mapping[Tier, Role], signature: str, *, entry: str | None, policy: Policy
+    roles: Mapping[Tier, Role], signature: str, *, entry: str | tuple[str, ...], policy: Policy
 ) -> tuple[tuple[Tier, ...], dict[Tier, str]]:
     """Which tiers act on one Signature, in R4's order of rules.
 
     Args:
         roles: The roles of the turn by tier.
         signature: The Signature's name.
-        entry: The name of the turn's entry Signature; None where it has none.
+        entry: The name of the turn's entry Signature; several where a task dispatches others under its own role, and
+            none where no model is called.
         policy: What happens where several are left.
 
     Returns:
         The active tiers, lowest precedence first, and why every other tier is not: `not_applicable` or `blocked`.
     """
+    entries = (entry,) if isinstance(entry, str) else entry
     left: list[Tier] = []
     dropped: dict[Tier, str] = {}
     closed = False
@@ -73,7 +75,7 @@ def active_tiers(
         role = roles.get(tier)
         if role is None:
             continue
-        if not _applies(role, signature, entry):
+        if not _applies(role, signature, entries):
             dropped[tier] = "not_applicable"
         elif closed:
             dropped[tier] = "blocked"
@@ -84,13 +86,13 @@ def active_tiers(
 
 
 def compose(
-    roles: Mapping[Tier, Role], *, entry: str | None, signatures: Iterable[str], policy: Policy
+    roles: Mapping[Tier, Role], *, entry: str | tuple[str, ...], signatures: Iterable[str], policy: Policy
 ) -> ResolvedRole:
-    """Work out the composed value of every Signature of a turn; where it has none, no role is active.
+    """Work out the composed value of every Signature of a turn.
 
     Args:
         roles: The roles of the turn by tier.
-        entry: The name of the turn's entry Signature; None where it has none.
+        entry: The name of the turn's entry Signature, or several, or none.
         signatures: The names of its other Signatures.
         policy: `stack` or `block`.
     """
@@ -99,9 +101,12 @@ def compose(
     texts: dict[str, str] = {}
     used: set[Tier] = set()
     rendered: dict[tuple[Tier, ...], str] = {}
-    targeted = any(role.applies_to for role in roles.values())
-    for name in names_of(entry, signatures if targeted else ()):
-        tiers, _ = active_tiers(roles, name, entry=entry, policy=policy)
+    entries = (entry,) if isinstance(entry, str) else entry
+    names: Iterable[str] = entries
+    if any(role.applies_to for role in roles.values()):
+        names = dict.fromkeys((*entries, *signatures))
+    for name in names:
+        tiers, _ = active_tiers(roles, name, entry=entries, policy=policy)
         if tiers:
             if tiers not in rendered:
                 rendered[tiers] = _render(roles, tiers)
@@ -110,14 +115,9 @@ def compose(
     return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used))
 
 
-def names_of(entry: str | None, signatures: Iterable[str]) -> tuple[str, ...]:
-    """The names of a turn's Signatures, each once."""
-    return tuple(dict.fromkeys((*(() if entry is None else (entry,)), *signatures)))
-
-
-def _applies(role: Role, signature: str, entry: str | None) -> bool:
+def _applies(role: Role, signature: str, entries: tuple[str, ...]) -> bool:
     if not role.applies_to:
-        return signature == entry
+        return signature in entries
     return any(fnmatchcase(signature, pattern) for pattern in role.applies_to)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
 from ._cache import CachedRoleStore
-from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose, names_of
+from ._compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
 from ._role import ROLE_LIMIT, Role, check_length
 from ._sources import RoleSource, RoleStore
 from ._threads import ThreadRoles
@@ -130,7 +130,7 @@ class RoleResolver:
         scope: Scope,
         *,
         call: Role | None,
-        entry: str | None,
+        entry: str | tuple[str, ...],
         signatures: Iterable[str] = (),
         turn: str | None = None,
     ) -> Resolution:
@@ -139,7 +139,7 @@ class RoleResolver:
         Args:
             scope: Whose roles.
             call: The call's own role, if any.
-            entry: The name of the entry Signature; None where there is none, and roles are checked alone.
+            entry: The name of the entry Signature, or several; none where roles are checked alone.
             signatures: The names of the turn's other Signatures.
             turn: The turn that goes on; None is for a new one.
 
@@ -154,7 +154,9 @@ class RoleResolver:
             return Resolution(NO_ROLE, skipped)
         return Resolution(compose(roles, entry=entry, signatures=signatures, policy=self.options.policy), skipped)
 
-    def resolve_call(self, call: Role | None, *, entry: str, signatures: Iterable[str] = ()) -> ResolvedRole:
+    def resolve_call(
+        self, call: Role | None, *, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
+    ) -> ResolvedRole:
         """Resolve the call tier alone, for a dispatch made inside a turn (T8).
 
         Raises:
@@ -166,13 +168,14 @@ class RoleResolver:
         return compose({Tier.CALL: call}, entry=entry, signatures=signatures, policy=self.options.policy)
 
     async def explain(
-        self, scope: Scope, *, call: Role | None, entry: str | None, signatures: Iterable[str] = ()
+        self, scope: Scope, *, call: Role | None, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
     ) -> RoleExplanation:
         """Tell what `resolve` would make of this scope now; a source that is down is shown, not raised."""
         roles, skipped = await self._gather(scope, call, on_unavailable="skip")
-        names = names_of(entry, signatures)
+        entries = (entry,) if isinstance(entry, str) else entry
+        names = tuple(dict.fromkeys((*entries, *signatures)))
         policy = self.options.policy
-        by_name = {name: active_tiers(roles, name, entry=entry, policy=policy) for name in names}
+        by_name = {name: active_tiers(roles, name, entry=entries, policy=policy) for name in names}
         explained = []
         for tier in reversed(Tier):
             role = roles.get(tier)

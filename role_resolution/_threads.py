@@ -92,6 +92,10 @@ class ThreadRoles:
         self._change(thread, None, self._clock.monotonic())
         return True
 
+    def forget(self, thread: str) -> None:
+        """Let go of all that is held of a thread that is no more; no turn writes it down."""
+        self._held.pop(thread, None)
+
     def get(self, scope: Scope, turn: str | None = None) -> Role | None:
         """The role of a thread, or None.
 

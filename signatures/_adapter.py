@@ -12,6 +12,7 @@ import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import dspy
@@ -22,6 +23,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from ._escape import escape_markers
 from ._fields import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+from .media import MEDIA_FIELDS, parts_of
 
 ROLE = "role"
 """The name of the role's input field, always the last one."""
@@ -33,6 +35,13 @@ _Message = dict[str, Any]
 
 # At the beginning of a line as `str.splitlines` sees lines, since dspy reads completions by it.
 _HEADER = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[\[ ## (\w+) ## \]\]")
+MEDIA_DESCRIPTIONS = {
+    "attachments": "What is attached to the message, each by its name, and texts with their content; it is data",
+    "images": "The images among the attachments",
+    "files": "The documents among the attachments",
+}
+"""What the model is told of the fields of `MEDIA_FIELDS`."""
+
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
 
@@ -42,7 +51,7 @@ class Past:
 
     Attributes:
         kind: `input` (what was asked), `output` (what was answered) or `note` (data that is neither).
-        fields: Values by field name; a note has its text under `text`.
+        fields: Values by field name; a note has its text under `text`. An input may have those of `MEDIA_FIELDS` too.
     """
 
     kind: Literal["input", "output", "note"]
@@ -85,8 +94,8 @@ class RoleAdapter(dspy.ChatAdapter):
 
     # dspy wraps `format` and `parse` of every subclass in callbacks; ours never has any.
     def format(self, signature: Signature, demos: list[Any], inputs: dict[str, Any]) -> list[_Message]:
-        bare = self._without_role(signature)
-        messages = [{"role": "system", "content": self.format_system_message(signature)}]
+        bare = self._bare_of(signature)
+        messages: list[_Message] = [{"role": "system", "content": self.format_system_message(signature)}]
         messages += self.format_demos(bare, [_without_role_value(demo) for demo in demos])
         messages += [self._format_past(bare, past) for past in self._past]
         content = self.format_user_message_content(signature, inputs, main_request=True)
@@ -110,16 +119,19 @@ class RoleAdapter(dspy.ChatAdapter):
         prefix: str = "",
         suffix: str = "",
         main_request: bool = False,
-    ) -> str:
-        parts = [prefix] if prefix else []
-        for name, info in signature.input_fields.items():
-            if name in inputs:
-                parts.append(f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, inputs[name]))}")
+    ) -> Any:
+        pieces: list[str | _Message] = [prefix] if prefix else []
+        for name, info in _given(signature, inputs):
+            media = parts_of(inputs[name])
+            if media is None:
+                pieces.append(f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, inputs[name]))}")
+            else:
+                pieces += [f"[[ ## {name} ## ]]", *media]
         if main_request:
-            parts.append(self.user_message_output_requirements(signature))
+            pieces.append(self.user_message_output_requirements(signature))
         if suffix:
-            parts.append(suffix)
-        return "\n\n".join(parts).strip()
+            pieces.append(suffix)
+        return _content(pieces)
 
     def format_assistant_message_content(
         self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
@@ -155,12 +167,17 @@ class RoleAdapter(dspy.ChatAdapter):
             case "note":
                 return {"role": "user", "content": self.sent(fields["text"])}
 
-    def _without_role(self, signature: Signature) -> Signature:
-        if ROLE not in signature.input_fields:
+    def _bare_of(self, signature: Signature) -> Signature:
+        """The Signature without what this call alone may have, so that what stands before it is the same without."""
+        own = [name for name in (ROLE, *MEDIA_FIELDS) if _is_of_the_call(signature, name)]
+        if not own:
             return signature
         bare = self._bare.get(signature)
         if bare is None:
-            bare = self._bare[signature] = signature.delete(ROLE)
+            bare = signature
+            for name in own:
+                bare = bare.delete(name)
+            self._bare[signature] = bare
         return bare
 
 
@@ -193,11 +210,11 @@ class PlainAdapter(RoleAdapter):
         prefix: str = "",
         suffix: str = "",
         main_request: bool = False,
-    ) -> str:
-        named = [(name, info) for name, info in signature.input_fields.items() if name in inputs]
-        lone = len([name for name, _ in named if name != ROLE]) == 1
+    ) -> Any:
+        given = _given(signature, inputs)
+        lone = len([name for name, _ in given if name != ROLE]) == 1
         parts = []
-        for name, info in named:
+        for name, info in given:
             value = self.sent(_rendered(info, inputs[name]))
             parts.append(value if lone and name != ROLE else f"[[ ## {name} ## ]]\n{value}")
         return "\n\n".join(parts).strip()
@@ -237,6 +254,33 @@ def sole_text_output(signature: Signature) -> str | None:
     outputs = signature.output_fields
     name = next(iter(outputs))
     return name if len(outputs) == 1 and outputs[name].annotation is str else None
+
+
+def _given(signature: Signature, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The fields that have a value, in order; an earlier message has its media behind them."""
+    fields = signature.input_fields
+    named = [(name, info) for name, info in fields.items() if name in inputs]
+    return [*named, *((name, None) for name in MEDIA_FIELDS if name in inputs and name not in fields)]
+
+
+def _is_of_the_call(signature: Signature, name: str) -> bool:
+    """Whether a field was put there for one call, and is not one of the Signature's own that is called the same."""
+    info: Any = signature.input_fields.get(name)
+    return info is not None and (name == ROLE or info.json_schema_extra.get("desc") == MEDIA_DESCRIPTIONS[name])
+
+
+def _content(pieces: Sequence[str | _Message]) -> str | list[_Message]:
+    """One text where there is nothing else; else texts and other parts in their order."""
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    if len(texts) == len(pieces):
+        return "\n\n".join(texts).strip()
+    content: list[_Message] = []
+    for is_text, run in groupby(pieces, key=lambda piece: isinstance(piece, str)):
+        if is_text:
+            content.append({"type": "text", "text": "\n\n".join(map(str, run)).strip()})
+        else:
+            content += [part for part in run if not isinstance(part, str)]
+    return content
 
 
 def _without_role_value(demo: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ._pool import PredictorPool
 from ._predictor import Listener, ModelCaller, Predictor
 from ._prompts import DEFAULT_IDENTITY, REPLY_DEMOS, brief_instructions
 from ._signature import CONVERSE, plan_signature, reply_signature
+from .media import MEDIA_FIELDS
 
 _PLAN_DEMOS: tuple[Mapping[str, Any], ...] = (
     {
@@ -89,6 +90,7 @@ class Planner:
             reply.instructions = brief_instructions(identity)
         self._reply = Predictor(reply, demos=REPLY_DEMOS if plain else ())
         self._plan: Predictor | None = None
+        self._attached: dict[tuple[Predictor, tuple[str, ...]], Predictor] = {}
         if roster:
             plan = plan_signature(who, lines, params=params, dispatches_first=plain)
             self._plan = Predictor(plan, demos=_PLAN_DEMOS if plain else ())
@@ -102,10 +104,11 @@ class Planner:
         """Take optimised programs over from `pool`."""
         self._reply = pool.get(self._reply.signature)
         self._plan = pool.get(self._plan.signature) if self._plan is not None else None
+        self._attached.clear()
 
     async def __call__(
         self,
-        message: str,
+        message: str | Mapping[str, Any],
         caller: ModelCaller,
         *,
         role: ResolvedRole = NO_ROLE,
@@ -116,7 +119,8 @@ class Planner:
         """Plan one round.
 
         Args:
-            message: What the person, or the schedule, says.
+            message: What the person, or the schedule, says; with attachments a mapping that has those of
+                `MEDIA_FIELDS` beside `message`. Without, every byte is as if there were no such fields.
             caller: Model, adapter and options.
             role: The turn's resolved role.
             past: Earlier turns, results of this turn's dispatches, and what was wrong with the last plan.
@@ -127,8 +131,12 @@ class Planner:
             OutputInvalid: The plan cannot be read, or is empty.
             RoleEchoed, HostError: See `Predictor`.
         """
-        predictor = self._choose(message, direct=direct, past=past)
-        answer = await predictor({"message": message}, caller, role=role, past=past, listener=listener)
+        inputs = {"message": message} if isinstance(message, str) else message
+        predictor = self._choose(str(inputs["message"]), direct=direct, past=past)
+        fields = tuple(name for name in MEDIA_FIELDS if name in inputs)
+        if fields:
+            predictor = self._with_media(predictor, fields)
+        answer = await predictor(inputs, caller, role=role, past=past, listener=listener)
         given = answer.fields.get("dispatches") or ()
         plan = Plan(
             reply=str(answer.fields["reply"]).strip(),
@@ -137,6 +145,11 @@ class Planner:
         if not plan.reply and not plan.dispatches:
             raise OutputInvalid("the plan has neither a reply nor dispatches", remedy="give at least one of them")
         return plan
+
+    def _with_media(self, predictor: Predictor, fields: tuple[str, ...]) -> Predictor:
+        if (predictor, fields) not in self._attached:
+            self._attached[predictor, fields] = predictor.with_media(fields)
+        return self._attached[predictor, fields]
 
     def _choose(self, message: str, *, direct: bool, past: Sequence[Past]) -> Predictor:
         if self._plan is None or direct:

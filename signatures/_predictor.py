@@ -27,12 +27,14 @@ from ._escape import escape_control, escape_markers
 from ._fields import AnswerStream
 from ._gguf import control_tokens
 from ._programs import fitting_program
-from ._signature import named, with_role
+from ._signature import named, with_media, with_role
+from .media import Media, MediaKind, as_dspy
 
 _CHARACTERS = 1
 """Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
 
 Echo = Literal["withhold", "allow", "fail"]
+Takes = Literal["auto", "text", "images", "files"]
 OnError = Callable[[BaseException], None]
 
 
@@ -45,12 +47,15 @@ class ModelOptions:
         attempts: How often a call is tried that failed for a passing reason.
         backoff: Seconds before the second try; it doubles with each further one.
         echo: What happens to a role that the model repeats (R16).
+        takes: What it takes beside text: `text` is nothing, `images`, or `files` (images and documents); `auto` is what
+            is known of the model, and all where nothing is.
     """
 
     timeout: float = 120.0
     attempts: int = 3
     backoff: float = 0.5
     echo: Echo = "withhold"
+    takes: Takes = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,16 @@ class ModelCaller:
     def plain(self) -> bool:
         """Whether the model is the embedded one."""
         return self.connection.plain
+
+    @property
+    def takes(self) -> frozenset[MediaKind]:
+        """What the model takes beside text."""
+        told: dict[Takes, frozenset[MediaKind]] = {
+            "text": frozenset(),
+            "images": frozenset({"image"}),
+            "files": frozenset({"image", "file"}),
+        }
+        return told.get(self.options.takes, self.connection.takes)
 
     @property
     def history_characters(self) -> int | None:
@@ -189,6 +204,10 @@ class Predictor:
         """This predictor, demos included, with `prompt` added to its instructions."""
         instructions = f"{self.signature.instructions}\n\n{prompt}"
         return Predictor(named(self.signature, self.name, instructions), demos=self._plain.demos)
+
+    def with_media(self, fields: Sequence[str]) -> Predictor:
+        """This predictor, demos included, with those of `MEDIA_FIELDS` as further input fields."""
+        return Predictor(with_media(self.signature, fields), demos=self._plain.demos)
 
     async def __call__(
         self,
@@ -311,7 +330,7 @@ class _Call:
         raise failure
 
     async def _acall(self, usage: UsageTracker) -> dspy.Prediction:
-        inputs = dict(self._inputs)
+        inputs = {name: as_dspy(value) for name, value in self._inputs.items()}
         predict = self._predictor.predict(roled=self._role is not None)
         if self._role is not None:
             inputs[ROLE] = self._role
@@ -373,6 +392,8 @@ class _Call:
 def _texts(value: Any) -> Iterator[str]:
     """Every text in an input, as the model may repeat it."""
     match value:
+        case Media() | dspy.Type():
+            return  # no text
         case Mapping():
             for key, item in value.items():
                 yield from (*_texts(key), *_texts(item))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.errors import FunctionInvalid
-from ._adapter import ROLE, Signature
+from ._adapter import MEDIA_DESCRIPTIONS, ROLE, Signature
 
 ROLE_DESCRIPTION = "How to go about this; it shapes the answer and adds nothing to what is asked"
 
 CONVERSE = "Converse"
 """The name of the conversation planner's Signature."""
 
+_MEDIA_TYPES: dict[str, Any] = {"attachments": str, "images": list[dspy.Image], "files": list[dspy.File]}
 _RESERVED = (ROLE, "completed")
 # dspy takes inputs and its own options from the same keywords, so it would take such an input for an option.
 _DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
@@ -48,6 +50,14 @@ def with_role(signature: Signature) -> Signature:
     check_signature(signature)
     roled: Signature = signature.append(ROLE, dspy.InputField(desc=ROLE_DESCRIPTION), type_=str)
     return roled
+
+
+def with_media(signature: Signature, fields: Iterable[str]) -> Signature:
+    """The same Signature with those of `MEDIA_FIELDS` as its last input fields; name and instructions are kept."""
+    made = signature
+    for name in fields:
+        made = made.append(name, dspy.InputField(desc=MEDIA_DESCRIPTIONS[name]), type_=_MEDIA_TYPES[name])
+    return named(made, signature.__name__, signature.instructions)
 
 
 def check_signature(signature: Signature) -> None:

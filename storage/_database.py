@@ -85,6 +85,18 @@ class Database(ABC):
         """
 
     @abstractmethod
+    async def scrub(self) -> None:
+        """See that what was deleted is in no file of the database any more, and give its space back.
+
+        A SQLite file is written anew as a whole, which takes time with its size; others read meanwhile, and those who
+        write wait. On a server this is the server's own matter, and nothing is done.
+
+        Raises:
+            AgentClosed: The database is closed.
+            StorageUnavailable: Another process kept the file for 30 s, or the disk fails.
+        """
+
+    @abstractmethod
     def locks(self, folder: Path | None) -> Locks:
         """Locks between the processes that use this database; files of them stand in `folder`."""
 

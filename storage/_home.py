@@ -72,6 +72,16 @@ class Storage:
         return self.resolve() / "role.key"
 
     @property
+    def attachments(self) -> Path:
+        """The folder of the images and files that messages refer to, with a `url` as well."""
+        return self.resolve() / "attachments"
+
+    @property
+    def typed(self) -> Path:
+        """The file of what was typed in chats, of all threads."""
+        return self.resolve() / "chat-history.jsonl"
+
+    @property
     def locks(self) -> Path:
         """The folder of the lock files."""
         return self.resolve() / "locks"

@@ -73,6 +73,16 @@ class Lane:
 
         return await self._submit(job)
 
+    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` outside any transaction."""
+
+        def job() -> T:
+            assert self._connection is not None, "alone() comes after open()"
+            with self._translated():
+                return work(self._connection)
+
+        return await self._submit(job)
+
     async def aclose(self) -> None:
         """Finish what is queued, close the connection, end the thread. Again and at once: waits for the same end."""
         if self._closing is None:
@@ -132,7 +142,7 @@ class _SqliteTransaction:
             failure = not_text(self._path)
         raise failure  # outside the handlers: both errors carry the whole text
 
-    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)  # nobody else writes while this transaction does
 
 

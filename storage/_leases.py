@@ -2,14 +2,16 @@
 
 The lock of a process that dies is freed, kill -9 included (`_locks`), so no lease has a time to live. Where a lock is
 lost while its holder lives (a file system that forgets locks, a connection that breaks), the epoch fences:
-`Lease.verify` inside the transaction that writes. Not fair between processes: whoever asks first after a release wins.
+`Lease.verify` inside the transaction that writes. Between processes whoever asks first after a release wins; one in
+which many wait lets others in after a while.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+import time
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -22,8 +24,18 @@ from ._schema import Schema
 from ._transaction import Transaction
 
 EPOCHS = Schema("epochs", (("CREATE TABLE wa_epoch(key TEXT PRIMARY KEY, epoch BIGINT NOT NULL)",),))
-_BUMP = "INSERT INTO wa_epoch(key, epoch) VALUES(?, 1) ON CONFLICT(key) DO UPDATE SET epoch=wa_epoch.epoch+1"
+# A key that was retired begins above its old epochs; one row for all such keys has the highest. No lease has its key.
+_RETIRED = ""
+_HIGHEST = f"COALESCE((SELECT epoch FROM wa_epoch WHERE key='{_RETIRED}'), 0)"
+_BUMP = f"""INSERT INTO wa_epoch(key, epoch)
+            VALUES(?, 1 + {_HIGHEST})
+            ON CONFLICT(key) DO UPDATE SET epoch=wa_epoch.epoch+1 RETURNING epoch"""
+_RAISE = f"""INSERT INTO wa_epoch(key, epoch) VALUES('{_RETIRED}', ?) ON CONFLICT(key) DO UPDATE
+             SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
+_DELETE = "DELETE FROM wa_epoch WHERE key=?"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
+_LONGEST_RUN = 1.0  # seconds that those who wait in one process take a key one after the other
+_BREAK = 3 * _LONGEST_PAUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,16 @@ class Lease:
         """
         self.check(transaction.hold(self.QUERY, (self.key,)))
 
+    def forget(self, transaction: Transaction) -> None:
+        """Verify, and leave no trace of a key that nobody owned before; the last that is written under this lease.
+
+        Raises:
+            LeaseLost: Somebody took `key` over since.
+        """
+        self.verify(transaction)
+        # A later epoch stays: an owner from before, who does not know of its end, must not meet its own one again.
+        transaction.execute(f"{_DELETE} AND epoch=1 + {_HIGHEST}", (self.key,))
+
     def check(self, rows: Iterable[Sequence[object]]) -> None:
         """As `verify`, for one who has asked `QUERY` of the key inside a transaction of its own.
 
@@ -59,6 +81,48 @@ class Lease:
                 f"another owner took {self.key!r} over after epoch {self.epoch}",
                 remedy="drop this work and ask again; the thread goes on from its last message",
             )
+
+    def retire(self, transaction: Transaction) -> None:
+        """Forget the key, in the transaction that removes what it owns.
+
+        Whoever asks for it later gets a higher epoch all the same, so late writers of before stay refused.
+
+        Raises:
+            LeaseLost: Somebody took `key` over since.
+        """
+        self.verify(transaction)
+        transaction.execute(_RAISE, (self.epoch,))
+        transaction.execute(_DELETE, (self.key,))
+
+
+class _Queue(asyncio.Lock):
+    """Who in this process asks for one key.
+
+    The next one in the queue is there before any other process looks again, so without a break those would never come
+    to it while the queue is not empty.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._askers = 0
+        self._since = 0.0
+
+    @contextlib.contextmanager
+    def asking(self) -> Generator[None]:
+        """Stand in the queue for the block."""
+        if self._askers == 0:
+            self._since = time.monotonic()
+        self._askers += 1
+        try:
+            yield
+        finally:
+            self._askers -= 1
+
+    async def let_others_in(self) -> None:
+        """Wait until other processes have looked, where the queue has not been empty for long."""
+        if time.monotonic() - self._since > _LONGEST_RUN:
+            await asyncio.sleep(_BREAK)
+            self._since = time.monotonic()
 
 
 class Leases:
@@ -72,10 +136,10 @@ class Leases:
     def __init__(self, database: Database, folder: Path | None) -> None:
         self._database = database
         self._locks = database.locks(folder)
-        self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
-    async def hold(self, key: str, *, wait: float) -> AsyncGenerator[Lease]:
+    async def hold(self, key: str, *, wait: float, last: bool = False) -> AsyncGenerator[Lease]:
         """Own `key` inside the `async with`; whoever asks meanwhile waits, in this process first come first served.
 
         Do not ask for the key again inside: that waits for itself.
@@ -83,6 +147,8 @@ class Leases:
         Args:
             key: What to own, not empty.
             wait: How long to wait for another owner, in seconds; 0 asks once.
+            last: Whether no file of the lock is left once the block has come to its end; the lease is to be retired in
+                it.
 
         Raises:
             ThreadBusy: Another owner kept it for `wait` seconds.
@@ -96,6 +162,8 @@ class Leases:
             held = await self._locked(key, deadline, wait)
             try:
                 yield Lease(key, await self._database.transact(lambda tx: _bump(tx, key)))
+                if last:
+                    held.forget()
             finally:
                 await held.release()
 
@@ -114,17 +182,19 @@ class Leases:
 
     @contextlib.asynccontextmanager
     async def _queued(self, key: str, wait: float) -> AsyncGenerator[None]:
-        queue = self._queues.setdefault(key, asyncio.Lock())
-        arrived = False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait):
-                arrived = await queue.acquire()
-        if not arrived:
-            raise _busy(key, wait)
-        try:
-            yield
-        finally:
-            queue.release()
+        queue = self._queues.setdefault(key, _Queue())
+        with queue.asking():
+            arrived = False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    arrived = await queue.acquire()
+            if not arrived:
+                raise _busy(key, wait)
+            try:
+                await queue.let_others_in()
+                yield
+            finally:
+                queue.release()
 
     async def _locked(self, key: str, deadline: float, wait: float) -> Held:
         pause = _FIRST_PAUSE
@@ -138,7 +208,7 @@ class Leases:
 
 
 def _bump(transaction: Transaction, key: str) -> int:
-    [(epoch,)] = transaction.execute(_BUMP + " RETURNING epoch", (key,))
+    [(epoch,)] = transaction.execute(_BUMP, (key,))
     return int(epoch)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,10 @@ class Held(Protocol):
 
     async def release(self) -> None:
         """Let go of it."""
+        ...
+
+    def forget(self) -> None:
+        """Leave nothing behind that names its key; it is held until its release all the same."""
         ...
 
 
@@ -89,3 +94,9 @@ class _HeldFile:
 
     async def release(self) -> None:
         self._lock.release()
+
+    def forget(self) -> None:
+        # Who has opened the file already finds, once the lock is theirs, that it has no name, and asks for a new one.
+        # Where a file in use cannot be deleted it stays; its name is a digest.
+        with contextlib.suppress(OSError):
+            Path(self._lock.lock_file).unlink(missing_ok=True)

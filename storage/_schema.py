@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import InvalidArgument, SchemaTooNew
+from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied
 
 VERSIONS = "CREATE TABLE IF NOT EXISTS wa_schema(name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 RECORD = "INSERT INTO wa_schema(name, version) VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET version=excluded.version"
@@ -25,6 +25,13 @@ class Schema:
 
     name: str
     migrations: tuple[tuple[str, ...], ...]
+
+
+COPYING = Schema(
+    "copying",
+    (("CREATE TABLE wa_copy(part TEXT PRIMARY KEY, last TEXT, done BIGINT NOT NULL, whole BIGINT NOT NULL)",),),
+)
+"""The mark of a database that is being copied into: who opens it with schemas, and not with this one, is refused."""
 
 
 def check_names(schemas: Sequence[Schema]) -> None:
@@ -68,7 +75,13 @@ def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -
 
     Raises:
         SchemaTooNew: It has a version that this package does not know.
+        StorageHalfCopied: A copy into it has not come to its end.
     """
+    if COPYING.name in stored and schemas and COPYING not in schemas:
+        raise StorageHalfCopied(
+            f"a copy into {database!r} was begun and is not finished",
+            remedy="run the same `worldagent storage copy` again, or give it up with `worldagent storage drop`",
+        )
     for schema in schemas:
         found, known = stored.get(schema.name, 0), len(schema.migrations)
         if found > known:

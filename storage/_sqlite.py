@@ -21,6 +21,7 @@ T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
 _OPEN_TIMEOUT = 5.0  # seconds that opening waits for one that does not even let others read
 _WAL_PAUSE = 0.01
+_OVERWRITE = "PRAGMA secure_delete=ON"  # of what is deleted; not each build of SQLite does it by itself
 
 
 class SqliteDatabase(Database):
@@ -89,6 +90,11 @@ class SqliteDatabase(Database):
         self._check_open()
         return await self._reader.run(work)
 
+    async def scrub(self) -> None:
+        """See `Database.scrub`."""
+        self._check_open()
+        await self._writer.alone(lambda connection: _scrub(connection, self.path))
+
     def locks(self, folder: Path | None) -> Locks:
         """See `Database.locks`."""
         return FileLocks(self.path.parent / "locks" if folder is None else folder)
@@ -120,6 +126,7 @@ def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection
         _enter_wal(connection, path)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(_OVERWRITE).fetchall()
         _bring_up_to_date(connection, path, schemas)
         _wait_up_to(_BUSY_TIMEOUT, connection)
     except BaseException:
@@ -161,6 +168,18 @@ def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _scrub(connection: sqlite3.Connection, path: Path) -> None:
+    # The new file's pages are made in buffers of old ones, and hold what is in them unless they are overwritten.
+    connection.execute(_OVERWRITE).fetchall()
+    connection.execute("VACUUM")  # no page is left that a deleted row was on
+    [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if busy:
+        raise StorageUnavailable(
+            f"database {str(path)!r} is being read by another process, so its write-ahead log cannot be emptied",
+            remedy="end the process that reads, or try again when that is done",
+        )
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:

@@ -18,6 +18,9 @@ class Transaction(Protocol):
         """
         ...
 
-    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """As `execute`, for a SELECT of one table whose rows nobody else may change before this transaction ends."""
+    def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
+        """As `execute`, for a SELECT of one table whose rows nobody else may change before this transaction ends.
+
+        Where it is `alone`, nobody else may hold them either: whoever did is waited for.
+        """
         ...

@@ -28,11 +28,13 @@ class ScriptedCall:
         index: Which call of this model it is, from 1.
         system: The system message, or the empty text.
         messages: All other messages in order, as pairs of speaker (`"user"`, `"assistant"`) and text.
+        media: All images and documents in order, as pairs of kind (`"image"`, `"document"`) and address or data URI.
     """
 
     index: int
     system: str = field(repr=False)
     messages: tuple[tuple[str, str], ...] = field(repr=False)
+    media: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     # Tells the scan for roles that this object is the fake's own record.
     _holds_prompts = True
@@ -115,10 +117,12 @@ class Script:
         """How many replies were given; None for a function that never runs out."""
         return None if self._answer else len(self._replies)
 
-    def take(self, system: str, messages: tuple[tuple[str, str], ...]) -> tuple[ScriptedCall, Reply | None]:
+    def take(
+        self, system: str, messages: tuple[tuple[str, str], ...], media: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[ScriptedCall, Reply | None]:
         """Record a call and return it with its reply; None when the replies have run out."""
         with self._lock:
-            call = ScriptedCall(index=len(self.calls) + 1, system=system, messages=messages)
+            call = ScriptedCall(index=len(self.calls) + 1, system=system, messages=messages, media=media)
             self.calls.append(call)
         if self._on_call:
             self._on_call(call)

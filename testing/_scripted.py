@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dspy
 from dspy.lm15 import (
+    DocumentPart,
+    ImagePart,
     Message,
     Request,
     Response,
@@ -21,6 +23,7 @@ from dspy.lm15 import (
     StreamEndEvent,
     StreamStartEvent,
     TextDelta,
+    TextPart,
     Usage,
 )
 from dspy.utils.exceptions import LMError
@@ -124,8 +127,9 @@ class _Engine:
         system = request.system or ""
         if not isinstance(system, str):
             system = "".join(getattr(part, "text", "") for part in system)
-        messages = tuple((message.role, message.text or "") for message in request.messages)
-        call, reply = self.script.take(system, messages)
+        messages = tuple((message.role, _text(message)) for message in request.messages)
+        media = tuple(found for message in request.messages for found in _media(message))
+        call, reply = self.script.take(system, messages, media)
         if reply is None:
             raise ScriptExhausted(
                 f"the scripted model was called {call.index} times and has {self.script.size} replies; "
@@ -197,6 +201,16 @@ class _AsyncEngine:
 
     async def aclose(self) -> None:
         """Nothing is held."""
+
+
+def _text(message: Message) -> str:
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def _media(message: Message) -> Iterator[tuple[str, str]]:
+    for part in message.parts:
+        if isinstance(part, ImagePart | DocumentPart):
+            yield part.type, part.url or f"data:{part.media_type};base64,{part.data}"
 
 
 def _usage(call: ScriptedCall, text: str) -> Usage:

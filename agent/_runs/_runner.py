@@ -20,6 +20,8 @@ from .._roles import check_role
 from .._stream import TurnStream, cancel_once
 from .._turns import Turn
 from ..threads import ThreadState, ThreadStatus
+from ._branching import Again, Edit, Replay, run_again
+from ._keeping import keep, kept, unkeep
 from ._resuming import resumable, take_answers
 from ._running import TurnRunning
 from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
@@ -127,6 +129,21 @@ class TurnRunner:
         taken = await take_answers(parts, record, answers)
         return self._streamed(record.id, ResumedTurn(record, how, taken), deltas=deltas, detach=False)
 
+    async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
+        """Make a thread that goes on from a message of this one; no role is needed for it (R13)."""
+        return await self.parts.branching.fork(scope, at=at, to=to)
+
+    async def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: bool) -> TurnStream:
+        """Run a turn again that began with a message of the thread, on a new thread."""
+        if role is not None:
+            check_role(role)  # before anything is read
+        ask, branch = await run_again(self.parts, scope, again)
+        return self._stream(ask, role, deltas=deltas, detach=False, branch=branch)
+
+    def edit(self, ask: Ask, edit: Edit, role: Role | None, *, deltas: bool) -> TurnStream:
+        """Say a message of the thread otherwise."""
+        return self._stream(ask, role, deltas=deltas, detach=False, branch=edit)
+
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """What waits for a person on a thread."""
         return await self.parts.threads.pauses(scope)
@@ -153,15 +170,29 @@ class TurnRunner:
         """A page of a thread's log."""
         return await self.parts.engine.history(thread_key(scope), before=before, limit=limit)
 
+    async def keep(self, scope: Scope, message_id: str) -> None:
+        """Mark a message of a thread as kept."""
+        await keep(self.parts, scope, message_id)
+
+    async def unkeep(self, scope: Scope, message_id: str) -> bool:
+        """Take such a mark back."""
+        return await unkeep(self.parts, scope, message_id)
+
+    async def kept(self, scope: Scope) -> tuple[Message, ...]:
+        """The messages of a thread that are marked as kept."""
+        return await kept(self.parts, scope)
+
     async def explain(self, scope: Scope, role: Role | None) -> RoleExplanation:
         """What would be active in a conversation turn of this scope."""
         entry, others = self.parts.engine.signatures(None)
         call = check_role(role) if role is not None else None
         return await self.parts.resolver.explain(scope, call=call, entry=entry, signatures=others)
 
-    def _stream(self, ask: Ask, role: Role | None, *, deltas: bool, detach: bool) -> TurnStream:
+    def _stream(
+        self, ask: Ask, role: Role | None, *, deltas: bool, detach: bool, branch: Again | Edit | None = None
+    ) -> TurnStream:
         call = check_role(role) if role is not None else None
-        return self._streamed(new_id("turn"), NewTurn(ask, call), deltas=deltas, detach=detach)
+        return self._streamed(new_id("turn"), NewTurn(ask, call, branch), deltas=deltas, detach=detach)
 
     def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool) -> TurnStream:
         parts = self.parts

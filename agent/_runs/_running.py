@@ -9,7 +9,8 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from traceback import clear_frames
 from typing import Any
 
@@ -23,12 +24,14 @@ from ...core.errors import (
 from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
+from ...memory.attachments import Loaded
 from ...role_resolution import NO_ROLE, Resolution, Role
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
+from ._branching import Again, Start
 from ._limits import limited
 from ._resuming import ended
-from ._work import NewTurn, ResumedTurn, Resumption, RunnerParts
+from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class TurnRunning:
     emit: Emitter
     deltas: bool
     stopped: bool = False  # cut off by a drain, and written down so
+    kept_as: str = ""  # the thread that keeps what was edited
 
     async def __call__(self) -> Turn:
         failure: WorldAgentError
@@ -52,7 +56,7 @@ class TurnRunning:
                 self._end("cancelled")
                 raise
             self._end("stopped")
-            return Turn(id=self.turn_id, status="stopped")
+            return Turn(id=self.turn_id, thread=self._thread, kept_as=self.kept_as, status="stopped")
         except WorldAgentError as error:
             failure = error
         except (sqlite3.Error, OSError) as error:
@@ -71,6 +75,10 @@ class TurnRunning:
         self._end("failed", failure.code)
         raise failure
 
+    @property
+    def _thread(self) -> str:
+        return self.work.scope.thread or ""
+
     def _end(self, status: str, code: str | None = None, *, text: str = "") -> None:
         """Tell how it ended; where there is no answer, what was streamed of one does not stand."""
         if status != "done" and self.emit.standing:
@@ -82,7 +90,11 @@ class TurnRunning:
         key = thread_key(work.scope)
         async with AsyncExitStack() as held:
             async with parts.drain.refusing():
-                lease = await held.enter_async_context(parts.leases.hold(key, wait=parts.thread_wait))
+                if isinstance(work, NewTurn) and isinstance(work.branch, Again):
+                    scope, lease = await work.branch.claim(parts, held)
+                    work.ask, key = replace(work.ask, scope=scope), thread_key(scope)
+                else:
+                    lease = await held.enter_async_context(parts.leases.hold(key, wait=parts.thread_wait))
             if isinstance(work, NewTurn):
                 return await self._begun(work, key, lease)
             return await self._resumed(work, key, lease)
@@ -109,33 +121,70 @@ class TurnRunning:
         )
 
     async def _begun(self, work: NewTurn, key: str, lease: Lease) -> Turn:
-        ask, engine = work.ask, self.parts.engine
-        entry, others = engine.signatures(ask.work)
-        call, work.role = work.role, None
-        async with self.parts.drain.refusing():
-            cut_off = await self._cut_off(key)
-            resolution = await self.parts.resolver.resolve(ask.scope, call=call, entry=entry, signatures=others)
-        del call
-        if cut_off is not None:
-            await self.parts.turns.end(cut_off, "abandoned", lease=lease)
-        self._started(ask.kind, resolution)
-        request = TurnRequest(
+        parts, engine = self.parts, self.parts.engine
+        async with AsyncExitStack() as names:  # of other threads that are written with the turn
+            entry, others = engine.signatures(work.ask.work)
+            call, work.role = work.role, None
+            start: Start | None = None
+            async with parts.drain.refusing():
+                cut_off = await self._cut_off(key)
+                if work.branch is not None:
+                    start = await work.branch.start(parts, work.ask, lease, names)
+                    work.ask = replace(work.ask, body=start.body)
+                loaded = await self._loaded(work)
+                resolution = await parts.resolver.resolve(work.ask.scope, call=call, entry=entry, signatures=others)
+            del call
+            if cut_off is not None:
+                await parts.turns.end(cut_off, "abandoned", lease=lease)
+            self._started(work.ask.kind, resolution)
+            request = self._request(work.ask, key, start)
+            await parts.attachments.keep(loaded)
+            asked = await engine.begin(request, lease=lease)
+            await parts.attachments.settle(loaded)
+            del loaded
+            record = self._record(work.ask, key, asked, resolution)
+            if start is None:
+                await parts.turns.begin(record, lease=lease)
+            else:
+                await parts.turns.begin(record, lease=lease, also=partial(start.write, asked=asked))
+                self.kept_as = start.kept_as
+        run = TurnRun(role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=work.ask.prompt)
+        async with self._kept(record, lease), limited(parts.turn_timeout, parts.clock):
+            outcome = await engine.run(request, run, asked=record.asked)
+        return await self._over(record, outcome, resolution, lease)
+
+    async def _loaded(self, work: NewTurn) -> tuple[Loaded, ...]:
+        """Read what is attached, and put the references into what goes into the log; nothing is written yet."""
+        if not work.ask.attached:
+            return ()
+        loaded = await self.parts.attachments.load(work.ask.attached)
+        attached = [item.attachment for item in loaded]
+        if work.ask.kind == "message":  # what a task does with them is the handler's matter
+            self.parts.engine.check_attached(attached)
+        body = {**work.ask.body, "attachments": [one.to_json() for one in attached]}
+        work.ask = replace(work.ask, body=body, attached=())
+        return loaded
+
+    def _request(self, ask: Ask, key: str, start: Start | None) -> TurnRequest:
+        return TurnRequest(
             turn_id=self.turn_id,
             kind=ask.kind,
             thread_key=key,
             scope=ask.scope,
-            author=ask.scope.account or "user",
+            author=ask.author,
             body=ask.body,
             work=ask.work,
+            branch=None if start is None else start.branches[-1],
         )
-        asked = await engine.begin(request, lease=lease)
-        now = self.parts.clock.now()
-        record = TurnRecord(
+
+    def _record(self, ask: Ask, key: str, asked: str, resolution: Resolution) -> TurnRecord:
+        engine, now = self.parts.engine, self.parts.clock.now()
+        return TurnRecord(
             id=self.turn_id,
             thread=key,
             scope=ask.scope,
             kind=ask.kind,
-            author=request.author,
+            author=ask.author,
             status="running",
             asked=asked,
             role=engine.note(resolution.role),
@@ -144,11 +193,6 @@ class TurnRunning:
             began=now,
             changed=now,
         )
-        await self.parts.turns.begin(record, lease=lease)
-        run = TurnRun(role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=ask.prompt)
-        async with self._kept(record, lease), limited(self.parts.turn_timeout, self.parts.clock):
-            outcome = await engine.run(request, run, asked=asked)
-        return await self._over(record, outcome, resolution, lease)
 
     # --- a resumed one ----------------------------------------------------------------------------------------------
 
@@ -219,7 +263,7 @@ class TurnRunning:
         )
         if how.on_role_change == "refresh":
             return resolution, True
-        if entry is None and not others:  # no role reaches anything here, whatever was noted of one
+        if not entry and not others:  # no role reaches anything here, whatever was noted of one
             return resolution, record.role["digest"] is not None
         if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
             return resolution, True  # without the call's role, on purpose
@@ -229,10 +273,8 @@ class TurnRunning:
     # --- both -------------------------------------------------------------------------------------------------------
 
     def _started(self, kind: TurnKind, resolution: Resolution, *, resumed: bool = False) -> None:
-        thread = self.work.scope.thread
-        assert thread is not None
         tiers = resolution.role.tiers
-        self.emit(TurnStarted, thread=thread, kind=kind, role_tiers=tiers, resumed=resumed)
+        self.emit(TurnStarted, thread=self._thread, kind=kind, role_tiers=tiers, resumed=resumed)
         for tier, code in resolution.skipped.items():
             self.emit(RoleTierSkipped, tier=tier, code=code)
 
@@ -260,11 +302,11 @@ class TurnRunning:
         return record.status == "stopped"
 
     async def _over(self, record: TurnRecord, outcome: TurnOutcome, resolution: Resolution, lease: Lease) -> Turn:
-        record = await self.parts.turns.end(record, outcome.status, lease=lease)
+        record = await self.parts.turns.end(record, outcome.status, lease=lease, also=self.parts.retention)
         if record.status == "cancelled":  # somebody asked for it while this run came to its end
             await self.parts.journal.withdraw(record.id)
             self.parts.pins.drop(record.id)
-            return Turn(id=record.id, status="cancelled")
+            return Turn(id=record.id, thread=self._thread, kept_as=self.kept_as, status="cancelled")
         if outcome.status == "paused":
             self.parts.pins.keep(record.id, resolution.role)
         else:
@@ -286,6 +328,8 @@ class TurnRunning:
         usage = outcome.usage
         return Turn(
             id=self.turn_id,
+            thread=self._thread,
+            kept_as=self.kept_as,
             status=outcome.status,
             text=outcome.text if outcome.result is None else outcome.result.model_dump_json(),
             result=outcome.result,

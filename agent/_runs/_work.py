@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...core import Clock, Scope
 from ...core.events import TurnKind
 from ...graphs import TurnEngine
 from ...harness.journal import Journal
 from ...memory import TurnRecord, TurnRegister
+from ...memory.attachments import Attachments, AttachmentSource
+from ...memory.branches import Branches
 from ...role_resolution import Role, RoleResolver
 from ...storage import Leases
 from .._unset import UNSET, Unset
-from ..threads import ThreadRegister
+from ..threads import Branching, ThreadRegister
+from ..upkeep import Retention, UpkeepParts
 from ._limits import Drain
 from ._pins import Pins
+
+if TYPE_CHECKING:
+    from ._branching import Again, Edit
 
 OnRoleChange = Literal["fail", "refresh", "pin"]
 
@@ -31,6 +37,7 @@ class Ask:
         body: What goes into the log.
         work: The checked task of a task or skill turn.
         prompt: A skill's prompt.
+        attached: What is to be attached to the message; it is read once the turn owns its thread.
     """
 
     kind: TurnKind
@@ -38,6 +45,12 @@ class Ask:
     body: Mapping[str, Any]
     work: Any = None
     prompt: str | None = None
+    attached: tuple[AttachmentSource, ...] = field(default=(), repr=False)
+
+    @property
+    def author(self) -> str:
+        """Who asks."""
+        return self.scope.account or "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +62,26 @@ class RunnerParts:
     leases: Leases
     journal: Journal
     turns: TurnRegister
+    branches: Branches
+    attachments: Attachments
     clock: Clock
     thread_wait: float
     turn_timeout: float | None
     pins: Pins
     thread_role_ttl: float
+    upkeep: UpkeepParts
+    retention: Retention
     drain: Drain = field(default_factory=Drain)
 
     @property
     def threads(self) -> ThreadRegister:
         """Where the threads stand."""
-        return ThreadRegister(self.turns, self.journal, self.leases)
+        return ThreadRegister(self.turns, self.journal, self.leases, self.branches)
+
+    @property
+    def branching(self) -> Branching:
+        """Branches threads off."""
+        return Branching(self.leases, self.branches, self.engine.heads, self.engine.services.log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +105,7 @@ class NewTurn:
 
     ask: Ask
     role: Role | None = field(repr=False)
+    branch: Again | Edit | None = None
 
     @property
     def scope(self) -> Scope:

@@ -4,7 +4,9 @@ No engine and no model: it is there before an agent is, and loads neither dspy n
 matter, the handle on one conversation is `_thread`.
 """
 
+from ._branching import Branching
 from ._register import ThreadRegister
+from ._schemas import SCHEMAS
 from ._state import ThreadState, ThreadStatus
 
-__all__ = ["ThreadRegister", "ThreadState", "ThreadStatus"]
+__all__ = ["SCHEMAS", "Branching", "ThreadRegister", "ThreadState", "ThreadStatus"]

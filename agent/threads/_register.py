@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import merge
 from typing import Final, get_args
 
 from ...core import Scope
@@ -10,12 +11,13 @@ from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.pauses import Pause
 from ...harness.journal import Journal, pause_of
 from ...memory import OPEN, TurnRecord, TurnRegister, TurnStatus, thread_key
+from ...memory.branches import Branch, Branches
 from ...storage import Leases
 from ._state import ThreadState, ThreadStatus
 
 _MOST: Final = 1000
 _LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
-_KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off")
+_KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off", "forked")
 
 
 class ThreadRegister:
@@ -25,17 +27,19 @@ class ThreadRegister:
         turns: What became of their turns.
         journal: What the turns called, and whom they ask.
         leases: Who owns them.
+        branches: Which of them were branched off.
     """
 
-    def __init__(self, turns: TurnRegister, journal: Journal, leases: Leases) -> None:
+    def __init__(self, turns: TurnRegister, journal: Journal, leases: Leases, branches: Branches) -> None:
         self._turns = turns
         self._journal = journal
         self._leases = leases
+        self._branches = branches
 
     async def list(
         self, workspace: str, *, limit: int = 100, status: ThreadStatus | None = None
     ) -> tuple[ThreadState, ...]:
-        """Where the threads of a workspace stand, the newest turn first. Three reads of the database, however many.
+        """Where the threads of a workspace stand, the newest turn first. Four reads of the database, however many.
 
         Args:
             workspace: The workspace.
@@ -49,16 +53,28 @@ class ThreadRegister:
             raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_MOST}")
         if status is not None and status not in _KNOWN:
             raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")
+        forks: list[ThreadState] = []
+        if status in (None, "forked"):
+            forks = [_forked(branch) for branch in await self._branches.of_workspace(workspace, limit=limit)]
+        if status == "forked":
+            return tuple(forks)
         kept: TurnStatus | None = "running" if status == "cut_off" else status
         # Which of the running ones have an owner is known only when each is looked at, so all of them are.
         most = _MOST if kept == "running" else limit
-        found = await self._states(await self._turns.threads(workspace, limit=most, status=kept))
-        return tuple(state for state in found if status in (None, state.status))[:limit]
+        records = await self._turns.threads(workspace, limit=most, status=kept)
+        found = [state for state in await self._states(records) if status in (None, state.status)]
+        if forks:
+            began = {record.id: record.began for record in records}
+            found = list(merge(found, forks, key=lambda state: began.get(state.turn_id, state.since), reverse=True))
+        return tuple(found[:limit])
 
     async def find(self, scope: Scope) -> ThreadState | None:
-        """Where one thread stands; None where it has no turn."""
+        """Where one thread stands; None where there is no such thread."""
         record = await self._turns.latest(thread_key(scope))
-        return None if record is None else (await self._states([record]))[0]
+        if record is not None:
+            return (await self._states([record]))[0]
+        branch = await self._branches.get(thread_key(scope))
+        return None if branch is None else _forked(branch)
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """What a thread's turn waits for, in the order in which it was asked."""
@@ -109,6 +125,10 @@ class ThreadRegister:
         # A turn may have ended since it was read, and its owner have let go.
         now = await self._turns.again(unowned)
         return tuple(_state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now) for item in records)
+
+
+def _forked(branch: Branch) -> ThreadState:
+    return ThreadState(thread=branch.name, status="forked", since=branch.at)
 
 
 def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool) -> ThreadState:

@@ -9,8 +9,8 @@ from typing import Literal
 from ...core.events import TurnKind
 from ...memory import TurnStatus
 
-ThreadStatus = TurnStatus | Literal["cut_off"]
-"""What became of a thread's newest turn. `cut_off` is one whose process ended while it ran."""
+ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
+"""What became of a thread's newest turn. `cut_off` is one whose process ended while it ran; `forked`, none ran yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +21,10 @@ class ThreadState:
         thread: The thread's id within its workspace.
         account: On whose behalf the turn runs.
         channel: Where it hangs.
-        turn_id: The turn.
-        kind: Which surface it came from.
+        turn_id: The turn; empty where none has run on the thread since it was branched off.
+        kind: Which surface it came from; None where there is none.
         status: `paused` waits for a person. `stopped`, `failed` and `cut_off` can go on, as `paused` can, with
-            `resume()`. `running` has an owner. `done`, `cancelled` and `abandoned` are over.
+            `resume()`. `running` has an owner. `done`, `cancelled` and `abandoned` are over. `forked` has no turn yet.
         since: When the status was written.
         pauses: How many questions wait for a person.
         answers: How many answers wait to be taken up, where a run that was to do so did not come to it.
@@ -33,8 +33,8 @@ class ThreadState:
     thread: str
     account: str | None = None
     channel: str | None = None
-    turn_id: str
-    kind: TurnKind
+    turn_id: str = ""
+    kind: TurnKind | None = None
     status: ThreadStatus
     since: datetime
     pauses: int = 0

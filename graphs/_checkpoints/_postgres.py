@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Final, Self, TypeVar
 
 import psycopg
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from psycopg.rows import DictRow
 
 from ...core.errors import StorageUnavailable
 from ...storage import PostgresAddress
-from ...storage.postgres import arguments, from_postgres
+from ...storage.postgres import from_postgres, not_storable
+from ._connections import WAIT, Connection, Connections, NoneFree, connect
 from ._known import KnownTypes
 from ._promises import LEASE, checked, closed, whole
 
 T = TypeVar("T")
-Connection = psycopg.AsyncConnection[DictRow]
 
-_CONNECTIONS: Final = 4
-_WAIT: Final = 30.0  # seconds for a connection
 _PAUSE: Final = 0.05
+# Keys of workers begin with their thread's; the indexes that LangGraph makes sort by the server's language.
+_INDEX: Final = """CREATE INDEX CONCURRENTLY IF NOT EXISTS wa_checkpoints_thread
+                   ON checkpoints(thread_id text_pattern_ops, checkpoint_id)"""
 _TAKE: Final = "SELECT pg_try_advisory_lock(hashtextextended('worldagent checkpoints', 0)) AS taken"
 
 
@@ -34,10 +34,10 @@ class PostgresSaver(AsyncPostgresSaver):
     Fenced: the row of the lease's epoch is held until the write is committed, so that who takes over comes after it.
     """
 
-    def __init__(self, pool: AsyncConnectionPool[Connection], name: str) -> None:
-        super().__init__(pool, serde=KnownTypes())
-        self._pool = pool
-        self._name = name
+    def __init__(self, first: Connection, address: PostgresAddress) -> None:
+        super().__init__(first, serde=KnownTypes())  # the base asks `_cursor` for all that it does
+        self._connections = Connections(address, first)
+        self._name = str(address)
         self._closed = False
 
     @classmethod
@@ -47,25 +47,12 @@ class PostgresSaver(AsyncPostgresSaver):
         Raises:
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
-        with _translated(str(address)):
-            await _set_up(address)
-        pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            kwargs={**arguments(address), "row_factory": dict_row},
-            connection_class=psycopg.AsyncConnection[DictRow],
-            min_size=1,
-            max_size=_CONNECTIONS,
-            open=False,
-            timeout=_WAIT,
-            check=_works,
-            name="worldagent-checkpoints",
-        )
-        await pool.open()
-        return cls(pool, str(address))
+        return cls(await _translated(_set_up(address), str(address)), address)
 
     async def aclose(self) -> None:
         """Close all connections."""
         self._closed = True
-        await self._pool.close()
+        await self._connections.aclose()
 
     def with_allowlist(self, extra_allowlist: Any) -> Self:
         """This saver: what it reads is restricted in any case, and a copy would not know when it is closed."""
@@ -73,8 +60,7 @@ class PostgresSaver(AsyncPostgresSaver):
 
     async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
         get = super().aget_tuple
-        with _translated(self._name):
-            return await checked(lambda: get(config), config, self._name, psycopg.Error)
+        return await _translated(checked(lambda: get(config), config, self._name, psycopg.Error), self._name)
 
     async def aput(self, *args: Any, **kwargs: Any) -> Any:
         return await whole(self._told(super().aput(*args, **kwargs)))
@@ -83,8 +69,7 @@ class PostgresSaver(AsyncPostgresSaver):
         await whole(self._told(super().aput_writes(*args, **kwargs)))
 
     async def _told(self, write: Awaitable[T]) -> T:
-        with _translated(self._name):
-            return await write
+        return await _translated(write, self._name)
 
     @contextlib.asynccontextmanager
     async def _cursor(self, *, pipeline: bool = False) -> AsyncGenerator[psycopg.AsyncCursor[DictRow]]:
@@ -93,7 +78,7 @@ class PostgresSaver(AsyncPostgresSaver):
             raise closed(self._name)
         lease = LEASE.get() if pipeline else None
         async with (
-            self._pool.connection() as connection,
+            self._connections.one() as connection,
             connection.transaction(),
             connection.cursor(binary=True) as cursor,
         ):
@@ -103,32 +88,30 @@ class PostgresSaver(AsyncPostgresSaver):
             yield cursor
 
 
-async def _works(connection: Connection) -> None:
-    await connection.execute("SELECT 1")
-
-
-async def _set_up(address: PostgresAddress) -> None:
-    """Make LangGraph's tables, one process at a time."""
-    connecting = psycopg.AsyncConnection[DictRow].connect(**arguments(address), row_factory=dict_row)
-    async with await connecting as connection:
+async def _set_up(address: PostgresAddress) -> Connection:
+    """Make LangGraph's tables, one process at a time; gives a connection to use them by."""
+    async with await connect(address) as connection:
         # No lock that waits: LangGraph makes indexes CONCURRENTLY, which waits for all who wait in a statement.
         while not (await (await connection.execute(_TAKE)).fetchone() or {}).get("taken"):  # noqa: ASYNC110 -- no event tells
             await asyncio.sleep(_PAUSE)
         await AsyncPostgresSaver(connection).setup()
+        await connection.execute(_INDEX)
+    return await connect(address)
 
 
-@contextlib.contextmanager
-def _translated(name: str) -> Generator[None]:
-    failure: Exception | None = None
+async def _translated(work: Awaitable[T], name: str) -> T:
+    """Await `work`, which fails with typed errors. No context manager: what that raises has the original as context."""
+    failure: Exception | None
     try:
-        yield
-    except (PoolTimeout, PoolClosed):
+        return await work
+    except NoneFree:
         failure = StorageUnavailable(
-            f"database {name!r} gave no connection within {_WAIT:g} s", remedy="start the server, or look at its load"
+            f"the connections to {name!r} were all in use for {WAIT:g} s",
+            remedy="look at the server's load, or have fewer turns at once",
         )
     except psycopg.Error as error:
-        failure = from_postgres(error, name)
+        failure = not_storable(error) if isinstance(error, psycopg.DataError) else None
+        failure = failure or from_postgres(error, name)
         if failure is None:
             raise
-    if failure is not None:
-        raise failure  # outside the handler: the server's text may hold values
+    raise failure  # outside the handler: the server's text may hold values

@@ -60,9 +60,9 @@ _WITHDRAW_ALL = "UPDATE wa_call SET state='withdrawn' WHERE turn=? AND state IN 
 _ASKED = """SELECT turn, SUM(CASE WHEN decision IS NULL THEN 1 ELSE 0 END),
                    SUM(CASE WHEN decision IS NULL THEN 0 ELSE 1 END)
             FROM wa_call WHERE turn IN ({}) AND state IN ('waiting', 'uncertain') GROUP BY turn"""
-_ASKS = """SELECT 1 FROM wa_call
-           WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain')"""
-_ANSWER = "UPDATE wa_call SET decision=? WHERE id=?"
+# One statement looks and writes: of two who answer at once the second waits for the first, and finds no question.
+_ANSWER = """UPDATE wa_call SET decision=?
+             WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain') RETURNING id"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +206,21 @@ class SqlJournal:
         """See `Journal.answer`."""
         texts = {call_id: canonical_json(decision) for call_id, decision in decisions.items()}
 
-        def work(transaction: Transaction) -> tuple[str, ...]:
-            gone = tuple(call_id for call_id in texts if not transaction.execute(_ASKS, (call_id, turn)))
-            for call_id, text in texts.items() if not gone else ():
-                transaction.execute(_ANSWER, (text, call_id))
-            return gone
+        def work(transaction: Transaction) -> None:
+            # In the order of ids: two who answer the same calls at once do not wait for each other in a ring.
+            gone = {
+                call_id
+                for call_id in sorted(texts)
+                if not transaction.execute(_ANSWER, (texts[call_id], call_id, turn))
+            }
+            if gone:
+                raise _Gone(gone)  # so that none of them is taken
 
-        return await self._database.transact(work)
+        try:
+            await self._database.transact(work)
+        except _Gone as found:
+            return tuple(call_id for call_id in texts if call_id in found.calls)
+        return ()
 
     async def withdraw(self, turn: str) -> None:
         """See `Journal.withdraw`."""
@@ -230,6 +238,14 @@ class SqlJournal:
     def roles(transaction: Transaction, turn: str) -> tuple[str, ...]:
         """What stands for the roles of a turn's calls, for one who reads a database and opens none."""
         return tuple(role for (role,) in transaction.execute(_ROLES, (turn,)))
+
+
+class _Gone(Exception):
+    """Calls that ask nobody any more."""
+
+    def __init__(self, calls: set[str]) -> None:
+        super().__init__()
+        self.calls = calls
 
 
 def _write(transaction: Transaction, records: Sequence[CallRecord], lease: Lease | None) -> None:

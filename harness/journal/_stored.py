@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 from ...core.pauses import PauseKind
 from ...storage import Moment, Row
 
-CallKind = Literal["leaf", "flow", "task", "model", "question"]
+CallKind = Literal["leaf", "flow", "task", "model", "program", "question"]
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
 
 

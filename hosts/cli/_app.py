@@ -9,7 +9,9 @@ import typer
 from ._doctor_options import DoctorOptions
 from ._options import AskOptions, ChatOptions, TaskOptions, options_of
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
-from ._thread_options import BareValues, ResumeOptions, ThreadOptions, ThreadsListOptions
+from ._storage_commands import add_storage
+from ._thread_options import BareValues, ForkOptions, ResumeOptions, ShowOptions, ThreadOptions, ThreadsListOptions
+from ._upkeep_commands import add_upkeep
 
 _ASK = """\
 Say something to the agent and print its answer.
@@ -23,6 +25,8 @@ On a terminal the answer appears while it is written. A thread remembers what wa
   worldagent ask 'And of Spain?' --role 'Answer in one word.'
 
   git diff | worldagent ask - --role @reviewer.md --lm openai/gpt-4o
+
+  worldagent ask 'What is on it?' --attach photo.png --lm openai/gpt-4o
 """
 
 _CHAT = """\
@@ -81,8 +85,9 @@ No model is asked, and none is needed.
 _LIST_THREADS = """\
 List the threads of a workspace by their newest turns, the newest first.
 
-A thread is paused, stopped, running, done, failed, cancelled, cut_off (its process ended) or abandoned (cut off, and
-new input let go of it). [bold]worldagent resume[/bold] goes on with what is paused, stopped, failed or cut_off.
+A thread is paused, stopped, running, done, failed, cancelled, cut_off (its process ended), abandoned (cut off, and new
+input let go of it) or forked (branched off, with no turn of its own yet). [bold]worldagent resume[/bold] goes on with
+what is paused, stopped, failed or cut_off.
 
 [bold]Example[/bold]
 
@@ -107,6 +112,17 @@ Where there is none to cancel, the exit code is 1.
 [bold]Example[/bold]
 
   worldagent threads cancel t1
+"""
+
+_FORK_THREAD = """\
+Make a thread that goes on from a message of another one, and print its name.
+
+It costs one row, however long the past is: both share it. [bold]threads show --messages 100 --json[/bold] tells the ids
+of messages.
+
+[bold]Example[/bold]
+
+  worldagent threads fork t1 --to plan-b
 """
 
 _ROLES = """\
@@ -241,7 +257,7 @@ def _list_threads(options: ThreadsListOptions) -> int:
     return list_threads(options)
 
 
-def _show_thread(options: ThreadOptions) -> int:
+def _show_thread(options: ShowOptions) -> int:
     from ._threads import show_thread
 
     return show_thread(options)
@@ -251,6 +267,12 @@ def _cancel_thread(options: ThreadOptions) -> int:
     from ._threads import cancel_thread
 
     return cancel_thread(options)
+
+
+def _fork_thread(options: ForkOptions) -> int:
+    from ._threads import fork_thread
+
+    return fork_thread(options)
 
 
 def _list_roles(options: RolesOptions) -> int:
@@ -321,8 +343,11 @@ app.add_typer(roles, name="roles")
 
 threads = typer.Typer(no_args_is_help=True, help=_THREADS, rich_markup_mode="rich")
 threads.command("list", help=_LIST_THREADS)(options_of(ThreadsListOptions, _list_threads))
-threads.command("show", help=_SHOW_THREAD)(options_of(ThreadOptions, _show_thread))
+threads.command("show", help=_SHOW_THREAD)(options_of(ShowOptions, _show_thread))
 threads.command("cancel", help=_CANCEL_THREAD)(options_of(ThreadOptions, _cancel_thread))
+threads.command("fork", help=_FORK_THREAD)(options_of(ForkOptions, _fork_thread))
 app.add_typer(threads, name="threads")
+add_storage(app)
+add_upkeep(app, threads)
 
 __all__ = ["app"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._attachments import attachments
 from ._options import AskOptions
 from ._output import Form, Output
 from ._session import open_agent, run, thread_of
@@ -16,6 +19,13 @@ if TYPE_CHECKING:
     from ...role_resolution import Role
 
 
+@dataclass(frozen=True)
+class _Said:
+    text: str
+    role: Role | None = field(repr=False)
+    attached: tuple[Path | str, ...]
+
+
 def ask(options: AskOptions) -> int:
     """Run the command and return its exit code."""
     form: Form = "events" if options.events else "json" if options.json else "text"
@@ -25,18 +35,19 @@ def ask(options: AskOptions) -> int:
         one_form(options.json, options.events)
         one_reader(options, "TEXT", options.text)
         said, call_role = message(options.text), role(options.role)
-        return _converse(open_agent(options, output), options, output, said, call_role)
+        attached = attachments(options.attach)
+        return _converse(open_agent(options, output), options, output, _Said(said, call_role, attached))
 
     return run(output, begin)
 
 
-async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said: str, call_role: Role | None) -> int:
+async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said: _Said) -> int:
     thread = thread_of(agent, options)  # refused before anything is opened
 
     async def begin() -> Turn:
         if not output.live:
-            return await thread.converse(said, role=call_role)
-        async with thread.stream(said, role=call_role) as stream:
+            return await thread.converse(said.text, role=said.role, attachments=said.attached)
+        async with thread.stream(said.text, role=said.role, attachments=said.attached) as stream:
             async for event in stream:
                 output.event(event)
         return stream.turn

@@ -31,6 +31,13 @@ Events = Annotated[
     bool,
     typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=_OUTPUT),
 ]
+Attach = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE|URL",
+        help="An image or a file that goes with the message. Repeatable.",
+    ),
+]
 JsonResult = Annotated[
     bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
 ]
@@ -143,6 +150,7 @@ class AskOptions(TurnOptions):
     """What `ask` takes."""
 
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads standard input.")]
+    attach: Attach = None
     events: Events = False
 
 
@@ -162,6 +170,13 @@ class TaskOptions(TurnOptions):
 class ChatOptions(TurnOptions):
     """What `chat` takes."""
 
+    attach: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="An image or a file that goes with the first message; /attach adds to later ones. Repeatable.",
+        ),
+    ] = None
     role: Annotated[
         str | None,
         typer.Option(

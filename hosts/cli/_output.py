@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
-from ...core.events import Event, TextDelta, TextReplaced
+from ...core.events import AttachmentLeftOut, Event, TextDelta, TextReplaced
 from ...core.pauses import Pause
+from ._attachments import left_out_text
 
 if TYPE_CHECKING:
     from ...agent import Turn
@@ -53,6 +54,8 @@ class Output:
             self._write(event.text)
         elif isinstance(event, TextReplaced):
             self._start_anew(event.text)
+        elif isinstance(event, AttachmentLeftOut):
+            self.note(left_out_text(event))
 
     def turn(self, turn: Turn, *, resume: str | None = None) -> None:
         """Show a turn that has ended.

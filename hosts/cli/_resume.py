@@ -83,7 +83,10 @@ def _resumable(state: ThreadState | None, options: ResumeOptions, agent: WorldAg
         )
     if not state.resumable and state.status != "running":
         raise NothingToResume(
-            f"the last turn of the thread {options.thread!r} is {state.status}", remedy="begin a new turn"
+            f"the last turn of the thread {options.thread!r} is {state.status}"
+            if state.turn_id
+            else f"the thread {options.thread!r} has no turn yet",
+            remedy="begin a new turn",
         )
     return state
 

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from ._options import WORKSPACE, AgentOptions, Events, Home, JsonResult
 
-_WHERE, _WHICH = "Where", "Which"
+_WHERE, _WHICH, _NEW = "Where", "Which", "New thread"
 _ANSWERS, _ROLE = "Answers", "Model and role"
 
 
@@ -75,7 +75,7 @@ class ResumeOptions(AgentOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadsOptions:
-    """What `threads list`, `threads show` and `threads cancel` take."""
+    """What every command of `threads` takes."""
 
     workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=_WHERE)] = WORKSPACE
     home: Home = None
@@ -95,9 +95,38 @@ class ThreadsListOptions(ThreadsOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadOptions(ThreadsOptions):
-    """What `threads show` and `threads cancel` take."""
+    """What `threads cancel` takes, and every other command about one thread."""
 
     thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation within the workspace.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(ThreadOptions):
+    """What `threads show` takes."""
+
+    messages: Annotated[
+        int, typer.Option(metavar="N", help="How many of the last messages, 1 to 1000.", rich_help_panel=_WHICH)
+    ] = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions(ThreadOptions):
+    """What `threads fork` takes."""
+
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The message that the new thread goes on from; without it the newest.",
+            rich_help_panel=_NEW,
+        ),
+    ] = None
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The new thread; without it one of THREAD and a number.", rich_help_panel=_NEW
+        ),
+    ] = None
 
 
 class BareValues(TyperCommand):
@@ -113,4 +142,12 @@ class BareValues(TyperCommand):
         return super().parse_args(ctx, given)
 
 
-__all__ = ["BareValues", "ResumeOptions", "ThreadOptions", "ThreadsListOptions", "ThreadsOptions"]
+__all__ = [
+    "BareValues",
+    "ForkOptions",
+    "ResumeOptions",
+    "ShowOptions",
+    "ThreadOptions",
+    "ThreadsListOptions",
+    "ThreadsOptions",
+]

@@ -1,4 +1,4 @@
-"""The commands `threads list`, `show` and `cancel`: where threads stand, out of the database alone, with no model."""
+"""The commands `threads list`, `show`, `cancel` and `fork`: out of the database alone, with no model."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, cast
 
-from ...agent.threads import ThreadRegister, ThreadState, ThreadStatus
+from ...agent.threads import SCHEMAS, Branching, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Scope, check_id
 from ...core.pauses import Pause
-from ...harness.journal import JOURNAL, SqlJournal
-from ...memory import CONVERSATION, TURNS, ConversationLog, Message, TurnRegister, thread_key
-from ...storage import EPOCHS, Database, Leases, Storage
+from ...harness.journal import SqlJournal
+from ...memory import ConversationLog, Message, TurnRegister, thread_key
+from ...memory.branches import Branches
+from ...storage import Database, Leases, PostgresAddress, Storage
+from ._attachments import attached_text
 from ._options import AgentOptions
 from ._output import Output, pause_object, table
 from ._session import FAILED, run
-from ._thread_options import ThreadOptions, ThreadsListOptions, ThreadsOptions
+from ._thread_options import ForkOptions, ShowOptions, ThreadOptions, ThreadsListOptions, ThreadsOptions
 from ._turn import pauses_text, resume_command
 
 _WIDTHS: Final = (24, 9, 16, 14)  # of thread, status, since and account; with what waits the table fits 80 columns
-_MESSAGES: Final = 6  # that `show` prints
 _LETTERS: Final = 1000  # of one message
 
 Work = Callable[["OpenThreads", Output], Awaitable[int | None]]
@@ -35,10 +37,24 @@ class OpenThreads:
     Attributes:
         register: Where they stand.
         log: What was said on them.
+        leases: Who owns them.
+        branches: Which were branched off.
+        place: The database.
     """
 
     register: ThreadRegister
     log: ConversationLog
+    leases: Leases
+    branches: Branches
+    place: Path | PostgresAddress
+
+    @asynccontextmanager
+    async def branching(self) -> AsyncGenerator[Branching]:
+        """Open what branches threads off."""
+        from ...graphs.heads import Heads  # its folder loads langgraph
+
+        async with Heads.open(self.place, self.branches) as heads:
+            yield Branching(self.leases, self.branches, heads, self.log)
 
 
 @asynccontextmanager
@@ -51,10 +67,11 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
     if storage.place == storage.database and not storage.database.exists():
         yield None
         return
-    database = await Database.open(storage.place, schemas=(EPOCHS, CONVERSATION, TURNS, JOURNAL))
+    database = await Database.open(storage.place, schemas=SCHEMAS)
     try:
-        turns, leases = TurnRegister(database), Leases(database, storage.locks)
-        yield OpenThreads(ThreadRegister(turns, SqlJournal(database), leases), ConversationLog(database))
+        turns, leases, branches = TurnRegister(database), Leases(database, storage.locks), Branches(database)
+        register = ThreadRegister(turns, SqlJournal(database), leases, branches)
+        yield OpenThreads(register, ConversationLog(database), leases, branches, storage.place)
     finally:
         await database.aclose()
 
@@ -64,7 +81,7 @@ def list_threads(options: ThreadsListOptions) -> int:
     return _run(options, lambda threads, output: _list(threads, output, options))
 
 
-def show_thread(options: ThreadOptions) -> int:
+def show_thread(options: ShowOptions) -> int:
     """Run `threads show` and return its exit code."""
     return _run(options, lambda threads, output: _show(threads, output, options))
 
@@ -72,6 +89,11 @@ def show_thread(options: ThreadOptions) -> int:
 def cancel_thread(options: ThreadOptions) -> int:
     """Run `threads cancel` and return its exit code."""
     return _run(options, lambda threads, output: _cancel(threads, output, options))
+
+
+def fork_thread(options: ForkOptions) -> int:
+    """Run `threads fork` and return its exit code."""
+    return _run(options, lambda threads, output: _fork(threads, output, options))
 
 
 async def _list(threads: OpenThreads, output: Output, options: ThreadsListOptions) -> None:
@@ -87,13 +109,13 @@ async def _list(threads: OpenThreads, output: Output, options: ThreadsListOption
     output.result({"threads": [_state_object(state) for state in found]}, told)
 
 
-async def _show(threads: OpenThreads, output: Output, options: ThreadOptions) -> int | None:
+async def _show(threads: OpenThreads, output: Output, options: ShowOptions) -> int | None:
     scope = _scope(options)
     state = await threads.register.find(scope)
     if state is None:
         return _missing(output, options)
     pauses = await threads.register.pauses(scope)
-    said = await threads.log.of_turn(thread_key(scope), state.turn_id, limit=_MESSAGES)
+    said = await _said(threads, scope, state, options.messages)
     found: dict[str, Any] = _state_object(state) | {
         "pauses": [pause_object(pause) for pause in pauses],
         "messages": [_message_object(message) for message in said],
@@ -114,7 +136,9 @@ async def _cancel(threads: OpenThreads, output: Output, options: ThreadOptions) 
             return _missing(output, options)
         output.failed(
             "nothing_to_cancel",
-            f"the last turn of the thread {options.thread!r} is {state.status}",
+            f"the last turn of the thread {options.thread!r} is {state.status}"
+            if state.turn_id
+            else f"the thread {options.thread!r} has no turn yet",
             "there is nothing to cancel",
         )
         return FAILED
@@ -125,6 +149,24 @@ async def _cancel(threads: OpenThreads, output: Output, options: ThreadOptions) 
     output.note(f"{told} of the thread {options.thread!r}")
     output.result({"cancelled": {"thread": options.thread, "turn": turn_id, "over": over}})
     return None
+
+
+async def _fork(threads: OpenThreads, output: Output, options: ForkOptions) -> int | None:
+    scope = _scope(options)
+    if await threads.register.find(scope) is None:
+        return _missing(output, options)
+    async with threads.branching() as branching:
+        new = await branching.fork(scope, at=options.at, to=options.to)
+    output.result({"forked": {"thread": options.thread, "to": new.thread}}, new.thread)
+    return None
+
+
+async def _said(threads: OpenThreads, scope: Scope, state: ThreadState, limit: int) -> tuple[Message, ...]:
+    key = thread_key(scope)
+    if state.status != "forked":
+        return await threads.log.of_turn(key, state.turn_id, limit=limit)
+    branch = await threads.branches.get(key)
+    return () if branch is None else await threads.log.history(branch.head, limit=limit)
 
 
 def _run(options: ThreadsOptions, work: Work) -> int:
@@ -169,7 +211,8 @@ def _missing(output: Output, options: ThreadOptions) -> int:
 
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
-    parts = [f"{state.thread}: {state.status} since {_time(state.since)}\n{state.kind} {state.turn_id}{who}"]
+    turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
+    parts = [f"{state.thread}: {state.status} since {_time(state.since)}{turn}"]
     if pauses:
         parts.append(pauses_text(pauses, command))
     elif state.resumable:
@@ -182,9 +225,11 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
 def _text(message: Message) -> str:
     body = message.body
     text = body.get("text")
-    told = text.strip() if isinstance(text, str) else ""
+    told = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
     if not told:
         told = f"[{message.kind}] {json.dumps(dict(body), ensure_ascii=False)}"
+    elif message.kind == "summary":
+        told = f"[summary] {told}"
     short = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
     return short.replace("\n", "\n    ")
 
@@ -198,7 +243,7 @@ def _state_object(state: ThreadState) -> dict[str, Any]:
         "thread": state.thread,
         "account": state.account,
         "channel": state.channel,
-        "turn": state.turn_id,
+        "turn": state.turn_id or None,
         "kind": state.kind,
         "status": state.status,
         "since": state.since.isoformat(),
@@ -218,4 +263,4 @@ def _message_object(message: Message) -> dict[str, Any]:
     }
 
 
-__all__ = ["OpenThreads", "cancel_thread", "list_threads", "open_threads", "show_thread"]
+__all__ = ["OpenThreads", "cancel_thread", "fork_thread", "list_threads", "open_threads", "show_thread"]

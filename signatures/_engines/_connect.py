@@ -12,6 +12,7 @@ from pathlib import Path
 import dspy
 
 from ...core.errors import InvalidArgument
+from ..media import MediaKind
 from ._http import open_http
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
@@ -34,6 +35,7 @@ class ModelConnection:
         weights: The embedded model's file, for its control tokens; None otherwise.
         max_tokens: How long an answer may be where a call does not say; None leaves it to the service.
         context: How many tokens prompt and answer have together, where that is known.
+        takes: What it may take beside text.
     """
 
     lm: dspy.BaseLM = field(repr=False)
@@ -42,6 +44,7 @@ class ModelConnection:
     weights: Path | None = None
     max_tokens: int | None = None
     context: int | None = None
+    takes: frozenset[MediaKind] = frozenset({"image", "file"})
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
 
     async def aclose(self) -> None:
@@ -68,7 +71,7 @@ async def connect_model(
     """
     if isinstance(lm, str) and lm and not is_local(lm):
         hosted, engine = await open_http(lm, api_key=api_key, api_base=api_base)
-        return ModelConnection(lm=hosted, name=lm, close=engine.aclose)
+        return ModelConnection(lm=hosted, name=lm, takes=engine.takes(), close=engine.aclose)
     if api_key is not None or api_base is not None:
         raise InvalidArgument(
             "a key and an address have no effect on this model", remedy="pass them with a model string only"
@@ -97,6 +100,7 @@ async def _connect_local(path: str | None) -> ModelConnection:
         weights=model.path,
         max_tokens=MAX_TOKENS,
         context=CONTEXT,
+        takes=frozenset(),
         close=engine.aclose,
     )
 

@@ -12,13 +12,16 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import dspy
 from dspy.lm15 import (
     AmbiguousModelError,
     AsyncLMRouter,
+    DocumentPart,
+    ImagePart,
     LM15Error,
+    Message,
     NotConfiguredError,
     Request,
     Response,
@@ -30,11 +33,16 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
+from ..media import MediaKind
 from ._engine_errors import EngineClosed
 
 _MAX_CONNECTIONS = 1000
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
 _NO_KEY = "none"  # what a server of one's own is sent where no key is configured
+_SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
+    "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
+    "file": DocumentPart(media_type="application/pdf", data="JVBERi0="),
+}
 _OWN_LM = "or pass a dspy.LM of your own as lm="
 
 
@@ -187,6 +195,17 @@ class HttpEngine:
             NotConfiguredError: There are none.
         """
         self._router.lm(self._wire_model)
+
+    def takes(self) -> frozenset[MediaKind]:
+        """What the service's interface has a place for; not every model behind it takes all of that. No network."""
+        return frozenset(kind for kind, part in _SAMPLES.items() if self._has_place(part))
+
+    def _has_place(self, part: ImagePart | DocumentPart) -> bool:
+        try:
+            self._router.plan(Request(model=self._wire_model, messages=(Message.user((part,)),)))
+        except (LM15Error, ValueError):
+            return False
+        return True
 
     def _routed(self, request: Request) -> Request:
         if self._closed:  # a closed router would open a new pool in silence

@@ -69,6 +69,11 @@ class PostgresDatabase(Database):
         """See `Database.read`."""
         return await self._submit(lambda session: _tried(session, work, _READ))
 
+    async def scrub(self) -> None:
+        """See `Database.scrub`."""
+        if self._closed:
+            raise closed(self.name)
+
     def locks(self, folder: Path | None) -> Locks:
         """See `Database.locks`; they need no folder."""
         if self._closed:
@@ -97,7 +102,12 @@ class PostgresDatabase(Database):
             if session is None:
                 session = self._own.session = Session(self.address)
                 self._sessions.append(session)
-            return job(session)
+            try:
+                return job(session)
+            except WorldAgentError as error:
+                if isinstance(error.__context__, psycopg.Error):
+                    error.__context__ = None  # the server's text may hold values
+                raise
 
         future = self._executor.submit(run)
         self._under_way.add(future)
@@ -173,5 +183,5 @@ class _PostgresTransaction:
                 raise
         raise failure  # outside the handler: the error carries the whole text
 
-    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self.execute(f"{sql} FOR SHARE", params)
+    def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
+        return self.execute(f"{sql} FOR UPDATE" if alone else f"{sql} FOR SHARE", params)

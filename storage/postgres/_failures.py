@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import psycopg
+import psycopg.errors
 
 from ...core.errors import HostError, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
 
@@ -53,7 +54,7 @@ def not_storable(error: psycopg.DataError | UnicodeEncodeError) -> WorldAgentErr
     """The typed error for a text that Postgres cannot hold; None where `error` is about something else."""
     if isinstance(error, UnicodeEncodeError):
         problem, remedy = "half a surrogate pair", "replace what is not valid Unicode text"
-    elif "NUL" in str(error):
+    elif isinstance(error, psycopg.errors.UntranslatableCharacter) or "NUL" in str(error):
         problem, remedy = "a NUL character", "take it out"
     else:
         return None

@@ -97,3 +97,6 @@ class _HeldNumber:
 
     async def release(self) -> None:
         await self._locks.release(self._number, self._connection)
+
+    def forget(self) -> None:
+        """See `Held.forget`. The server keeps nothing of a lock that nobody has."""

@@ -209,3 +209,20 @@ async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service,
             await terminal.shows("The lamp is")
         terminal.hang_up()
         assert await terminal.ended() in (0, 129)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[[ ## summary ## ]]\nThey spoke of capitals.", "is summed up now; nothing of it is lost"),
+        ("[[ ## summary ## ]]\n\n", "could not be summed up: output_invalid"),
+    ],
+)
+async def test_it_tells_what_became_of_a_summary(start: Start, service: Service, said: str, told: str) -> None:
+    service.stub.text = said  # of calls that are not streamed
+    async with start(WORLDAGENT_HISTORY_LIMIT="2") as terminal:
+        assert await terminal.say("What is the capital of France?") == "Paris."
+        shown = await terminal.say("And of Italy?")
+        assert shown == f"the beginning of this conversation {told}\nParis."
+        shown = await terminal.say("/history")
+        assert ("agent: [summary] They spoke of capitals." in shown) == ("summed up now" in told)

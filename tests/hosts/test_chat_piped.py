@@ -41,6 +41,25 @@ async def test_piped_lines_may_be_commands_and_name_no_file(
     assert len(service.stub.requests) == 2
 
 
+async def test_a_message_is_edited_and_the_conversation_forked(environment: dict[str, str], service: Service) -> None:
+    lines = "/fork\n/edit\nHello\n/edit Good morning\n/fork plan b\nAnd now?\n/history\n"
+    code, out, told = await piped(environment, lines.encode())
+    assert code == 0
+    assert out.splitlines() == [
+        "Paris.",
+        "Paris.",
+        "on the thread 'plan b', which goes on from where 'main' stands",
+        "Paris.",
+        *("user: Good morning", "", "agent: Paris.", "", "user: And now?", "", "agent: Paris."),
+    ]
+    assert [line for line in told.splitlines() if not line.startswith("remedy:")] == [
+        "error: thread 'main' has no message",
+        "error: /edit takes what to say instead",
+        "what was is kept on the thread 'main.2'",
+    ]
+    assert "Hello" not in service.said(1)
+
+
 async def test_piped_input_fails_with_1_where_the_last_line_failed(
     environment: dict[str, str], service: Service
 ) -> None:

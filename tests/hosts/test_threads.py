@@ -213,3 +213,52 @@ async def test_the_commands_load_no_model_library_and_need_no_model(home: Path) 
         loaded = set(json.loads(told.decode().splitlines()[-1]))
         assert "worldagent.memory" in loaded
         assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        thread = shop.thread("t1", account="ana")
+        await thread.converse("Good morning")
+        await thread.converse("And now?")
+    shown = (await as_json(run, "threads", "show", "t1", "--messages", "3"))["thread"]
+    assert [message["author"] for message in shown["messages"]] == ["agent", "ana", "agent"]
+    at = shown["messages"][0]["id"]
+    forked = await run("threads", "fork", "t1", "--at", at, "--to", "plan b", *SHOP)
+    assert (forked.exit_code, forked.stdout, forked.stderr) == (0, "plan b\n", "")
+    assert await as_json(run, "threads", "fork", "t1") == {"forked": {"thread": "t1", "to": "t1.3"}}
+    listed = (await as_json(run, "threads", "list", "--status", "forked"))["threads"]
+    assert [(item["thread"], item["turn"], item["kind"]) for item in listed] == [
+        ("t1.3", None, None),
+        ("plan b", None, None),
+    ]
+    fork = await run("threads", "show", "plan b", *SHOP)
+    assert fork.stdout.startswith("plan b: forked since ")
+    assert "last messages:\n  ana: Good morning\n  agent: Welcome to the shop." in fork.stdout
+    cancelled = await run("threads", "cancel", "plan b", *SHOP)
+    resumed = await run("resume", "plan b", "--app", "support.hat_shop:agent")
+    assert (cancelled.exit_code, resumed.exit_code) == (1, 2)
+    for refused in (cancelled, resumed):
+        assert "the thread 'plan b' has no turn yet" in refused.stderr
+    async with agent() as shop:
+        assert (await shop.thread("plan b").converse("Hello")).status == "done"
+        assert len(await shop.thread("plan b").history()) == 4
+
+
+@pytest.mark.requirement("T4")
+async def test_a_fork_that_cannot_be_is_refused_with_what_to_do(home: Path, run: Run) -> None:
+    missing = await run("threads", "fork", "t1", *SHOP)
+    assert (missing.exit_code, "has no thread 't1'" in missing.stderr) == (1, True)
+    async with agent() as shop:
+        await shop.thread("t1").converse("Hello")
+        await shop.thread("t2").converse("Hello")
+        foreign = (await shop.thread("t2").history())[0].id
+    for words, code in (
+        (("--at", foreign), "unknown_message"),
+        (("--to", "t2"), "name_taken"),
+        (("--to", " "), "invalid_argument"),
+    ):
+        refused = await run("threads", "fork", "t1", *words, *SHOP, "--json")
+        assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, code)
+    assert (await run("threads", "show", "t1", "--messages", "0", *SHOP)).exit_code == 2
+    assert (await as_json(run, "threads", "list", "--status", "forked"))["threads"] == []

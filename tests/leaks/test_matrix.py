@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from support.leak_cases import Case, sample, soaked
+from support.leak_cases import Case, sample, sample_of_values, soaked
 from support.leak_turns import expected_error, host_log, run_case
-from support.leaks import watch
+from support.leaks import on_the_server, watch
 from support.stores import TOKEN
+from worldagent.agent.threads import SCHEMAS
 from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.storage.copies import tables_of
 from worldagent.testing import assert_no_role_leak
 
 SAMPLE = sample()
 REST = [case for case in soaked() if case not in set(SAMPLE)]
+IN_TABLES = sample_of_values()
+MORE_IN_TABLES = [case for case in SAMPLE if case.store == "embedded" and case not in set(IN_TABLES)]
+MADE = {table.name for table in tables_of(SCHEMAS)} | {"checkpoints", "checkpoint_blobs", "checkpoint_writes"}
+on_postgres = pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
 
 
 async def check(case: Case, home: Path) -> None:
@@ -43,3 +49,24 @@ async def test_a_role_is_nowhere_after_its_turn(tmp_path: Path, case: Case) -> N
 @pytest.mark.parametrize("case", REST, ids=str)
 async def test_a_role_is_nowhere_after_any_turn(tmp_path: Path, case: Case) -> None:
     await check(case, tmp_path / "home")
+
+
+async def check_tables(case: Case, home: Path) -> None:
+    await check(case, home)
+    assert on_the_server().keys() >= MADE, "not all tables were looked into, so this shows nothing"
+
+
+@pytest.mark.requirement("R7", "R8")
+@pytest.mark.parametrize("case", IN_TABLES, ids=str)
+@on_postgres
+@pytest.mark.usefixtures("database_engine")
+async def test_a_role_is_in_no_table_after_its_turn(tmp_path: Path, case: Case) -> None:
+    await check_tables(case, tmp_path / "home")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", MORE_IN_TABLES, ids=str)
+@on_postgres
+@pytest.mark.usefixtures("database_engine")
+async def test_a_role_is_in_no_table_after_any_turn(tmp_path: Path, case: Case) -> None:
+    await check_tables(case, tmp_path / "home")

@@ -33,6 +33,14 @@ async def test_a_role_is_nowhere_while_its_turn_waits_nor_after(tmp_path: Path, 
     await check(case, tmp_path / "home")
 
 
+@pytest.mark.requirement("R7", "R13", "R10")
+@pytest.mark.parametrize("case", SAMPLE, ids=str)
+@pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
+@pytest.mark.usefixtures("database_engine")
+async def test_a_role_is_in_no_table_while_its_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:
+    await check(case, tmp_path / "home")
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("case", REST, ids=str)
 async def test_a_role_is_nowhere_while_any_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:

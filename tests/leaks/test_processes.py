@@ -20,6 +20,7 @@ from support import leak_child
 from support.agents import answering, scripted_agent
 from support.house import ROOT
 from support.leak_cases import Case, every_case
+from support.leaks import on_the_server
 from worldagent.testing import scan_for_roles
 
 _WAIT = 90.0
@@ -39,7 +40,7 @@ async def start(case: Case, home: Path, **environment: str) -> asyncio.subproces
 
 
 def leaks(content: str, home: Path, *more: object) -> list[str]:
-    findings = scan_for_roles([home, *more], content).findings
+    findings = scan_for_roles([home, on_the_server(), *more], content).findings
     return [str(one) for one in findings if not one.place.partition("/")[2].startswith("roles.db")]
 
 
@@ -66,6 +67,14 @@ async def test_a_process_killed_in_mid_call_leaves_no_role_and_the_thread_goes_o
 @pytest.mark.soak
 @pytest.mark.parametrize("case", MORE_KILLED, ids=str)
 async def test_a_process_killed_in_any_mid_call_leaves_no_role(tmp_path: Path, case: Case) -> None:
+    await check_killed(case, tmp_path / "home")
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("case", KILLED[:2], ids=str)
+@pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
+@pytest.mark.usefixtures("database_engine")
+async def test_a_process_killed_in_mid_call_leaves_no_role_in_any_table(tmp_path: Path, case: Case) -> None:
     await check_killed(case, tmp_path / "home")
 
 

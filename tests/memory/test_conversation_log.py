@@ -374,4 +374,4 @@ async def test_the_page_of_a_turn_ends_with_its_last_message_and_is_found_withou
         assert await log.of_turn("w/t", "turn_7") == ()
     with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {_log._LAST}", ("w/t", "turn_1")).fetchall()
-    assert "USING INDEX wa_message_turn (turn=?)" in plan[0][3]
+    assert "USING INDEX wa_message_thread (thread=? AND turn=?)" in plan[0][3]

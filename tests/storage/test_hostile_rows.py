@@ -100,7 +100,7 @@ def contents(home: Path, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
     with closing(sqlite3.connect(home / "agent.db")) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
         return {
-            table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall()
+            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
             for (table,) in tables
             if table not in ("wa_epoch", "wa_schema", *but)
         }
@@ -388,6 +388,33 @@ async def test_a_turn_that_nobody_here_wrote_is_named(tmp_path: Path, pause: str
         assert contents(tmp_path) == before
         assert (await agent.thread("before").converse("Hello")).status == "done"
     assert done == []
+
+
+BRANCH_VALUES = [
+    ("head", b"\xff\x00"),
+    ("origin", b"\xff\x00"),
+    ("after", b"\xff"),
+    ("at", "soon"),
+    ("at", -1),
+    ("at", 1 << 62),
+]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("column", "value"), BRANCH_VALUES)
+async def test_a_branch_that_nobody_here_wrote_is_named(tmp_path: Path, column: str, value: Any) -> None:
+    async with agent_of(tmp_path, []) as agent:
+        await agent.thread("before").converse("Hello")
+        await agent.thread("before").fork(to="t")
+    assert run(tmp_path, f"UPDATE wa_branch SET {column}=? WHERE thread=?", value, THREAD) == 1
+    before = contents(tmp_path)
+    async with agent_of(tmp_path, []) as agent:
+        thread = agent.thread("t")
+        for use in (thread.history, lambda: thread.converse("Hello"), thread.fork, thread.replay, thread.state):
+            with pytest.raises(StorageInvalid, match=rf"the branch '{THREAD}' in .* cannot be read.*; restore the"):
+                await use()
+        assert contents(tmp_path) == before
+        assert (await agent.thread("before").converse("Hello")).status == "done"
 
 
 MESSAGES = [

@@ -87,6 +87,19 @@ async def test_a_conversation_of_a_kept_home_goes_on(kept: str, tmp_path: Path) 
         assert await agent.roles.get(Tier.WORKSPACE) == HOUSE
 
 
+@pytest.mark.requirement("T4")
+@of_each_version
+async def test_a_conversation_of_a_kept_home_is_forked_replayed_and_edited(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    async with home_agent(tmp_path, []) as agent:
+        thread = agent.thread("talk", account="ada")
+        past = [message.id for message in await thread.history()]
+        assert (await (await thread.fork(at=past[1])).converse("Hello")).text == "You have said 2 times hello."
+        assert (await thread.replay(past[2])).text == "You have said 2 times hello."
+        assert (await thread.edit("Hello", at=past[0], keep_as="kept")).text == "You have said 1 times hello."
+        assert [message.id for message in await agent.thread("kept").history()] == past
+
+
 @pytest.mark.requirement("R13")
 @of_each_version
 async def test_the_role_of_a_kept_turn_is_compared_as_before(kept: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from support.databases import word
 from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Transaction
+from worldagent.storage import _leases as module
 
 pytestmark = pytest.mark.requirement("T4")
 
@@ -93,6 +94,32 @@ async def test_two_agents_of_one_process_exclude_each_other_too(database: Databa
         waiting = asyncio.create_task(take(other, "t"))
         await asyncio.sleep(0)
     assert await waiting == Lease("t", 2)
+
+
+async def test_where_many_wait_in_one_process_another_one_is_let_in(
+    leases: Leases, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_RUN", 0.2)
+    served: list[str] = []
+    begun = asyncio.Event()
+
+    async def owner() -> None:
+        async with leases.hold("t", wait=BOUND):
+            served.append("here")
+            begun.set()
+            await asyncio.sleep(0.1)  # as long as a turn; whoever asks elsewhere looks once in this time or twice
+
+    async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as other:
+        for _ in range(3):
+            owners = [asyncio.create_task(owner()) for _ in range(15)]
+            await begun.wait()
+            await take(Leases(other, tmp_path / "locks"), "t")
+            assert 0 < len(served) < 10, "it came to those who wait elsewhere after all who wait here"
+            for task in owners:
+                task.cancel()
+            await asyncio.wait(owners)
+            served.clear()
+            begun.clear()
 
 
 async def test_a_lease_ends_with_an_error_or_a_cancellation_inside_it(leases: Leases) -> None:

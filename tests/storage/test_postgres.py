@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
-from support.postgres import new_database
+from support.agents import CRITIC, answering, scripted_agent
+from support.postgres import cut, new_database
 from worldagent.core.errors import InvalidArgument, LeaseLost, StorageInvalid, StorageUnavailable
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Storage, Transaction
 
@@ -30,14 +32,6 @@ def url() -> str:
 async def database(url: str) -> AsyncIterator[Database]:
     async with contextlib.aclosing(await Database.open(PostgresAddress(url), schemas=[EPOCHS, NOTES])) as opened:
         yield opened
-
-
-def cut(url: str, *, like: str = "%") -> int:
-    """Have the server end all other connections to this database whose last statement is `like` this; how many."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        query = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                   WHERE datname=current_database() AND pid<>pg_backend_pid() AND query LIKE %s"""
-        return len(connection.execute(query, (like,)).fetchall())
 
 
 async def test_several_transactions_run_at_once(database: Database) -> None:
@@ -115,6 +109,7 @@ async def test_a_connection_that_is_cut_in_a_transaction_is_named_and_nothing_is
     with pytest.raises(StorageUnavailable, match=r"test_.* failed \(AdminShutdown|cannot be reached") as caught:
         await database.transact(work)
     assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
     assert await database.read(lambda tx: tx.execute("SELECT * FROM note")) == []
 
 
@@ -172,6 +167,16 @@ async def test_a_text_with_a_nul_is_refused_and_not_repeated(database: Database)
         await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', ?)", ("secret \0",)))
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+async def test_a_request_with_a_nul_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
+    settings = {"database_url": url}
+    async with scripted_agent(tmp_path, answering(), workers=[CRITIC], settings=settings) as agent:
+        with pytest.raises(InvalidArgument, match="holds a NUL character; take it out") as caught:
+            await agent.thread("t").task("subagent", {"worker": "critic", "request": "secret \0"})
+        assert "secret" not in str(caught.value)
+        assert caught.value.__context__ is None
+        assert (await agent.thread("t").converse("secret \0")).text == "Fine."
 
 
 async def test_tables_of_somebody_else_are_named_and_left_alone(url: str) -> None:

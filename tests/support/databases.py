@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import sqlite3
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from worldagent.storage import PostgresAddress
+from worldagent.storage import PostgresAddress, Storage
 
 Engine = Literal["sqlite", "postgres"]
 ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -22,6 +25,70 @@ def fresh(engine: Engine, folder: Path) -> Path | PostgresAddress:
     from support.postgres import new_database  # it starts a server
 
     return PostgresAddress(new_database())
+
+
+_URL = "database-url"
+"""The file of a home that says where its database is, if it is on a server."""
+
+
+def storage_of(home: Path) -> Storage:
+    """The storage of a home, the same for whoever asks in whatever process."""
+    url = home / _URL
+    return Storage(home=home, url=url.read_text() if url.exists() else None)
+
+
+def on_postgres(home: Path, url: str) -> None:
+    """Have the home's database be the one at `url`."""
+    (home / _URL).write_text(url)
+
+
+def made(engine: Engine, home: Path) -> Path:
+    """Make an empty home whose database is on an engine."""
+    home.mkdir(parents=True)
+    if engine == "postgres":
+        from support.postgres import new_database  # it starts a server
+
+        on_postgres(home, new_database())
+    return home
+
+
+def copied(home: Path, to: Path) -> None:
+    """Copy a home that nobody has open, with its database."""
+    shutil.copytree(home, to)
+    if url := storage_of(home).url:
+        from support.postgres import new_database
+
+        on_postgres(to, new_database(url))
+
+
+def removed(home: Path) -> None:
+    """Remove a home with its database."""
+    if url := storage_of(home).url:
+        from support.postgres import drop_database
+
+        drop_database(url)
+    shutil.rmtree(home)
+
+
+def rows_of(home: Path, query: str) -> list[tuple[Any, ...]]:
+    """What a query finds in the database of a home that nobody has open."""
+    if (url := storage_of(home).url) is None:
+        with contextlib.closing(sqlite3.connect(home / "agent.db")) as database:
+            return database.execute(query).fetchall()
+    from support.postgres import left_alone, rows
+
+    left_alone(url)
+    return rows(url, query)
+
+
+def contents_of(home: Path) -> dict[str, bytes]:
+    """The bytes of a home's files, and of the tables of its database, by name."""
+    found = {file.name: file.read_bytes() for file in home.rglob("*") if file.is_file()}
+    if url := storage_of(home).url:
+        from support.postgres import table_bytes
+
+        found |= table_bytes(url)
+    return found
 
 
 def word(place: Path | PostgresAddress) -> str:

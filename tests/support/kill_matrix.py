@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from support import kill_table, kill_turn
+from support.databases import ENGINES, Engine, copied, made, removed
 from support.kill_points import IN, Killer, Point, armed
 from support.processes import forked
 
@@ -39,11 +39,13 @@ class Matrix:
         phase: One of `PHASES`.
         folder: Where homes are made.
         at_once: See `Killer`.
+        engine: Where the turn is kept.
     """
 
     phase: str
     folder: Path
     at_once: bool = False
+    engine: Engine = "sqlite"
 
     def points(self) -> list[Point]:
         """Every point that the phase passes, by running it without a kill."""
@@ -65,7 +67,7 @@ class Matrix:
         assert forked(lambda: _go_on(home, Killer(None, where), told)) == 0, f"nobody could go on after {point}"
         found: dict[str, Any] = json.loads(told.read_text())
         leaks += kill_turn.leaks_of(home)
-        shutil.rmtree(home)
+        removed(home)
         return {"phase": self.phase, "when": point.when, "what": point.what, "nth": point.nth, "leaks": leaks} | found
 
     def _run(self, home: Path, killer: Killer, counted: Path) -> int:
@@ -75,15 +77,14 @@ class Matrix:
     def _home(self, name: str) -> Path:
         home = self.folder / f"{self.phase} {name}".replace("/", "_")
         if self.phase == FIRST:
-            home.mkdir(parents=True)
-            return home
+            return made(self.engine, home)
         before = self.folder / f"before {self.phase}"
         if not before.exists():
-            before.mkdir(parents=True)
+            made(self.engine, before)
             point = _BEFORE_THE_RESUME if self.phase == RESUMED else None
             ended = forked(lambda: _begin(before, Killer(point, before / "where"), before / "counted"))
             assert ended == (0 if point is None else -signal.SIGKILL), f"the turn ended with {ended}"
-        shutil.copytree(before, home)
+        copied(before, home)
         return home
 
 
@@ -103,11 +104,11 @@ def _counts(killer: Killer) -> str:
     return json.dumps([(when, what, most) for (when, what), most in killer.passed.items()])
 
 
-def kills(phases: Iterable[str], *, at_once: bool = False) -> Iterator[dict[str, Any]]:
+def kills(phases: Iterable[str], *, at_once: bool = False, engine: Engine = "sqlite") -> Iterator[dict[str, Any]]:
     """Kill at every point of the phases."""
     for phase in phases:
         with tempfile.TemporaryDirectory() as folder:
-            matrix = Matrix(phase, Path(folder), at_once)
+            matrix = Matrix(phase, Path(folder), at_once, engine)
             yield from map(matrix.kill, matrix.points())
 
 
@@ -126,10 +127,10 @@ def side_by_side(phases: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, told.read_text().splitlines())
 
 
-def chosen(points: Iterable[tuple[str, Point]]) -> Iterator[dict[str, Any]]:
+def chosen(points: Iterable[tuple[str, Point]], *, engine: Engine = "sqlite") -> Iterator[dict[str, Any]]:
     """Kill at the points given, each with its phase; before them, one line a phase says what that passes."""
     with tempfile.TemporaryDirectory() as folder:
-        matrices = {phase: Matrix(phase, Path(folder) / phase) for phase in PHASES}
+        matrices = {phase: Matrix(phase, Path(folder) / phase, engine=engine) for phase in PHASES}
         for phase, matrix in matrices.items():
             yield {"phase": phase, "points": [[point.when, point.what, point.nth] for point in matrix.points()]}
         for phase, point in points:
@@ -142,13 +143,15 @@ def main() -> None:
     words.add_argument("--phase", choices=PHASES, action="append", help="kill in this phase alone")
     words.add_argument("--at-once", action="store_true", help="kill whatever runs beside the point")
     words.add_argument("--points", help="phases and points to kill at, as JSON")
+    words.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the turn is kept")
     given = words.parse_args()
     if given.points:
-        found = chosen((phase, Point(*point)) for phase, *point in json.loads(given.points))
+        points = [(phase, Point(*point)) for phase, *point in json.loads(given.points)]
+        found = chosen(points, engine=given.engine)
     elif given.table:
         found = side_by_side(PHASES)
     else:
-        found = kills(given.phase or PHASES, at_once=given.at_once)
+        found = kills(given.phase or PHASES, at_once=given.at_once, engine=given.engine)
     told: list[dict[str, Any]] = []
     for one in found:
         told.append(one)

@@ -7,10 +7,11 @@ every run, whatever runs beside it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from typing import Any
 import aiosqlite
 
 from worldagent.graphs import _checkpoints as checkpoints
+from worldagent.graphs._checkpoints._postgres import PostgresSaver
 from worldagent.storage import _lane as lane
+from worldagent.storage.postgres import PostgresDatabase
 
 BEFORE, WITHIN, AFTER, IN = "before", "within", "after", "in the middle of"
 _POLL, _QUIET = 0.01, 5  # seconds between two looks, and how many must find nothing moving
@@ -94,28 +97,20 @@ class Killer:
 
 def armed(killer: Killer) -> None:
     """Have the killer passed around each write of a database and each checkpoint."""
+    _armed_on_sqlite(killer)
+    _armed_on_postgres(killer)
+
+
+def _armed_on_sqlite(killer: Killer) -> None:
     run, write, commit = lane.Lane.run, checkpoints.WholeSaver._write, aiosqlite.Connection.commit
 
     async def lane_run(self: Any, work: Any) -> Any:
         if self._read_only:
             return await _busy(killer, run(self, work))
-        what = written(work)
-
-        def cut(transaction: Any) -> Any:
-            done = work(transaction)
-            killer.within(what)
-            return done
-
-        await killer(BEFORE, what)
-        done = await _busy(killer, run(self, cut))
-        await killer(AFTER, what)
-        return done
+        return await _transaction(killer, work, lambda cut: run(self, cut))
 
     async def saver_write(self: Any, given: Any) -> Any:
-        await killer(BEFORE, "a checkpoint")
-        done = await _busy(killer, write(self, given))
-        await killer(AFTER, "a checkpoint")
-        return done
+        return await _checkpoint(killer, write(self, given))
 
     async def saver_commit(self: Any) -> None:
         killer.within("a checkpoint")
@@ -124,6 +119,53 @@ def armed(killer: Killer) -> None:
     lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
     checkpoints.WholeSaver._write = saver_write  # type: ignore[method-assign,assignment]  # likewise
     aiosqlite.Connection.commit = saver_commit  # type: ignore[method-assign]  # likewise
+
+
+def _armed_on_postgres(killer: Killer) -> None:
+    transact, read = PostgresDatabase.transact, PostgresDatabase.read
+    write, cursor = PostgresSaver._told, PostgresSaver._cursor
+
+    async def database_transact(self: Any, work: Any) -> Any:
+        return await _transaction(killer, work, lambda cut: transact(self, cut))
+
+    async def database_read(self: Any, work: Any) -> Any:
+        return await _busy(killer, read(self, work))
+
+    async def saver_write(self: Any, given: Any) -> Any:
+        return await _checkpoint(killer, write(self, given))
+
+    @contextlib.asynccontextmanager
+    async def saver_cursor(self: Any, *, pipeline: bool = False) -> AsyncGenerator[Any]:
+        async with cursor(self, pipeline=pipeline) as opened:
+            yield opened
+            if pipeline:
+                killer.within("a checkpoint")
+
+    PostgresDatabase.transact = database_transact  # type: ignore[method-assign]  # as above
+    PostgresDatabase.read = database_read  # type: ignore[method-assign]  # likewise
+    PostgresSaver._told = saver_write  # type: ignore[method-assign,assignment]  # likewise
+    PostgresSaver._cursor = saver_cursor  # type: ignore[method-assign]  # likewise
+
+
+async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> Any:
+    what = written(work)
+
+    def cut(transaction: Any) -> Any:
+        done = work(transaction)
+        killer.within(what)
+        return done
+
+    await killer(BEFORE, what)
+    done = await _busy(killer, run(cut))
+    await killer(AFTER, what)
+    return done
+
+
+async def _checkpoint(killer: Killer, write: Any) -> Any:
+    await killer(BEFORE, "a checkpoint")
+    done = await _busy(killer, write)
+    await killer(AFTER, "a checkpoint")
+    return done
 
 
 async def _busy(killer: Killer, work: Any) -> Any:

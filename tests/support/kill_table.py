@@ -34,7 +34,8 @@ _INTRO = """# Kills
 
 What becomes of a turn whose process is killed with SIGKILL, at any point. The test that kills writes the tables:
 `PYTHONPATH=.dev:tests .venv/bin/python -P tests/support/kill_matrix.py --table docs/kills.md`. `make test` kills at
-some of the points and compares, `make soak` at all.
+some of the points and compares, `make soak` at all; both on SQLite and on Postgres (`--engine postgres`), where the
+same is found.
 
 The turn has two rounds of dispatches. Its handlers call functions one after another, side by side and inside one
 another, ask a worker and a model, and wait for a person's leave and answer, which another process brings. There are

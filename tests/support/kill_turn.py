@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import dspy
 from pydantic import BaseModel
 
+from support.databases import contents_of, rows_of, storage_of
 from support.kill_points import AFTER, BEFORE, IN, Killer
-from worldagent import Role, Settings, Storage, WorldAgent
+from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import EffectLost, NothingToResume
 from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain
@@ -127,7 +126,7 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         functions=functions(home, killer),
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Part, Done, handle, entry=Judge, description="does a part")],
-        storage=Storage(home=home),
+        storage=storage_of(home),
         settings=Settings(model_attempts=1),
     )
 
@@ -211,10 +210,8 @@ def lines(file: Path) -> list[str]:
 
 def state_of(home: Path) -> tuple[str, list[str]]:
     """How the turn stands in the database, and the effects that nobody but a person can tell of."""
-    with closing(sqlite3.connect(home / "agent.db")) as database:
-        turn = database.execute("SELECT status FROM wa_turn").fetchall()
-        rows = database.execute(_UNDER_WAY).fetchall()
-    under_way = sorted(call for (call,) in rows)
+    turn = rows_of(home, "SELECT status FROM wa_turn")
+    under_way = sorted(call for (call,) in rows_of(home, _UNDER_WAY))
     if not turn:
         return "no turn", under_way
     [(status,)] = turn
@@ -223,5 +220,4 @@ def state_of(home: Path) -> tuple[str, list[str]]:
 
 def leaks_of(home: Path) -> list[str]:
     """Where the turn's role stands in the bytes of a home that nobody has open."""
-    files = {file.name: file.read_bytes() for file in home.rglob("*") if file.is_file()}
-    return [str(finding) for finding in scan_for_roles([files], ROLE.content).findings]
+    return [str(finding) for finding in scan_for_roles([contents_of(home)], ROLE.content).findings]

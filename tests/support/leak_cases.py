@@ -127,6 +127,12 @@ def sample() -> list[Case]:
     return _covering(every_case(), pairs)
 
 
+def sample_of_values() -> list[Case]:
+    """Cases of the embedded store such that each value is in one of them; the same in every run."""
+    cases = [case for case in every_case() if case.store == "embedded"]
+    return _covering(cases, lambda case: ((value,) for value in enumerate(astuple(case))))
+
+
 def soaked() -> list[Case]:
     """What the soak runs: every case of the embedded store; over a host, such that any three values meet."""
     embedded = [case for case in every_case() if case.store == "embedded"]

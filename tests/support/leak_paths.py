@@ -15,6 +15,7 @@ from support import leak_paused_child
 from support.house import ROOT
 from support.leak_paused_cases import ANOTHER, PausedCase
 from support.leak_pauses import Paused
+from support.leaks import on_the_server
 from worldagent.agent import Thread
 from worldagent.core.errors import (
     AlreadyAnswered,
@@ -32,6 +33,7 @@ from worldagent.testing import VirtualClock, assert_no_role_leak
 Path_ = Callable[[Paused], Awaitable[None]]
 PATHS: dict[str, Path_] = {}
 _WAIT = 60.0
+_EMPTY = 21  # bytes that `COPY` gives of a table without rows
 
 
 def path(name: str) -> Callable[[Path_], Path_]:
@@ -55,8 +57,13 @@ async def paused(turn: Paused, thread: Thread) -> Any:
     begun = await turn.told(turn.begin(thread))
     assert begun.status == "paused", begun
     found = {file.name for file in turn.home.rglob("*")}
-    assert {"agent.db", "agent.db-wal", "agent.db-shm", "role.key"} <= found, found
-    assert any(name.endswith(".lock") for name in found), found
+    if tables := on_the_server():
+        assert all(len(tables[name]) > _EMPTY for name in ("wa_message", "wa_turn", "wa_call", "checkpoints")), tables
+        assert "agent.db" not in found
+    else:
+        assert {"agent.db", "agent.db-wal", "agent.db-shm"} <= found, found
+        assert any(name.endswith(".lock") for name in found), found
+    assert "role.key" in found
     await turn.look(thread)
     return turn.answers(begun.pauses)
 
@@ -339,7 +346,7 @@ async def _killed(turn: Paused) -> None:
         out, err = await child.communicate()
     assert line == b"there\n", (line, err.decode()[-2000:])
     # Its folder as well: a core, or what it keeps for itself for a while, would be left there.
-    assert_no_role_leak([turn.home, apart, out, err], [*turn.case.contents, *turn.case.labels])
+    assert_no_role_leak([turn.home, apart, out, err, on_the_server()], [*turn.case.contents, *turn.case.labels])
     async with turn.on_thread() as thread:
         ended = await turn.told(turn.to_the_end(thread))
         assert ended.status == "done", ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -135,10 +136,21 @@ class Watch:
 
 
 def _in_home(home: Path, contents: tuple[str, ...]) -> Iterator[Finding]:
-    """Findings in every file below `home` but the role store's, which is there to keep roles."""
+    """Findings in every file below `home` but the role store's, which is there to keep roles, and on the server."""
     for finding in scan_for_roles(home, contents).findings:
         if not finding.place.partition("/")[2].startswith("roles.db"):
             yield finding
+    yield from scan_for_roles(on_the_server(), contents).findings
+
+
+def on_the_server() -> dict[str, bytes]:
+    """What the test's Postgres database holds, and the server's log; nothing where the test has none (D10)."""
+    url = os.environ.get("WORLDAGENT_DATABASE_URL")
+    if not url:
+        return {}
+    from support.postgres import server, table_bytes  # it starts a server
+
+    return {"the log of the server": server().log.read_bytes(), **table_bytes(url)}
 
 
 def frame_locals(error: BaseException) -> list[tuple[str, dict[str, Any]]]:

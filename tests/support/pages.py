@@ -98,6 +98,7 @@ def _kind(field: FieldInfo) -> str:
 
 
 _KINDS = (
+    ("bool", "`true`, `false`"),
     ("dict", "table"),
     ("Path", "path"),
     ("int", "whole number"),

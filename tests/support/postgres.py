@@ -5,11 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import subprocess
 import tempfile
+import time
 import warnings
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import sql
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it asks for a folder of the user's at import
@@ -29,9 +34,88 @@ def server() -> PostgresServer:
     return started
 
 
-def new_database() -> str:
-    """Make an empty database; its url."""
-    name = f"test_{os.getpid()}_{next(_COUNT)}"
+class OwnServer:
+    """A server that can be stopped and started again, for one test."""
+
+    def __init__(self) -> None:
+        self._server = get_server(Path(tempfile.mkdtemp(prefix="worldagent-postgres-")), cleanup_mode="delete")
+
+    @property
+    def url(self) -> str:
+        """Its one database."""
+        return self._server.get_uri()
+
+    def stop(self) -> None:
+        """Have it vanish, with all connections to it, as at a crash."""
+        program = Path(self._server.bin_path) / "pg_ctl"
+        words = [str(program), "-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop"]
+        subprocess.run(words, user=self._server.system_user, check=True, capture_output=True, cwd="/")
+
+    def start(self) -> None:
+        """Have it be back, under the same address."""
+        self._server.ensure_postgres_running()
+
+    def remove(self) -> None:
+        """Stop it for good."""
+        self.start()
+        self._server.cleanup()
+
+
+def new_database(like: str | None = None) -> str:
+    """Make a database, empty or as the one at the url `like` is; its url."""
+    made = f"test_{os.getpid()}_{next(_COUNT)}"
+    statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(made))
+    if like is not None:
+        left_alone(like)
+        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(_name(like)))
     with psycopg.connect(server().get_uri(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"'.encode())
-    return server().get_uri(name)
+        connection.execute(statement)
+    return server().get_uri(made)
+
+
+def drop_database(url: str) -> None:
+    """Remove a database, whoever is connected to it."""
+    with psycopg.connect(server().get_uri(), autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(_name(url))))
+
+
+def left_alone(url: str, limit: float = 20) -> None:
+    """Wait until nobody is connected to a database; the server notices a moment after it that a process was killed."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname=%s"
+    deadline = time.monotonic() + limit
+    with psycopg.connect(server().get_uri(), autocommit=True) as connection:
+        while connection.execute(query, (_name(url),)).fetchone() != (0,):
+            assert time.monotonic() < deadline, "somebody stays connected"
+            time.sleep(0.005)
+
+
+def cut(url: str, *, like: str = "%") -> int:
+    """Have the server end all other connections to this database whose last statement is `like` this; how many."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE datname=current_database() AND pid<>pg_backend_pid() AND query LIKE %s"""
+        return len(connection.execute(query, (like,)).fetchall())
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    """What a query finds."""
+    with psycopg.connect(url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def table_bytes(url: str) -> dict[str, bytes]:
+    """Every table of a database as `COPY` gives it, raw: what is long is compressed in the server's files."""
+    with psycopg.connect(url) as connection:
+        query = (
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        )
+        found: dict[str, bytes] = {}
+        for schema, table in connection.execute(query).fetchall():
+            copying = sql.SQL("COPY {} TO STDOUT (FORMAT binary)").format(sql.Identifier(schema, table))
+            with connection.cursor().copy(copying) as rows:
+                found[table] = b"".join(map(bytes, rows))
+    return found
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+from support.databases import Engine, made, removed
 from support.loop_steps import Steps
 from support.processes import eventually, others
 from support.tree_forks import Forks
@@ -295,10 +296,14 @@ def _number(pause: Pause) -> str:
 
 
 def play(
-    tree: Node, moves: Sequence[Move], *, planned: bool, end: tuple[End, int] | None, forks: Forks
+    tree: Node, moves: Sequence[Move], *, planned: bool, end: tuple[End, int] | None, forks: Forks, engine: Engine
 ) -> Counter[str]:
     """Play a tree in a home of its own; gives what happened on the way."""
-    with tempfile.TemporaryDirectory() as home:
-        played = Play(tree, moves, planned, end, forks, Path(home))
-        asyncio.run(played.run())
+    with tempfile.TemporaryDirectory() as folder:
+        home = made(engine, Path(folder) / "home")
+        played = Play(tree, moves, planned, end, forks, home)
+        try:
+            asyncio.run(played.run())
+        finally:
+            removed(home)
     return played.seen

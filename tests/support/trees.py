@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from worldagent import Settings, Storage, WorldAgent
+from support.databases import storage_of
+from worldagent import Settings, WorldAgent
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.graphs import Shape, TaskContext
@@ -350,7 +351,7 @@ def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None, 
         functions=World(home, passed).functions(),
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Ground, Grown, job, description="grows a tree")],
-        storage=Storage(home=home),
+        storage=storage_of(home),
         settings=Settings(**settings),
         **more,
     )

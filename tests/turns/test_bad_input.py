@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 import sqlite3
@@ -286,8 +287,14 @@ async def test_a_newer_schema_of_any_part_is_refused_naming_both_versions_and_ch
     connection.close()
     assert changed == 1
     before = contents(tmp_path)
-    with pytest.raises(errors.SchemaTooNew, match=rf"{name}' has version 8 of '{part}'.*knows 1; install") as caught:
+    with pytest.raises(
+        errors.SchemaTooNew, match=rf"{name}' has version \d+ of '{part}'.*knows \d+; install"
+    ) as caught:
         await scripted_agent(tmp_path, answering()).start()
+    told, known = map(
+        int, re.findall(rf"version (\d+) of '{part}', and this package knows (\d+)", str(caught.value))[0]
+    )
+    assert told == known + 7
     check(caught)
     assert contents(tmp_path) == before
 

@@ -8,12 +8,12 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support import kill_table
+from support.databases import Engine, on_every_database
 from support.house import ROOT
 from support.kill_matrix import PHASES
 from support.kill_turn import HISTORY, NOTED, PLAIN
@@ -45,7 +45,8 @@ def check(kill: dict[str, Any]) -> None:
 
 @pytest.mark.requirement("T5", "R7")
 @pytest.mark.timeout(BOUND)
-def test_a_turn_that_is_killed_goes_on_as_the_page_says(tmp_path: Path) -> None:
+@on_every_database
+def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
     rows = kill_table.read()
     seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
@@ -54,7 +55,7 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(tmp_path: Path) -> None:
         found = [(row, nth) for row in rows if row.phase == phase for nth in range(1, row.points + 1)]
         for row, nth in source.sample(found, SAMPLE):
             points.append([phase, row.when, row.what, nth])
-    told = program("--points", json.dumps(points))
+    told = program("--engine", engine, "--points", json.dumps(points))
     passed, kills = told[: len(PHASES)], told[len(PHASES) :]
     counted = Counter((one["phase"], f"{when} {what}") for one in passed for when, what, _ in one["points"])
     assert counted == {(row.phase, row.kind): row.points for row in rows}, "have the matrix write the page again"
@@ -70,8 +71,9 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(tmp_path: Path) -> None:
 @pytest.mark.requirement("T5", "R7")
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(phase: str) -> None:
-    kills = program("--phase", phase)
+@on_every_database
+def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(engine: Engine, phase: str) -> None:
+    kills = program("--engine", engine, "--phase", phase)
     for kill in kills:
         check(kill)
     assert kill_table.rows_of(kills) == [row for row in kill_table.read() if row.phase == phase]
@@ -81,8 +83,9 @@ def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(
 @pytest.mark.requirement("T5", "R7")
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(phase: str) -> None:
-    for kill in program("--phase", phase, "--at-once"):
+@on_every_database
+def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(engine: Engine, phase: str) -> None:
+    for kill in program("--engine", engine, "--phase", phase, "--at-once"):
         check(kill)
 
 

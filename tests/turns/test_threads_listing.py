@@ -177,7 +177,7 @@ async def test_a_page_takes_the_same_number_of_reads_however_many_threads_there_
                 with reads(monkeypatch) as found:
                     assert len(await agent.threads()) == number
                 counts.append(len(found))
-    assert counts == [2, 2]
+    assert counts == [3, 3]
 
 
 async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tmp_path: Path) -> None:

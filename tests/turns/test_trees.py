@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from support.databases import Engine, on_every_database
 from support.tree_forks import Forks
 from support.tree_plays import End, How, Move, play
 from support.trees import LEAVES, VIAS, WAYS, grown
@@ -63,6 +64,7 @@ def forks() -> Iterator[Forks]:
 
 @pytest.mark.requirement("T4", "T5")
 @pytest.mark.timeout(3600)
+@on_every_database
 @given(
     tree=TREES,
     moves=st.lists(MOVES, min_size=1, max_size=5),
@@ -74,7 +76,7 @@ def forks() -> Iterator[Forks]:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_whatever_becomes_of_a_turn_each_effect_happens_once_and_it_ends(
-    forks: Forks, tree: Tree, moves: list[Move], planned: bool, end: tuple[End, int] | None
+    engine: Engine, forks: Forks, tree: Tree, moves: list[Move], planned: bool, end: tuple[End, int] | None
 ) -> None:
-    for seen in play(tree, moves, planned=planned, end=end, forks=forks):
+    for seen in play(tree, moves, planned=planned, end=end, forks=forks, engine=engine):
         event(seen)

@@ -6,11 +6,13 @@ import difflib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, UnknownTier
 from ....role_resolution import Role
+from .._attachments import attached_text, attachment, named
 from .._output import table
 from .._roles import roles_table
 from .._sources import text as text_of
@@ -57,6 +59,17 @@ class GoOn:
     on_role_change: Literal["fail", "refresh"] = "fail"
 
 
+@dataclass(frozen=True)
+class Instead:
+    """What a command gives where the last message is to be said otherwise.
+
+    Attributes:
+        text: What is said instead.
+    """
+
+    text: str
+
+
 class UnknownCommand(InvalidArgument):
     """No command has this name."""
 
@@ -69,13 +82,13 @@ class Command:
         name: With its slash.
         takes: What may follow the name, for people; empty where nothing may.
         help: What it does, in one line.
-        run: Gets the talk and what follows the name, and gives what to show, or that the turn is to go on.
+        run: Gets the talk and what follows the name, and gives what to show, or that a turn is to go on or begin.
     """
 
     name: str
     takes: str = ""
     help: str
-    run: Callable[[Talk, str], Awaitable[str | GoOn]]
+    run: Callable[[Talk, str], Awaitable[str | GoOn | Instead]]
 
 
 def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
@@ -108,6 +121,8 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
         )
     if given and not command.takes:
         raise InvalidArgument(f"{name} takes nothing", remedy=f"write {name} alone")
+    if not trusted and name == "/attach" and given not in ("", "off") and isinstance(attachment(given), Path):
+        raise InvalidArgument("/attach takes a file at a terminal only", remedy="give the chat --attach FILE")
     if not trusted and name == "/role" and given.startswith("@") and not given.startswith("@@"):
         raise InvalidArgument("/role takes a file at a terminal only", remedy="give the chat --role @FILE")
     return command, given
@@ -207,14 +222,41 @@ def _said(message: Message) -> str:
     body: Mapping[str, Any] = message.body
     text = body.get("text")
     if isinstance(text, str) and text.strip():
-        return text.strip()
+        mark = "[summary] " if message.kind == "summary" else ""
+        return f"{mark}{text.strip()} {attached_text(message)}".strip()
     return f"[{message.kind}] {json.dumps(dict(body), ensure_ascii=False)}"
+
+
+async def _attach(talk: Talk, given: str) -> str:
+    if given == "off":
+        talk.attached = ()
+    elif given:
+        source = attachment(given, "/attach")
+        agent = await talk.agent()
+        # A file is read now, so that what is wrong with it is told now.
+        talk.attached += (await agent.attachments.add(source),)
+    if not talk.attached:
+        return "nothing goes with the next message; /attach FILE|URL adds something"
+    names = ", ".join(named(source) for source in talk.attached)
+    return f"with the next message goes: {names}; /attach off takes it away"
 
 
 async def _thread(talk: Talk, given: str) -> str:
     if given:
         talk.thread_id = check_id("/thread", given)
     return f"on the thread {talk.thread_id!r} of the workspace {(await talk.agent()).workspace!r}"
+
+
+async def _fork(talk: Talk, given: str) -> str:
+    fork = await (await talk.thread()).fork(to=check_id("/fork", given) if given else None)
+    was, talk.thread_id = talk.thread_id, fork.scope.thread or ""
+    return f"on the thread {talk.thread_id!r}, which goes on from where {was!r} stands"
+
+
+async def _edit(talk: Talk, given: str) -> Instead:
+    if not given:
+        raise InvalidArgument("/edit takes what to say instead", remedy="write /edit TEXT")
+    return Instead(given)
 
 
 async def _pauses(talk: Talk, _: str) -> str:
@@ -262,8 +304,11 @@ _ALL: Final = (
     Command(name="/role", takes="TEXT|@FILE|off", help="how to go about this thread; alone, show it", run=_role),
     Command(name="/roles", help="the stored roles of workspace, account and channel", run=_roles),
     Command(name="/why", help="which roles are active, in what order", run=_why),
+    Command(name="/attach", takes="FILE|URL|off", help="what goes with the next message; alone, show it", run=_attach),
     Command(name="/history", takes="[N]", help=f"the last N messages of the thread ({_MESSAGES})", run=_history),
     Command(name="/thread", takes="[NAME]", help="go to another thread; alone, say which", run=_thread),
+    Command(name="/fork", takes="[NAME]", help="go on from here on a thread of its own", run=_fork),
+    Command(name="/edit", takes="TEXT", help="say your last message otherwise; what was is kept", run=_edit),
     Command(name="/pauses", help="what the thread's turn waits for", run=_pauses),
     Command(name="/resume", takes="[refresh]", help="go on with the turn; refresh: with the roles of now", run=_resume),
     Command(name="/cancel", help="end the turn that waits or was stopped", run=_cancel),
@@ -273,4 +318,4 @@ _ALL: Final = (
 )
 COMMANDS: Final = {command.name: command for command in _ALL}
 
-__all__ = ["COMMANDS", "Command", "GoOn", "Leave", "UnknownCommand", "may_be_kept", "parse"]
+__all__ = ["COMMANDS", "Command", "GoOn", "Instead", "Leave", "UnknownCommand", "may_be_kept", "parse"]

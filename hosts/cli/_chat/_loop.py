@@ -12,7 +12,7 @@ from typing import Any, Final
 from ....core.errors import WorldAgentError
 from .._session import DONE, FAILED, INTERRUPTED, PAUSED
 from .._signals import signals_handled
-from ._commands import GoOn, Leave, UnknownCommand, parse
+from ._commands import GoOn, Instead, Leave, UnknownCommand, parse
 from ._ports import Interrupted, Renderer, Source
 from ._talk import Talk
 from ._turns import Turns
@@ -202,6 +202,9 @@ class Chat:
             told = await command.run(self._talk, given)
             if isinstance(told, GoOn):
                 await self._turns.go_on(told.on_role_change)
+                return
+            if isinstance(told, Instead):
+                await self._turns.edit(told.text)
                 return
         self._shown.told(command.name, told)
         if self._talk.thread_id != thread:

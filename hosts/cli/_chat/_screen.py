@@ -15,8 +15,11 @@ from rich.text import Text
 
 from ....core.errors import WorldAgentError
 from ....core.events import (
+    AttachmentLeftOut,
     Event,
+    HistorySummarised,
     RoleTierSkipped,
+    SummaryFailed,
     TaskEnded,
     TaskStarted,
     TextDelta,
@@ -24,6 +27,7 @@ from ....core.events import (
     TurnStarted,
 )
 from ....core.pauses import Pause
+from .._attachments import left_out_text
 from .._output import Output, printable
 from .._pauses import pause_text
 from ._wrap import Wrap
@@ -103,6 +107,12 @@ class Screen:
                 self._dim(f"role: {', '.join(tiers)}")
             case RoleTierSkipped():
                 self._dim(f"left out, since its source is down: {event.tier} role")
+            case AttachmentLeftOut():
+                self._dim(left_out_text(event))
+            case HistorySummarised():
+                self._dim("the beginning of this conversation is summed up now; nothing of it is lost")
+            case SummaryFailed():
+                self._dim(f"the beginning of this conversation could not be summed up: {event.code}")
             case TextDelta():
                 self._answer(event.text)
             case TextReplaced():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ....core.errors import HostError, HostUnavailable, WorldAgentError
 from ....core.pauses import Pause
 from ....role_resolution import Role
+from .._attachments import attachments
 from .._hosts import EMBEDDED
 from .._options import WORKSPACE, ChatOptions
 from .._output import Output
@@ -22,8 +23,7 @@ from ._waiting import Waiting
 
 if TYPE_CHECKING:
     from ....agent import Thread, ThreadState, WorldAgent
-
-_HISTORY = "chat-history.jsonl"
+    from ....memory.attachments import AttachmentSource
 
 
 class Talk:
@@ -37,12 +37,14 @@ class Talk:
         options: The command's options.
         role: The call role that goes with every message. Only here, in memory (R7). The roles of threads are the
             agent's.
+        attached: What goes with the next message.
         thread_id: The thread that messages go to.
     """
 
     def __init__(self, options: ChatOptions, role: Role | None) -> None:
         self.options = options
         self.role = role
+        self.attached: tuple[AttachmentSource, ...] = attachments(options.attach)
         self.thread_id = options.thread
         self._loading: asyncio.Task[WorldAgent] | None = None
         self._waiting: dict[str, Waiting] = {}
@@ -94,7 +96,7 @@ class Talk:
         """Where what was typed is kept, once the agent is loaded."""
         from ....storage import Storage
 
-        return Storage(home=self.options.home or self._agent.settings.home).resolve() / _HISTORY
+        return Storage(home=self.options.home or self._agent.settings.home).typed
 
     @property
     def broken(self) -> bool:

@@ -67,15 +67,27 @@ class Turns:
             WorldAgentError: The turn failed.
         """
         self.begun, thread = True, await self._talk.thread()
+        attached, self._talk.attached = self._talk.attached, ()
         try:
-            await self._follow(thread.stream(text, role=self._talk.role))
+            await self._follow(thread.stream(text, role=self._talk.role, attachments=attached))
             return
         except ThreadPaused:
-            pass
+            self._talk.attached = attached
         raise ThreadPaused(
             f"nothing was sent: the last turn of the thread {self._talk.thread_id!r} has not ended",
             remedy="go on with it as it says below, or end it with /cancel",
         )
+
+    async def edit(self, text: str) -> None:
+        """Say the last message otherwise and show the answer.
+
+        Raises:
+            WorldAgentError: There is nothing to edit, or the turn failed.
+        """
+        self.begun, thread = True, await self._talk.thread()
+        stream = thread.stream_edit(text, role=self._talk.role)
+        await self._follow(stream)
+        self._shown.note(f"what was is kept on the thread {stream.turn.kept_as!r}")
 
     async def answer(self, text: str) -> None:
         """Take the answer to what is asked next; once all is answered, go on with the turn.

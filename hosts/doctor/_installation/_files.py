@@ -15,10 +15,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from ....harness.journal import JOURNAL
-from ....memory import CONVERSATION, TURNS
+from ....agent.threads import SCHEMAS
 from ....role_resolution import SqliteRoleStore
-from ....storage import EPOCHS, Database, PostgresAddress, Transaction, from_sqlite
+from ....storage import Database, PostgresAddress, Transaction, from_sqlite
+from ....storage.copies import COPYING
 from .._outcomes import Failed, Skipped, Warned
 from ._options import Site
 
@@ -87,7 +87,7 @@ async def private(site: Site) -> str | None:
 
 
 async def conversations(site: Site) -> str | None:
-    known = {schema.name: len(schema.migrations) for schema in (EPOCHS, CONVERSATION, TURNS, JOURNAL)}
+    known = {schema.name: len(schema.migrations) for schema in SCHEMAS}
     place = site.storage.place
     return await (_reached(place, known) if isinstance(place, PostgresAddress) else _looked(place, known))
 
@@ -206,6 +206,11 @@ def _judged(file: Path, versions: dict[str, int], damage: list[str], known: dict
 
 
 def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> str:
+    if COPYING.name in versions:
+        raise Failed(
+            f"a copy into {database!r} was begun and is not finished",
+            "run the same `worldagent storage copy` again, or give it up with `worldagent storage drop`",
+        )
     for name, version in versions.items():
         if version > known.get(name, version):
             raise Failed(

@@ -213,7 +213,7 @@ class _Reading:
         given: Any = tuple(params)
         return self._connection.execute(sql, given).fetchall()
 
-    def hold(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         raise NotImplementedError("who reads alone holds nothing")
 
 

@@ -1,0 +1,59 @@
+"""Marks on messages of a thread: the planner sees those word for word, whatever a summary makes of the rest."""
+
+from __future__ import annotations
+
+from ...core import Scope
+from ...core.errors import InvalidArgument
+from ...memory import Message, thread_key
+from ...memory.kept import KeptMessages
+from ._work import RunnerParts
+
+
+async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
+    """Mark a message.
+
+    Raises:
+        UnknownMessage: It is not one of the thread's.
+        InvalidArgument: It is none that a planner sees, too many are marked, or `message_id` is no text.
+    """
+    _check(message_id)
+    found = await _message(parts, scope, message_id)
+    await _marks(parts).keep(thread_key(scope), found.id, found.kind)
+
+
+async def unkeep(parts: RunnerParts, scope: Scope, message_id: str) -> bool:
+    """Take a mark back; False if there was none.
+
+    Raises:
+        InvalidArgument: `message_id` is no text.
+    """
+    _check(message_id)
+    return await _marks(parts).unkeep(thread_key(scope), message_id)
+
+
+async def kept(parts: RunnerParts, scope: Scope) -> tuple[Message, ...]:
+    """The marked messages of a thread, oldest first."""
+    key = thread_key(scope)
+    head = await parts.engine.head(key)
+    return () if head is None else await parts.engine.services.log.some(head, await _marks(parts).of(key))
+
+
+async def _message(parts: RunnerParts, scope: Scope, message_id: str) -> Message:
+    log, head = parts.engine.services.log, await parts.engine.head(thread_key(scope))
+    await log.history(head, before=message_id, limit=1)  # which tells what is wrong with the id
+    [found] = await log.some(head or "", [message_id])
+    return found
+
+
+def _check(message_id: object) -> None:
+    if not isinstance(message_id, str):
+        raise InvalidArgument("message_id is no text", remedy="use an id that history() or kept() gave")
+
+
+def _marks(parts: RunnerParts) -> KeptMessages:
+    found = parts.engine.services.kept
+    assert found is not None, "an agent's engine has marks"
+    return found
+
+
+__all__ = ["keep", "kept", "unkeep"]

@@ -1,0 +1,25 @@
+"""What keeps an agent's database in shape beside its turns: threads that are removed, checkpoints that are not kept.
+
+No engine and no model: it loads neither dspy nor langgraph. Where threads stand is `threads`' matter.
+"""
+
+from ._backup import Backup, back_up
+from ._exchange import Exported, Imported
+from ._parts import UpkeepParts
+from ._removal import Removed
+from ._retention import AGE_LIMIT, KEEP_LIMIT, Pruned, Retention
+from ._upkeep import Upkeep
+
+__all__ = [
+    "AGE_LIMIT",
+    "KEEP_LIMIT",
+    "Backup",
+    "Exported",
+    "Imported",
+    "Pruned",
+    "Removed",
+    "Retention",
+    "Upkeep",
+    "UpkeepParts",
+    "back_up",
+]

@@ -1,0 +1,126 @@
+"""The rows of LangGraph's checkpoints, for one who deletes them and loads no langgraph. `graphs` reads and writes them.
+
+A thread has checkpoints of its own, and those of its workers, whose keys begin with the thread's and `#`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from ...storage import PostgresAddress, Transaction
+
+_NEXT: Final = "$"  # the character after `#`
+_MAIN: Final = "SELECT checkpoint_id FROM checkpoints WHERE thread_id=? AND checkpoint_ns=''"
+_BEYOND: Final = f"{_MAIN} ORDER BY checkpoint_id DESC LIMIT 1 OFFSET ?"
+_OLD: Final = f"""{_MAIN} AND checkpoint_id < ? AND checkpoint_id < (
+                    SELECT MAX(checkpoint_id) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='')
+                  ORDER BY checkpoint_id DESC LIMIT 1"""
+_DROP: Final = "DELETE FROM {} WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?"
+# Versions of a channel grow, so what is older than the one that the oldest checkpoint left has is nobody's any more.
+_DROP_BLOBS: Final = """DELETE FROM checkpoint_blobs AS b USING (
+                          SELECT checkpoint -> 'channel_versions' AS kept FROM checkpoints
+                          WHERE thread_id=? AND checkpoint_ns='' ORDER BY checkpoint_id LIMIT 1) AS oldest
+                        WHERE b.thread_id=? AND b.checkpoint_ns=''
+                          AND b.version COLLATE "C" < (oldest.kept ->> b.channel) COLLATE "C" """
+_GREGORIAN: Final = 0x01B21DD213814000  # tenths of microseconds from the beginning of the calendar to 1970
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRows:
+    """The tables of checkpoints on one engine.
+
+    Attributes:
+        postgres: Whether they are Postgres's.
+    """
+
+    postgres: bool
+
+    @staticmethod
+    def at(place: Path | PostgresAddress) -> CheckpointRows:
+        """Those of the database at `place`."""
+        return CheckpointRows(isinstance(place, PostgresAddress))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Their names, that of the checkpoints themselves first."""
+        return ("checkpoints", "checkpoint_writes", "checkpoint_blobs") if self.postgres else ("checkpoints", "writes")
+
+    def made(self, transaction: Transaction) -> bool:
+        """Whether they are there: an agent makes them, and others who open the database do not."""
+        if self.postgres:
+            [(found,)] = transaction.execute("SELECT to_regclass('checkpoints')")
+            return found is not None
+        return bool(transaction.execute("SELECT 1 FROM sqlite_master WHERE type='table' AND name='checkpoints'"))
+
+    def remove(self, transaction: Transaction, thread: str) -> int:
+        """Delete all checkpoints of a thread and of its workers; how many there were."""
+        if not self.made(transaction):
+            return 0
+        count = 0
+        for key in (thread, *self._workers(transaction, thread)):
+            [(found,)] = transaction.execute("SELECT COUNT(*) FROM checkpoints WHERE thread_id=?", (key,))
+            count += found
+            self._drop_all(transaction, key)
+        return count
+
+    def prune(self, transaction: Transaction, thread: str, *, keep: int | None, before: datetime | None) -> int:
+        """Delete checkpoints of a thread that nothing goes on from any more; how many.
+
+        Args:
+            transaction: Where.
+            thread: The thread's key. No turn of it is open.
+            keep: How many of the newest stay; None does not count.
+            before: Those of before this time go; None is no time. The newest one stays.
+        """
+        last = self._last_to_go(transaction, thread, keep, before)
+        if last is None:
+            return 0
+        [(count,)] = transaction.execute(
+            "SELECT COUNT(*) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?",
+            (thread, last),
+        )
+        transaction.execute(_DROP.format(self.tables[0]), (thread, last))
+        transaction.execute(_DROP.format(self.tables[1]), (thread, last))
+        if self.postgres:
+            transaction.execute(_DROP_BLOBS, (thread, thread))
+        for worker in self._workers(transaction, thread, ended_by=last):
+            [(found,)] = transaction.execute("SELECT COUNT(*) FROM checkpoints WHERE thread_id=?", (worker,))
+            count += found
+            self._drop_all(transaction, worker)
+        return int(count)
+
+    def _last_to_go(
+        self, transaction: Transaction, thread: str, keep: int | None, before: datetime | None
+    ) -> str | None:
+        found: list[str] = []
+        if keep is not None:
+            found += [row[0] for row in transaction.execute(_BEYOND, (thread, keep))]
+        if before is not None:
+            found += [row[0] for row in transaction.execute(_OLD, (thread, first_id(before), thread))]
+        return max(found, default=None)
+
+    def _workers(self, transaction: Transaction, thread: str, *, ended_by: str | None = None) -> list[str]:
+        """The keys of a thread's workers, or of those whose newest checkpoint is not after `ended_by`."""
+        # On Postgres, texts of these tables sort by the server's language, and the index of the package's own by bytes.
+        above, below = ("~>=~", "~<~") if self.postgres else (">=", "<")
+        statement = f"""SELECT thread_id FROM checkpoints WHERE thread_id {above} ? AND thread_id {below} ?
+                        GROUP BY thread_id HAVING CAST(? AS TEXT) IS NULL OR MAX(checkpoint_id) <= ?"""
+        given = (f"{thread}#", f"{thread}{_NEXT}", ended_by, ended_by)
+        return [row[0] for row in transaction.execute(statement, given)]
+
+    def _drop_all(self, transaction: Transaction, key: str) -> None:
+        for table in self.tables:
+            transaction.execute(f"DELETE FROM {table} WHERE thread_id=?", (key,))
+
+
+def first_id(at: datetime) -> str:
+    """The least id of a checkpoint that is made at this time or later; ids are UUIDs of version 6."""
+    ticks = max(0, int(at.timestamp() * 1e7) + _GREGORIAN) & ((1 << 60) - 1)
+    digits = f"{ticks:015x}"
+    return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}"
+
+
+__all__ = ["CheckpointRows", "first_id"]

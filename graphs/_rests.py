@@ -1,0 +1,31 @@
+"""Which threads a failing summary leaves alone for a while. In this process's memory: another one may try at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import datetime, timedelta
+from typing import Final
+
+from ..core import Clock
+
+_REST: Final = timedelta(minutes=5)
+_MOST: Final = 1000
+
+
+class Rests:
+    """The threads whose summaries failed lately, in this process. They are not tried again at every turn."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, datetime] = OrderedDict()
+
+    def begin(self, thread: str) -> None:
+        """Leave a thread alone for a while."""
+        self._until[thread] = self._clock.now() + _REST
+        self._until.move_to_end(thread)
+        while len(self._until) > _MOST:
+            self._until.popitem(last=False)
+
+    def __contains__(self, thread: str) -> bool:
+        until = self._until.get(thread)
+        return until is not None and self._clock.now() < until

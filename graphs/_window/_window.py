@@ -1,0 +1,106 @@
+"""One round of the planner: what it sees, and how that becomes shorter where it has to. The log loses nothing."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...signatures import Past
+from .._attached import texts_of
+from .._context import TurnContext
+from ._summarise import summarise
+from ._view import Bounds, View, size, view_of
+
+
+class Window:
+    """What the planner sees in one round.
+
+    Attributes:
+        head: The last message of the thread: the head that was given, or the summary that was put after it.
+        message: The fields of this turn's message.
+        past: What stands before it.
+    """
+
+    def __init__(self, turn: TurnContext, head: str, view: View, told: str | None) -> None:
+        self.head = head
+        self._turn = turn
+        self._told = told
+        self._asked = view.asked.id
+        self._tried = False
+        self._fixed: list[Past] = []
+        self._recent: list[Past] = []
+        self._own: list[Past] = []
+        options = turn.services.options
+        self._bounds = Bounds(messages=options.history_limit, characters=options.history_characters)
+        self._show(view)
+
+    @classmethod
+    async def open(cls, turn: TurnContext, head: str, asked: str, told: str | None, *, first: bool) -> Self:
+        """Read what the planner sees, and make a summary where that is too much.
+
+        Args:
+            turn: The turn.
+            head: The last message of its thread.
+            asked: The id of the turn's message.
+            told: What was wrong with the turn's last plan, if it was.
+            first: Whether this is the turn's first round: nothing that could be summed up comes in a later one.
+        """
+        window = cls(turn, head, await view_of(turn, head, asked), told)
+        if first and window._view.over(window._bounds):
+            await window._summarise(window._bounds)
+        return window
+
+    async def narrow(self) -> bool:
+        """Show less, since the model's context is too short; False where nothing is left to leave out."""
+        if not self._tried and self._view.follows:
+            shorter = Bounds(messages=self._bounds.messages, characters=size(self.past) // 2)
+            if await self._summarise(shorter):
+                return True
+        if self._recent:
+            self._recent = _newer_half(self._recent)
+        elif self._fixed:
+            self._fixed = []
+        elif self._own:
+            self._own = _newer_half(self._own)
+        else:
+            return False
+        return True
+
+    @property
+    def past(self) -> list[Past]:
+        """What stands before this turn's message."""
+        return [*self._fixed, *self._recent, *self._own]
+
+    async def _summarise(self, bounds: Bounds) -> bool:
+        self._tried = True
+        if not self._turn.services.options.summaries:
+            return False
+        made = await summarise(self._turn, self._view, self.head, bounds)
+        if made is None:
+            return False
+        self.head, self._bounds = made, bounds
+        self._show(await view_of(self._turn, made, self._asked))
+        return True
+
+    def _show(self, view: View) -> None:
+        self._view = view
+        most = self._bounds.characters
+        self._fixed = view.fixed(most)
+        self.message, self._own = view.own(self._told)
+        recent = view.before()
+        if most is not None:
+            texts = texts_of(most)
+            recent = _newest(recent, most - size(self._fixed) - size(self._own), texts)
+        self._recent = recent
+
+
+def _newer_half(past: list[Past]) -> list[Past]:
+    return past[len(past) // 2 + 1 :] if len(past) > 1 else []
+
+
+def _newest(past: list[Past], most: int, texts: int) -> list[Past]:
+    left = most
+    for at in range(len(past) - 1, -1, -1):
+        left -= size([past[at]], texts=texts)
+        if left < 0:
+            return past[at + 1 :]
+    return past

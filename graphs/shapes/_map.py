@@ -1,0 +1,144 @@
+"""The `map` shape: one shape over many params (T3). What becomes of one task is decided in `_task`.
+
+It dispatches for whoever dispatched it: its own role, which its caller gave it, is the role of every item (T8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...core.errors import FunctionInvalid, ModelFacing, ParamsInvalid, WorldAgentError
+from ...core.validation import json_of
+from ...harness.journal import SUSPENDED, Drive, Step
+from .._shape import Shape, ShapeRegistry
+from .._task import TaskContext, task_step
+
+MAP = "map"
+MOST = 1000
+"""How many items one map may have."""
+
+
+class MapParams(BaseModel):
+    """What the `map` shape takes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    shape: str = Field(description="the shape that does each item", min_length=1)
+    items: list[dict[str, Any]] = Field(description="the params of each item", max_length=MOST)
+    concurrency: int = Field(default=8, description="how many items run at the same time", ge=1, le=64)
+
+
+class MapFailure(BaseModel):
+    """Why an item failed."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    code: str
+    message: str
+
+
+class MapItem(BaseModel):
+    """What one item gave: a result, which is of the item's shape, or an error."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    status: Literal["done", "failed"]
+    result: dict[str, Any] | None = None
+    error: MapFailure | None = None
+
+
+class MapResult(BaseModel):
+    """What the `map` shape gives: one item for each of the params, in their order."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    items: list[MapItem]
+    failed: int = Field(description="how many of them failed")
+
+
+def map_shape(*, over: Iterable[str] | None = None, description: str = "") -> Shape[MapParams, MapResult]:
+    """The shape `map`: one shape over many params, several at the same time.
+
+    Args:
+        over: The keys of the shapes that it may run; None is all that the agent has.
+        description: What it is for. With one it is offered to the planner, and `over` must be given.
+
+    Raises:
+        FunctionInvalid: It is offered to the planner without `over`.
+    """
+    allowed = None if over is None else frozenset(over)
+    if description and allowed is None:
+        raise FunctionInvalid(
+            "the shape 'map' is offered to the planner with every shape of the agent",
+            remedy="name in over= those that the planner may run",
+        )
+    return _MapShape(MAP, MapParams, MapResult, _map, description=description, over=allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MapShape(Shape[MapParams, MapResult]):
+    """Its role attaches where those of its items do."""
+
+    over: frozenset[str] | None
+
+    def names_for(self, params: MapParams, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        shape = shapes.get(params.shape)
+        if self.over is not None and params.shape not in self.over:
+            raise ParamsInvalid(
+                f"params of shape 'map' do not fit: shape: {params.shape!r} is not one that it may run",
+                remedy=f"it may run: {', '.join(sorted(self.over))}",
+            )
+        entries, others = dict[str, None](), dict[str, None]()
+        for item in params.items:
+            try:
+                entry, other = shape.names_for(shape.read_params(item), shapes)
+            except ModelFacing:  # the item fails when it runs, and is reported there
+                continue
+            entries.update(dict.fromkeys(entry))
+            others.update(dict.fromkeys(other))
+        return tuple(entries), tuple(others)
+
+
+async def _map(params: MapParams, ctx: TaskContext) -> MapResult:
+    shape = ctx.turn.services.shapes.get(params.shape)
+    slots = asyncio.Semaphore(params.concurrency)
+    items = await asyncio.gather(
+        *(_item(shape, item, str(place), ctx, slots) for place, item in enumerate(params.items))
+    )
+    return MapResult(items=items, failed=sum(item.status == "failed" for item in items))
+
+
+async def _item(
+    shape: Shape[Any, Any], item: dict[str, Any], place: str, ctx: TaskContext, slots: asyncio.Semaphore
+) -> MapItem:
+    frame = ctx.calls.frame
+    try:
+        params = shape.read_params(item)
+        shape.names_for(params, ctx.turn.services.shapes)
+        checked = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
+        path, site = await frame.child(shape.key, checked, place)
+        step = task_step(shape, checked, turn=ctx.turn, path=path, parent=frame, role=ctx.turn.role)
+        step = replace(step, site=site)
+        return MapItem(status="done", result=await frame.do(_in_turn(step, frame.drive, slots)))
+    except WorldAgentError as error:
+        failure = MapFailure(code=error.code, message=error.problem)
+    return MapItem(status="failed", error=failure)
+
+
+def _in_turn(step: Step, drive: Drive, slots: asyncio.Semaphore) -> Step:
+    """The step, to run once a slot is free. One that waits for a person gives its slot back."""
+
+    async def body(given: Any) -> Any:
+        async with slots:
+            # All items were asked for at once, and the turn may have been told to stop since.
+            return SUSPENDED if drive.stopping else await step.body(given)
+
+    return replace(step, body=body)
+
+
+__all__ = ["MAP", "MapFailure", "MapItem", "MapParams", "MapResult", "map_shape"]

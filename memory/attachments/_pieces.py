@@ -1,0 +1,211 @@
+"""The files of the store: content under its own hash, written whole or not at all. It knows no message.
+
+A piece that is dropped stands aside for a moment, so that one who refers to it meanwhile gets it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
+
+from ...core.errors import AttachmentInvalid, StorageUnavailable
+
+_NEW: Final = ".new-"
+_ASIDE: Final = ".aside-"
+_HELD: Final = ".held-"
+_SHARD: Final = 2  # hex digits; so no folder gets too many files
+# What opening a name tells where there is no file to read: nothing, a folder, a socket, a link to itself.
+_NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ELOOP})
+
+
+class Pieces:
+    """Files below one folder. All of it blocks, so it is called on threads.
+
+    Args:
+        folder: Made at the first write, for its owner alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def keep(self, sha256: str, data: bytes) -> None:
+        """Write a piece, unless it is there and whole. It outlasts a power cut once this returns.
+
+        Raises:
+            AttachmentInvalid: It is not what its name says.
+            StorageUnavailable: It cannot be written.
+        """
+        with self._writable():
+            place = self._path(sha256)
+            # One that stands aside may be deleted next, so it does not count.
+            if _content(place) == data:
+                return
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise AttachmentInvalid(f"this content is not {sha256}", remedy="store it under its own hash")
+            self._check_free(place)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.parent.mkdir(mode=0o700, exist_ok=True)
+            new = place.with_name(f"{_NEW}{os.urandom(8).hex()}")
+            try:
+                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(new, place)
+            except BaseException:
+                new.unlink(missing_ok=True)
+                raise
+            for folder in (place.parent, self.folder, self.folder.parent):
+                _sync(folder)
+
+    def read(self, sha256: str) -> bytes | None:
+        """The content, or None where it is not there or is not what its name says.
+
+        Raises:
+            StorageUnavailable: It cannot be read.
+        """
+        place = self._path(sha256)
+        try:
+            for path in (place, self._aside(place), place):  # one that is put back is missed at two places at most
+                data = _content(path)
+                if data is not None:
+                    return data if hashlib.sha256(data).hexdigest() == sha256 else None
+            return None
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        raise StorageUnavailable(
+            f"the folder {str(self.folder)!r} cannot be read: {problem}", remedy="let this user read it"
+        )
+
+    def has(self, sha256: str) -> bool:
+        """Whether the piece is there, one that stands aside is put back; its content is not looked at."""
+        self.put_back(sha256)
+        return self._path(sha256).is_file()
+
+    def names(self) -> frozenset[str]:
+        """The hashes of all pieces, those set aside as well."""
+        return frozenset(
+            path.name.removeprefix(_ASIDE)
+            for path in self._files()
+            if not path.name.startswith((_NEW, _HELD)) and not path.is_dir()
+        )
+
+    def hold(self, sha256: str) -> None:
+        """Mark a piece as one that is still to be referred to."""
+        with self._writable():
+            self._path(sha256).with_name(f"{_HELD}{sha256}").touch(mode=0o600)
+
+    def let_go(self, sha256: str) -> None:
+        """Take the mark away."""
+        with self._writable():
+            self._path(sha256).with_name(f"{_HELD}{sha256}").unlink(missing_ok=True)
+
+    def held(self, seconds: float) -> frozenset[str]:
+        """What was marked within the last `seconds`; older marks are deleted."""
+        return frozenset(path.name.removeprefix(_HELD) for path in self._marks(_HELD, seconds))
+
+    def set_aside(self, sha256: str) -> None:
+        """Take a piece out of sight."""
+        with self._writable(), contextlib.suppress(FileNotFoundError):
+            os.replace(self._path(sha256), self._aside(self._path(sha256)))
+
+    def put_back(self, sha256: str) -> None:
+        """Bring a piece back that was set aside."""
+        with self._writable(), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.replace(self._aside(self._path(sha256)), self._path(sha256))
+
+    def drop_aside(self, sha256: str) -> None:
+        """Delete a piece that was set aside."""
+        with self._writable():
+            self._aside(self._path(sha256)).unlink(missing_ok=True)
+
+    def drop_unfinished(self, seconds: float) -> None:
+        """Delete what a process that was killed has begun to write, `seconds` ago or more."""
+        self._marks(_NEW, seconds)
+
+    def _marks(self, kind: str, seconds: float) -> list[Path]:
+        """Files of one kind that are younger than `seconds`; the others are deleted."""
+        before, young = time.time() - seconds, list[Path]()
+        with self._writable():
+            for path in self._files():
+                if path.name.startswith(kind):
+                    with contextlib.suppress(FileNotFoundError):  # somebody else was quicker
+                        if path.stat().st_mtime > before:
+                            young.append(path)
+                        else:
+                            path.unlink()
+        return young
+
+    def _files(self) -> Iterator[Path]:
+        if self.folder.is_dir():
+            yield from self.folder.glob(f"{'?' * _SHARD}/*")
+
+    def _check_free(self, place: Path) -> None:
+        """Refuse a place that a write cannot mend; any other thing than a folder is replaced by the file."""
+        for folder in (self.folder, place.parent):
+            if folder.exists() and not folder.is_dir():
+                raise StorageUnavailable(
+                    f"{str(folder)!r} is no folder", remedy="move it away, then attach the content again"
+                )
+        if place.is_dir() and not place.is_symlink():
+            raise StorageUnavailable(
+                f"{str(place)!r} is a folder where a file should be",
+                remedy="move it away, then attach the content again",
+            )
+
+    def _path(self, sha256: str) -> Path:
+        return self.folder / sha256[:_SHARD] / sha256
+
+    @staticmethod
+    def _aside(place: Path) -> Path:
+        return place.with_name(f"{_ASIDE}{place.name}")
+
+    @contextlib.contextmanager
+    def _writable(self) -> Generator[None]:
+        try:
+            yield
+            return
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        raise StorageUnavailable(
+            f"the folder {str(self.folder)!r} cannot be written: {problem}", remedy="free some space, or mend its mode"
+        )
+
+
+def _content(path: Path) -> bytes | None:
+    """What a file holds; None where there is no file, which is never waited for."""
+    try:
+        # Not to wait for a writer where it is a pipe.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):  # `os.fdopen` would raise for a folder
+            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder outlast a power cut; a system that cannot open folders does it by itself."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["Pieces"]

@@ -1,0 +1,9 @@
+"""What is done to the log of a thread as a whole: removing it, and putting back what was read out of one.
+
+Turns, and appending one by one, are the log's own matter.
+"""
+
+from ._reading import ReadMessage, root_of
+from ._removal import remove_messages, sharers
+
+__all__ = ["ReadMessage", "remove_messages", "root_of", "sharers"]

@@ -1,0 +1,413 @@
+"""The store of attachments: what may come in, what is kept, what goes, and what is told of content that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.pieces import ADDRESS, OTHER_PNG, PDF, PNG, pieces, written
+from worldagent import WorldAgent
+from worldagent.core.errors import (
+    AgentClosed,
+    AttachmentInvalid,
+    AttachmentMissing,
+    InvalidArgument,
+    StorageInvalid,
+    StorageUnavailable,
+)
+from worldagent.core.events import AttachmentLeftOut
+from worldagent.memory import ConversationLog, Draft
+from worldagent.memory.attachments import Attachment, AttachmentSource, Loaded
+
+HASH = "ab" * 32
+
+
+def damaged(home: Path, data: bytes, change: Callable[[Path], object]) -> None:
+    """Change the file of the piece that holds `data`."""
+    [path] = [path for path in (home / "attachments").rglob("*") if path.is_file() and path.read_bytes() == data]
+    change(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("none.png", "none.png' cannot be attached: No such file"),
+        ("folder", "folder' cannot be attached: "),
+        ("pipe", "pipe' cannot be attached: it is no file"),
+        ("nul\0", "cannot be attached: it is no file name"),
+        ("empty.txt", "'empty.txt' is empty"),
+        (b"", "'attachment' is empty"),
+        ("large.txt", "'large.txt' has more than 100 bytes"),
+        (b"x" * 101, "'attachment' has more than 100 bytes"),
+        ("lie.png", "'lie.png' should be 'image/png' and does not begin as one"),
+        ("latin.txt", "'latin.txt' is 'text/plain' and not UTF-8"),
+    ],
+)
+async def test_what_cannot_be_attached_is_named_and_nothing_is_written(
+    tmp_path: Path, source: str | bytes, problem: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, data in (("empty.txt", b""), ("large.txt", b"x" * 101), ("lie.png", b"GIF"), ("latin.txt", b"\xe4")):
+        written(tmp_path, name, data)
+    given: AttachmentSource = tmp_path / source if isinstance(source, str) else source
+    lm = answering()
+    async with scripted_agent(tmp_path / "home", lm, settings={"attachment_limit": 100}) as agent:
+        with pytest.raises(AttachmentInvalid) as told:
+            await agent.thread("t").converse("Look.", attachments=[PNG, given])
+        assert problem in told.value.problem
+        assert await agent.thread("t").history() == ()
+        assert await agent.thread("t").state() is None
+    assert (lm.calls, pieces(tmp_path / "home")) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["photo.png"], "neither http:// nor https://"),
+        (["file:///etc/passwd"], "neither http:// nor https://"),
+        (["https:///photo.png"], "neither http:// nor https://"),
+        (["https://ana:secret@pictures.example/x.png"], "holds a user or password"),
+        (["https://pictures.example/a b.png"], "other than printable ASCII"),
+        (["https://[::1/x.png"], "cannot be read"),
+        (["https://pictures.example/" + "x" * 2000], "longer than 2000"),
+        ([3], "is of type 'int'"),
+        ([PNG] * 17, "17 attachments, and 16 is the most"),
+    ],
+)
+async def test_what_is_no_attachment_is_refused_at_the_call(tmp_path: Path, given: list[Any], problem: str) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with pytest.raises(AttachmentInvalid, match=problem) as told:
+            agent.thread("t").stream("Look.", attachments=given)
+        assert "secret" not in str(told.value)
+        wrong: Any = "https://pictures.example/x.png"
+        with pytest.raises(InvalidArgument, match="attachments is no list"):
+            agent.thread("t").stream("Look.", attachments=wrong)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"name": "../x"}, "no plain name"),
+        ({"name": ""}, "no plain name"),
+        ({"media_type": "Image/PNG; x=1"}, "no media type"),
+        ({"sha256": "../../role.key"}, "a sha256 that is no hash"),
+        ({"url": ADDRESS}, "neither sha256 nor url, or both"),
+        ({"sha256": None}, "neither sha256 nor url, or both"),
+        ({"sha256": None, "url": "file:///etc/passwd"}, "an address that is neither"),
+        ({"size": None}, "has no size"),
+    ],
+)
+def test_a_reference_that_could_name_something_else_is_refused(fields: dict[str, Any], problem: str) -> None:
+    whole: dict[str, Any] = {"name": "x.png", "media_type": "image/png", "sha256": HASH, "size": 3}
+    with pytest.raises(AttachmentInvalid, match=problem):
+        Attachment(**whole | fields)
+
+
+async def test_the_content_tells_what_it_is_before_its_name(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        add = agent.attachments.add
+        assert (await add(written(tmp_path, "photo.txt", PNG))).media_type == "image/png"
+        assert (await add(written(tmp_path, "data.json", b"[1]"))).kind == "text"
+        assert (await add(b"\0\1", name="x.unknown")).media_type == "application/octet-stream"
+        assert (await add(b"a,b", media_type="text/csv")).media_type == "text/csv"
+        assert (await add("https://pictures.example/?id=7", media_type="image/png")).name == "pictures.example"
+        for source, media_type in ((PNG, "image/jpeg"), (b"a,b", "text"), ("https://pictures.example/?id=7", None)):
+            with pytest.raises(AttachmentInvalid):
+                await add(source, media_type=media_type)
+
+
+async def test_content_is_stored_once_for_its_owner_alone(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        first, second = [await agent.attachments.add(PNG, name=name) for name in ("a.png", "b.png")]
+        await agent.thread("t").converse("Look.", attachments=[first, second])
+    assert first.sha256 == second.sha256
+    assert pieces(tmp_path) == {str(first.sha256): PNG}
+    for path in (tmp_path / "attachments", *(tmp_path / "attachments").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+
+
+@pytest.mark.on_every_database
+class TestDropping:
+    async def test_content_goes_with_the_last_message_that_refers_to_it(self, tmp_path: Path) -> None:
+        async with scripted_agent(tmp_path, answering()) as agent:
+            thread = agent.thread("t")
+            await thread.converse("Look.", attachments=[PNG, PDF])
+            await thread.fork(to="fork")
+            await agent.thread("other").converse("Look.", attachments=[PDF])
+            assert await agent.attachments.drop_unreferenced() == ()
+            await agent.upkeep.remove("t")
+            assert sorted(pieces(tmp_path).values()) == sorted([PNG, PDF])
+            await agent.upkeep.remove("fork")
+            assert list(pieces(tmp_path).values()) == [PDF]
+            await agent.upkeep.remove("other")
+        assert pieces(tmp_path) == {}
+
+    async def test_what_was_added_waits_a_day_for_its_message(self, tmp_path: Path) -> None:
+        async with scripted_agent(tmp_path, answering()) as agent:
+            added, other = await agent.attachments.add(PNG), await agent.attachments.add(OTHER_PNG)
+            assert await agent.attachments.drop_unreferenced() == ()
+            await agent.thread("t").converse("Look.", attachments=[added])
+            assert await agent.attachments.drop_unreferenced(held=0) == (other.sha256,)
+            assert (await agent.attachments.open(added)).read() == PNG
+            await agent.upkeep.remove("t")
+        assert pieces(tmp_path) == {}
+
+    async def test_content_that_is_dropped_as_its_message_is_written_is_there_afterwards(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append, dropped = ConversationLog.append, list[tuple[str, ...]]()
+        async with scripted_agent(tmp_path, answering()) as agent:
+
+            async def at_the_worst_moment(log: ConversationLog, *given: Any, **more: Any) -> str:
+                dropped.append(await agent.attachments.drop_unreferenced())
+                return await append(log, *given, **more)
+
+            monkeypatch.setattr(ConversationLog, "append", at_the_worst_moment)
+            await agent.thread("t").converse("Look.", attachments=[PNG])
+            [asked, _] = await agent.thread("t").history()
+            assert (await agent.attachments.open(agent.attachments.of(asked)[0])).read() == PNG
+        assert [len(names) for names in dropped] == [1, 0]
+
+    @pytest.mark.parametrize("between", ["turn", "message", "content"])
+    async def test_content_that_is_needed_while_it_is_dropped_is_there_afterwards(
+        self, tmp_path: Path, between: str
+    ) -> None:
+        async with scripted_agent(tmp_path, answering()) as agent:
+            store = agent.attachments
+            free = await store.add(PNG)
+            said = Draft("ana", "message", {"text": "Look.", "attachments": [free.to_json()]})
+            read: Any = store._database.read
+            looks = 0
+
+            async def with_something_between(work: Any) -> Any:
+                nonlocal looks
+                looks += 1
+                if looks != 2:
+                    return await read(work)
+                store._database.read = read  # type: ignore[method-assign]  # the rest goes as always
+                if between == "turn":
+                    await agent.thread("t").converse("Look.", attachments=[free])
+                elif between == "message":
+                    await ConversationLog(store._database).append(None, [said], thread="t", turn_id="1")
+                found = await read(work)
+                if between == "content":  # the message comes after the last look
+                    await store.keep([Loaded(free, PNG)])
+                return found
+
+            store._database.read = with_something_between  # type: ignore[method-assign]  # stands between two looks
+            dropped = await store.drop_unreferenced(held=0)
+            assert dropped == ((free.sha256,) if between == "content" else ())
+            assert (await store.open(free)).read() == PNG
+        assert pieces(tmp_path) == {str(free.sha256): PNG}
+
+    async def test_what_a_killed_process_left_half_written_goes_after_a_while(self, tmp_path: Path) -> None:
+        async with scripted_agent(tmp_path, answering()) as agent:
+            await agent.thread("t").converse("Look.", attachments=[PNG])
+            [piece] = [path for path in (tmp_path / "attachments").rglob("*") if path.is_file()]
+            piece.with_name(".new-1").write_bytes(b"half")
+            await agent.attachments.drop_unreferenced()
+            assert len(pieces(tmp_path)) == 2
+            await agent.attachments.drop_unreferenced(unfinished=0)
+        assert list(pieces(tmp_path).values()) == [PNG]
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\nswapped picture")])
+async def test_content_that_is_gone_or_changed_is_named_and_an_old_one_stops_nothing(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        await thread.converse("Look.", attachments=[PNG])
+        [asked, _] = await thread.history()
+        [photo] = agent.attachments.of(asked)
+        damaged(tmp_path, PNG, change)
+        with pytest.raises(AttachmentMissing, match=rf"'attachment\.png' \({photo.sha256}\) is gone"):
+            await agent.attachments.open(photo)
+        with pytest.raises(AttachmentMissing, match=str(photo.sha256)):
+            await agent.attachments.open(str(photo.sha256))
+        async with thread.stream("And now?") as stream:
+            told = [event async for event in stream if isinstance(event, AttachmentLeftOut)]
+        assert [(event.name, event.reason) for event in told] == [("attachment.png", "missing")]
+        assert (lm.calls[-1].media, "its content is gone" in lm.calls[-1].text) == ((), True)
+        # Who attaches the content anew mends it.
+        await agent.thread("t").converse("Here it is.", attachments=[PNG])
+        assert (await agent.attachments.open(photo)).read() == PNG
+
+
+async def test_a_turn_whose_own_attachment_is_gone_fails_and_goes_on_once_it_is_back(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(AttachmentMissing, match=HASH):
+            await thread.converse(
+                "Look.", attachments=[Attachment(name="x.png", media_type="image/png", size=3, sha256=HASH)]
+            )
+        assert await thread.history() == ()
+        photo = await agent.attachments.add(PNG)
+        damaged(tmp_path, PNG, lambda path: path.write_bytes(b"changed"))
+        with pytest.raises(AttachmentMissing, match="is gone, or is not what was stored"):
+            await thread.converse("Look.", attachments=[photo])
+        damaged(tmp_path, b"changed", lambda path: path.write_bytes(PNG))
+        assert (await thread.resume()).text == "Fine."
+    assert [len(call.media) for call in lm.calls] == [1]
+
+
+async def test_content_is_not_stored_under_another_hash(tmp_path: Path) -> None:
+    named = Attachment(name="x.png", media_type="image/png", size=3, sha256=HASH)
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with pytest.raises(AttachmentInvalid, match=HASH):
+            await agent.attachments.keep([Loaded(named, PNG)])
+    assert pieces(tmp_path) == {}
+
+
+async def test_what_is_not_stored_is_not_opened(tmp_path: Path) -> None:
+    agent = scripted_agent(tmp_path, answering())
+    with pytest.raises(AgentClosed):
+        _ = agent.attachments
+    async with agent:
+        link = await agent.attachments.add(ADDRESS)
+        with pytest.raises(InvalidArgument, match=r"the content of 'lake\.jpg' is not stored"):
+            await agent.attachments.open(link)
+        for name in ("../../role.key", "", HASH.upper()):
+            with pytest.raises(InvalidArgument, match="names no attachment"):
+                await agent.attachments.open(name)
+
+
+@pytest.mark.parametrize(
+    "attachments",
+    [
+        "x",
+        [3],
+        [{"name": "x"}],
+        [{"name": "x", "media_type": "image/png", "sha256": "../../role.key", "bytes": 3}],
+        [{"name": "x", "media_type": "image/png", "url": "file:///etc/passwd"}],
+        [{"name": "x", "media_type": "image/png", "url": ADDRESS, "more": 1}],
+        [{"name": "x", "media_type": "image/png", "url": ADDRESS}] * 17,
+    ],
+)
+async def test_references_that_are_not_as_they_are_written_are_named_and_not_followed(
+    tmp_path: Path, attachments: Any
+) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        await agent.thread("t").converse("Look.")
+        [asked, _] = await agent.thread("t").history()
+        await changed(agent, asked.id, {"text": "Look.", "attachments": attachments})
+        with pytest.raises(StorageInvalid, match=f"the attachments of the message '{asked.id}' cannot be read"):
+            await agent.thread("t").converse("And now?")
+        await agent.attachments.drop_unreferenced()
+    assert len(lm.calls) == 1
+
+
+def own_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def file_for_its_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+    path.parent.write_bytes(b"")
+
+
+@pytest.mark.parametrize("change", [own_link, pipe, folder, file_for_its_folder])
+async def test_what_is_no_file_where_content_should_be_counts_as_gone_and_holds_nothing_up(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent, asyncio.timeout(30):
+        thread = agent.thread("t")
+        await thread.converse("Look.", attachments=[PNG])
+        [picture] = agent.attachments.of((await thread.history())[0])
+        damaged(tmp_path, PNG, change)
+        with pytest.raises(AttachmentMissing):
+            await agent.attachments.open(picture)
+        assert (await thread.converse("And now?")).text
+        assert [len(call.media) for call in lm.calls] == [1, 0]
+        with pytest.raises(AttachmentMissing):
+            await agent.attachments.add(picture)
+        assert picture.sha256 not in await agent.attachments.drop_unreferenced(held=0)
+
+
+@pytest.mark.parametrize("change", [own_link, pipe])
+async def test_attaching_again_mends_what_is_no_file(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent, asyncio.timeout(30):
+        picture = await agent.attachments.add(PNG)
+        damaged(tmp_path, PNG, change)
+        await agent.attachments.add(PNG)
+        assert (await agent.attachments.open(picture)).read() == PNG
+
+
+@pytest.mark.parametrize(("change", "says"), [(folder, "is a folder where"), (file_for_its_folder, "is no folder")])
+async def test_what_attaching_again_cannot_mend_is_named_with_what_to_do(
+    tmp_path: Path, change: Callable[[Path], None], says: str
+) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        picture = await agent.attachments.add(PNG)
+        damaged(tmp_path, PNG, change)
+        with pytest.raises(StorageUnavailable, match=says) as told:
+            await agent.attachments.add(PNG)
+        shard = tmp_path / "attachments" / str(picture.sha256)[:2]
+        assert repr(str(shard))[:-1] in told.value.problem
+        assert "move it away" in told.value.remedy
+        shard.rename(tmp_path / "moved away")
+        await agent.attachments.add(PNG)
+        assert (await agent.attachments.open(picture)).read() == PNG
+
+
+async def test_a_name_or_a_reference_of_another_type_is_refused(tmp_path: Path) -> None:
+    wrong: Any = 5
+    async with scripted_agent(tmp_path, answering()) as agent:
+        for source in (b"x", ADDRESS):
+            with pytest.raises(AttachmentInvalid, match="name of an attachment is of type 'int'"):
+                await agent.attachments.add(source, name=wrong)
+        with pytest.raises(AttachmentInvalid, match="media type"):
+            await agent.attachments.add(b"x", media_type=wrong)
+        with pytest.raises(InvalidArgument, match="names no attachment"):
+            await agent.attachments.open(wrong)
+
+
+async def changed(agent: WorldAgent, message_id: str, body: dict[str, Any]) -> None:
+    text = json.dumps(body)
+    database = agent.attachments._database
+    await database.transact(lambda tx: tx.execute("UPDATE wa_message SET body=? WHERE id=?", (text, message_id)))
+
+
+async def test_a_folder_that_cannot_be_written_fails_the_turn_before_anything_is_said(tmp_path: Path) -> None:
+    written(tmp_path, "attachments", b"in the way")
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with pytest.raises(StorageUnavailable, match="attachments"):
+            await agent.thread("t").converse("Look.", attachments=[PNG])
+        assert await agent.thread("t").history() == ()
+
+
+async def test_cancelling_while_a_file_is_read_leaves_nothing(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        task = asyncio.create_task(agent.thread("t").converse("Look.", attachments=[PNG]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await agent.attachments.drop_unreferenced()
+        assert await agent.thread("t").history() == ()
+    assert pieces(tmp_path) == {}

@@ -1,0 +1,307 @@
+"""Copies of all that agents keep, in every direction: what goes on there, what is refused, what a stop leaves (T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from support.agents import CRITIC, scripted_agent
+from support.jobs import Said, Writing, shape
+from support.postgres import new_database, table_bytes
+from worldagent import Role, Storage, WorldAgent
+from worldagent.agent import ThreadState
+from worldagent.agent.copying import Copied, copy_storage, drop_copy
+from worldagent.agent.threads import SCHEMAS
+from worldagent.core.errors import (
+    InvalidArgument,
+    SchemaTooNew,
+    StorageHalfCopied,
+    StorageInvalid,
+    ThreadBusy,
+)
+from worldagent.graphs import TaskContext
+from worldagent.graphs.copies import CHECKPOINT_TABLES
+from worldagent.memory import Message
+from worldagent.storage.copies import tables_of
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+
+pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(300)]
+
+ROLE = Role("critic", "Be as strict as the keeper of the ninth lighthouse.")
+WAYS = [("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "sqlite"), ("postgres", "postgres")]
+THREADS = 5
+Talks = dict[str, tuple[ThreadState, tuple[Message, ...]]]
+"""Where each thread stands, and what was said on it."""
+
+
+def storage(engine: str, folder: Path) -> Storage:
+    return Storage(home=folder, url=new_database() if engine == "postgres" else None)
+
+
+def agent_of(where: Storage) -> WorldAgent:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "request" in call.fields:
+            return {"result": "Weak \N{SNOWMAN} \\u0000 'quoted'."}
+        if any("Weak" in str(message) for message in call.messages):
+            return {"reply": "Done."}
+        return {"reply": "I ask.", "dispatches": [{"to": "critic", "request": "Judge."}]}
+
+    async def job(ctx: TaskContext) -> str:
+        first = await ctx.call("write", {"what": "first"})
+        colour = await ctx.calls.ask_person("Which colour?", ["red", "blue"])
+        return f"{first} {await ctx.call('write', {'what': colour})}"
+
+    settings = {"database_url": where.url} if where.url else {}
+    settings["role_key"] = "the same key everywhere"
+    return scripted_agent(
+        where.resolve(),
+        ScriptedLM(reply),
+        workers=[CRITIC],
+        functions=Writing().functions,
+        shapes=[shape(job)],
+        settings=settings,
+    )
+
+
+async def used(where: Storage) -> None:
+    """Have turns of every kind there: ended, failed, and one that waits under a role."""
+    async with agent_of(where) as agent:
+        for number in range(THREADS):
+            assert (await agent.thread(f"t{number}").converse("Is it good?")).text == "Done."
+        assert (await agent.thread("t0").converse("And now?")).text == "Done."
+        paused = await agent.thread("waits").task("job", {}, role=ROLE)
+        assert paused.status == "paused"
+
+
+async def said(agent: WorldAgent) -> Talks:
+    states = await agent.threads()
+    return {state.thread: (state, await agent.thread(state.thread).history()) for state in states}
+
+
+async def all_of(where: Storage) -> Talks:
+    async with agent_of(where) as agent:
+        return await said(agent)
+
+
+@pytest.mark.requirement("R7", "R13")
+@pytest.mark.parametrize(("one", "other"), WAYS)
+async def test_what_was_said_is_there_afterwards_and_what_waits_goes_on_there(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    source, target = storage(one, tmp_path / "one"), storage(other, tmp_path / "other")
+    await used(source)
+    seen: list[tuple[str, int, int]] = []
+    copied = await copy_storage(source, target, progress=lambda *told: seen.append(told))
+    assert (copied.source, copied.target, copied.resumed) == (str(source.place), str(target.place), False)
+    assert copied.parts["wa_turn"].rows == THREADS + 2
+    assert copied.parts["checkpoints"].rows > THREADS
+    assert {name for name, done, total in seen if done == total} == {
+        name for name, held in copied.parts.items() if held.rows
+    }
+    assert await all_of(target) == await all_of(source)
+    held = [tmp_path, *(table_bytes(place.url) for place in (source, target) if place.url), copied, seen]
+    assert_no_role_leak(held, ROLE.content)
+    async with agent_of(target) as agent:
+        [pause] = await agent.thread("waits").pauses()
+        turn = await agent.thread("waits").resume({pause.id: "red"}, role=ROLE)
+        assert (turn.status, turn.result) == ("done", Said(text="first red"))
+        assert (await agent.thread("t0").converse("Once more?")).text == "Done."
+        assert len(await agent.thread("t0").history()) > len((await all_of(source))["t0"][1])
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_every_table_that_agents_have_is_copied(tmp_path: Path, engine: str) -> None:
+    source, target = storage(engine, tmp_path / "one"), storage("postgres", tmp_path / "other")
+    await used(source)
+    copied = await copy_storage(source, target)
+    assert target.url is not None
+    made = set(table_bytes(target.url)) - {"wa_schema", "checkpoint_migrations"}
+    assert made == {table.name for table in tables_of(SCHEMAS)} | set(made & set(CHECKPOINT_TABLES))
+    assert set(copied.parts) == {name for name in made if name.startswith("wa_")} | {"checkpoints"}
+
+
+async def test_there_and_back_again_is_the_same(tmp_path: Path) -> None:
+    one, two, three = (
+        storage(engine, tmp_path / name)
+        for engine, name in (("sqlite", "one"), ("postgres", "two"), ("sqlite", "three"))
+    )
+    await used(one)
+    there = await copy_storage(one, two)
+    back = await copy_storage(two, three)
+    assert there.parts == back.parts
+    for table in ("checkpoints", "writes", *(table.name for table in tables_of(SCHEMAS))):
+        assert rows(three, table) == rows(one, table), table
+
+
+def rows(where: Storage, table: str) -> list[tuple[Any, ...]]:
+    columns = "*" if table != "checkpoints" else "thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type"
+    with closing(sqlite3.connect(where.database)) as database:
+        return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall(), key=repr)
+
+
+class Stopped(Exception):
+    """Stops a copy in the middle."""
+
+
+async def stopped(source: Storage, target: Storage, at: str) -> None:
+    """Copy until the first batch of a part is there."""
+
+    def stop(part: str, done: int, total: int) -> None:
+        if part == at:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        await copy_storage(source, target, progress=stop)
+
+
+@pytest.mark.parametrize("at", ["wa_epoch", "wa_message", "checkpoints"])
+@pytest.mark.parametrize(("one", "other"), WAYS[:2])
+async def test_a_copy_that_was_stopped_is_closed_to_agents_until_it_is_whole(
+    tmp_path: Path, one: str, other: str, at: str
+) -> None:
+    source, target = storage(one, tmp_path / "one"), storage(other, tmp_path / "other")
+    await used(source)
+    await stopped(source, target, at)
+    with pytest.raises(StorageHalfCopied, match=r"a copy into .* was begun and is not finished; run the same"):
+        await agent_of(target).start()
+    with pytest.raises(StorageHalfCopied, match="so nothing is copied from it"):
+        await copy_storage(target, storage("sqlite", tmp_path / "third"))
+    foreign = storage("sqlite", tmp_path / "foreign")
+    await used(foreign)
+    with pytest.raises(InvalidArgument, match=r"is a copy of .* that is not finished; finish that one"):
+        await copy_storage(foreign, target)
+    copied = await copy_storage(source, target)
+    assert copied.resumed
+    assert await all_of(target) == await all_of(source)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_a_copy_that_is_given_up_leaves_the_place_as_it_was(tmp_path: Path, engine: str) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage(engine, tmp_path / "other")
+    await used(source)
+    await stopped(source, target, "wa_call")
+    await drop_copy(target)
+    assert not target.database.exists()
+    assert target.url is None or table_bytes(target.url) == {}
+    with pytest.raises(InvalidArgument, match="is no copy that was begun and is not finished"):
+        await drop_copy(target)
+    with pytest.raises(InvalidArgument, match="is no copy"):
+        await drop_copy(source)
+    await copy_storage(source, target)
+    assert await all_of(target) == await all_of(source)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_nothing_is_copied_while_turns_run(tmp_path: Path, engine: str) -> None:
+    source, target = storage(engine, tmp_path / "one"), storage("sqlite", tmp_path / "other")
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        await answer.wait()
+        return {"reply": "Fine."}
+
+    settings = {"database_url": source.url} if source.url else {}
+    async with scripted_agent(source.resolve(), ScriptedLM(reply), settings=settings) as agent:
+        running = asyncio.create_task(agent.thread("t").converse("Hi"))
+        await asyncio.wait_for(asked.wait(), 30)
+        with pytest.raises(ThreadBusy, match=r"1 turns run in .*, one of them on 'novel/t'; let them end"):
+            await copy_storage(source, target)
+        assert not target.database.exists()
+        answer.set()
+        await running
+        await copy_storage(source, target)
+
+
+async def test_what_agents_write_during_a_copy_is_noticed_and_the_copy_stays_closed(tmp_path: Path) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage("postgres", tmp_path / "other")
+    await used(source)
+
+    def interfere(part: str, done: int, total: int) -> None:
+        if part == "checkpoints" and done == total:
+            with closing(sqlite3.connect(source.database)) as database:
+                database.execute("UPDATE wa_turn SET status='cancelled' WHERE status='paused'")
+                database.commit()
+
+    with pytest.raises(StorageInvalid, match=r"'wa_turn' of .* is not what .* has: 7 rows here, 7 there"):
+        await copy_storage(source, target, progress=interfere)
+    with pytest.raises(StorageHalfCopied):
+        await agent_of(target).start()
+    with pytest.raises(StorageInvalid, match="is not what"):
+        await copy_storage(source, target)
+    await drop_copy(target)
+    await copy_storage(source, target)
+
+
+async def refused(source: Storage, target: Storage, match: str, error: type[Exception] = InvalidArgument) -> None:
+    with pytest.raises(error, match=match):
+        await copy_storage(source, target)
+
+
+async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path) -> None:
+    source, empty = storage("sqlite", tmp_path / "one"), storage("sqlite", tmp_path / "other")
+    await refused(source, empty, "there is no storage .* to copy from")
+    assert not source.database.exists()
+    await refused(storage("postgres", tmp_path), empty, "there is no storage 'test_")
+    await used(source)
+    await refused(source, Storage(home=tmp_path / "one"), "cannot be copied into itself")
+    for engine in ("sqlite", "postgres"):
+        target = storage(engine, tmp_path / engine)
+        await used(target)
+        before = await all_of(target)
+        await refused(source, target, r"is in use: its table '\w+' has rows; copy into a database or a home that is")
+        assert await all_of(target) == before
+    async with agent_of(empty):
+        pass
+    assert isinstance(await copy_storage(source, empty), Copied), "one that was opened and never used is empty"
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.parametrize("part", ["journal", "unheard-of"])
+async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path, engine: str, part: str) -> None:
+    source, target = storage(engine, tmp_path / "one"), storage("sqlite", tmp_path / "other")
+    await used(source)
+    change = f"INSERT INTO wa_schema(name, version) VALUES('{part}', 99) ON CONFLICT(name) DO UPDATE SET version=99"
+    connect: Callable[[], Any] = (
+        (lambda: sqlite3.connect(source.database))
+        if source.url is None
+        else (lambda: psycopg.connect(source.url or ""))
+    )
+    with closing(connect()) as database:
+        database.execute(change)
+        database.commit()
+    await refused(source, target, f"has version 99 of '{part}', and this package knows", SchemaTooNew)
+    assert not target.database.exists()
+
+
+async def test_a_source_of_an_older_version_is_copied_as_it_is_and_brought_up_to_date_there(tmp_path: Path) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage("postgres", tmp_path / "other")
+    await used(source)
+    with closing(sqlite3.connect(source.database)) as database:
+        database.execute("DELETE FROM wa_schema WHERE name='journal'")
+        database.execute("DROP TABLE wa_call")
+        database.commit()
+    copied = await copy_storage(source, target)
+    assert "wa_call" not in copied.parts
+    with closing(sqlite3.connect(source.database)) as database:
+        assert database.execute("SELECT 1 FROM sqlite_master WHERE name='wa_call'").fetchall() == []
+    async with agent_of(target) as agent:
+        assert len(await agent.threads()) == THREADS + 1
+
+
+async def test_a_text_that_postgres_cannot_hold_is_told_and_not_repeated(tmp_path: Path) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage("postgres", tmp_path / "other")
+    await used(source)
+    with closing(sqlite3.connect(source.database)) as database:
+        database.execute("UPDATE wa_turn SET author='secret' || char(0)")
+        database.commit()
+    with pytest.raises(InvalidArgument, match="holds a NUL character") as caught:
+        await copy_storage(source, target)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,130 @@
+"""Attachments on the command line: `ask --attach`, `chat --attach`, /attach, and how they are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner, Result
+
+from support.chat import Service, environment, home, piped, service
+from support.openai_stub import OpenAIStub, openai_stub
+from support.pieces import ADDRESS, PNG, data_uri, written
+from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli._chat._commands import may_be_kept
+
+__all__ = ["environment", "home", "service"]  # fixtures
+
+Run = Callable[..., Awaitable[Result]]
+
+
+@pytest_asyncio.fixture
+async def stub() -> AsyncGenerator[OpenAIStub, None]:
+    async with openai_stub() as running:
+        yield running
+
+
+@pytest.fixture
+def run(stub: OpenAIStub, tmp_path: Path) -> Run:
+    settings = {
+        "WORLDAGENT_API_BASE": stub.url,
+        "WORLDAGENT_HOME": str(tmp_path / "home"),
+        "WORLDAGENT_MODEL_ATTEMPTS": "1",
+        "WORLDAGENT_LM": "openai/answer",
+        "OPENAI_API_KEY": "key-of-a-test",
+        "COLUMNS": "200",
+        "TERM": "dumb",
+    }
+
+    async def command(*words: str, **more: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=settings | more)
+
+    return command
+
+
+def images(body: dict[str, Any]) -> list[str]:
+    """The images in a request, oldest message first."""
+    contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+    return [part["image_url"]["url"] for content in contents for part in content if part["type"] == "image_url"]
+
+
+async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
+    photo = written(tmp_path, "lake.png", PNG)
+    result = await run("ask", "What is this?", "--attach", str(photo), "--attach", ADDRESS)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
+    assert images(stub.requests[0]) == [data_uri(PNG), ADDRESS]
+    result = await run("threads", "show", "main")
+    assert "user: What is this? [attached: lake.png (image/png), lake.jpg (image/jpeg)]\n" in result.stdout
+    result = await run("threads", "show", "main", "--json")
+    assert json.loads(result.stdout)["thread"]["messages"][0]["body"]["attachments"][1]["url"] == ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("none.png", "none.png' cannot be attached: "),
+        ("", "--attach names no file"),
+        ("~nobody-of-this-name/x.png", "--attach names no file"),
+        ("https://ana:secret@pictures.example/x.png", "an attachment that is text holds a user or password"),
+        ("paper.pdf", "the model 'openai/answer' takes no files, and 'paper.pdf' is 'application/pdf'"),
+    ],
+)
+async def test_what_cannot_be_sent_along_is_bad_usage(
+    run: Run, stub: OpenAIStub, tmp_path: Path, given: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "paper.pdf", b"%PDF-1.7")
+    result = await run("ask", "Look.", "--attach", given)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "secret" not in result.stderr
+    assert stub.requests == []
+
+
+async def test_what_the_model_does_not_get_is_told_where_events_are_shown(run: Run, tmp_path: Path) -> None:
+    paper = written(tmp_path, "paper.pdf", b"%PDF-1.7")
+    result = await run("ask", "Look.", "--attach", str(paper), "--events", WORLDAGENT_ATTACHMENT_FALLBACK="note")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    [event] = [event for event in events if event["type"] == "attachment_left_out"]
+    assert (event["name"], event["reason"]) == ("paper.pdf", "not_taken")
+
+
+async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
+    environment: dict[str, str], service: Service, tmp_path: Path
+) -> None:
+    photo = written(tmp_path, "lake.png", PNG)
+    lines = f"Look.\n/attach {ADDRESS}\n/attach\n/attach off\nAnd now?\n/attach {ADDRESS}\nAnd this?\n/history\n"
+    code, out, told = await piped(environment, lines.encode(), "--attach", str(photo))
+    assert (code, told) == (0, "")
+    assert [images(body) for body in service.stub.requests] == [
+        [data_uri(PNG)], [data_uri(PNG)], [data_uri(PNG), ADDRESS]
+    ]  # fmt: skip
+    assert "with the next message goes: lake.jpg; /attach off takes it away" in out
+    assert "nothing goes with the next message" in out
+    assert "And this? [attached: lake.jpg (image/jpeg)]" in out
+
+
+async def test_a_piped_line_may_not_name_a_file(environment: dict[str, str], service: Service, tmp_path: Path) -> None:
+    photo = written(tmp_path, "lake.png", PNG)
+    code, out, told = await piped(environment, f"/attach {photo}\nLook.\n".encode())
+    assert (code, out) == (0, "Paris.\n")
+    assert "/attach takes a file at a terminal only" in told
+    assert images(service.stub.requests[0]) == []
+
+
+async def test_a_file_that_cannot_be_attached_is_told_and_the_next_message_goes_without(
+    environment: dict[str, str], service: Service, tmp_path: Path
+) -> None:
+    code, out, told = await piped(environment, b"Look.\nNever mind.\n", "--attach", str(tmp_path / "none.png"))
+    assert (code, out) == (0, "Paris.\n")
+    assert "cannot be attached" in told
+    assert len(service.stub.requests) == 1
+
+
+def test_the_name_of_an_attached_file_may_be_kept_in_the_history_of_input() -> None:
+    assert may_be_kept("/attach lake.png")

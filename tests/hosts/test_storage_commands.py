@@ -1,0 +1,120 @@
+"""`worldagent storage`: moving a home to a server and back by the command line, killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.command_line import command
+from support.postgres import new_database
+from support.processes import next_line, start_script
+from worldagent.hosts.doctor import InstallationOptions, check_installation
+
+pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(300)]
+
+COPYING = """
+import asyncio, sys
+from pathlib import Path
+from worldagent import Storage
+from worldagent.agent.copying import copy_storage
+
+def told(part, done, total):
+    print(part, flush=True)
+    if part == "wa_message":
+        sys.stdin.readline()  # until it is killed
+
+asyncio.run(copy_storage(Storage(home=Path(sys.argv[1])), Storage(url=sys.argv[2]), progress=told))
+"""
+
+
+def with_password(url: str) -> str:
+    return url.replace("postgres:@", "postgres:secret-word@")
+
+
+async def talked(home: Path) -> None:
+    async with scripted_agent(home, answering()) as agent:
+        for number in range(3):
+            await agent.thread(f"t{number}").converse("Hi")
+
+
+async def test_a_home_moves_to_the_server_of_the_settings_and_back(tmp_path: Path) -> None:
+    home, url = tmp_path / "home", with_password(new_database())
+    await talked(home)
+    shared = {"WORLDAGENT_DATABASE_URL": url}
+    done = await command(home, "storage", "copy", "--json", stdin=b"", **shared)
+    assert done.code == 0, done.told
+    told = json.loads(done.out)["copied"]
+    assert (told["from"], told["resumed"]) == (str(home / "agent.db"), False)
+    assert told["parts"]["wa_turn"]["count"] == 3
+    assert f"roles, the role key and attachments stay in {str(home)!r}" in done.told
+    assert "wa_turn: 3 of 3" in done.told
+    listed = await command(
+        tmp_path / "elsewhere", "threads", "list", "--workspace", "novel", "--json", stdin=b"", **shared
+    )
+    assert {item["thread"] for item in json.loads(listed.out)["threads"]} == {"t0", "t1", "t2"}
+    back = await command(home, "storage", "copy", "--from", url, "--to", str(tmp_path / "back"))
+    assert back.code == 0, back.told
+    assert back.out.splitlines()[-1].endswith("both hold the same.")
+    assert (tmp_path / "back" / "agent.db").exists()
+    again = await command(home, "storage", "copy", "--json", stdin=b"", **shared)
+    assert (again.code, json.loads(again.out)["error"]["code"]) == (2, "invalid_argument")
+    assert "secret-word" not in "".join(one.out + one.told for one in (done, listed, back, again))
+
+
+async def test_a_copy_whose_process_is_killed_is_told_everywhere_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, url = tmp_path / "home", new_database()
+    await talked(home)
+    process = await start_script(COPYING, home, url)
+    while (line := await next_line(process)) != "wa_message":
+        assert line, "it ended before"
+    process.kill()
+    await process.wait()
+    shared = {"WORLDAGENT_DATABASE_URL": url}
+    listed = await command(home, "threads", "list", "--json", stdin=b"", **shared)
+    assert (listed.code, json.loads(listed.out)["error"]["code"]) == (1, "storage_half_copied")
+    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", url)
+    [result] = [one for one in await check_installation(InstallationOptions(home=home)) if one.id == "database.agent"]
+    assert (result.status, "is not finished" in result.problem) == ("fail", True)
+    done = await command(home, "storage", "copy", "--to", url, "--json")
+    assert done.code == 0, done.told
+    assert json.loads(done.out)["copied"]["resumed"]
+    listed = await command(home, "threads", "list", "--workspace", "novel", "--json", stdin=b"", **shared)
+    assert len(json.loads(listed.out)["threads"]) == 3
+
+
+async def test_what_cannot_be_copied_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    home, url = tmp_path / "home", new_database()
+    for words, problem in (
+        (("copy",), "--to is left out, and the setting database_url is not set"),
+        (("copy", "--to", url), "there is no storage"),
+        (("copy", "--to", "mysql://ana:secret-word@b/c"), "'mysql' is neither a folder nor the address"),
+        (("copy", "--to", "postgresql://ana:secret-word@b:x/c"), "the database's url is not a URL"),
+        (("drop", url), "is no copy that was begun and is not finished"),
+        (("drop", str(tmp_path / "nowhere")), "is no copy that was begun and is not finished"),
+    ):
+        done = await command(home, "storage", *words)
+        assert done.code == 2, done.told
+        assert problem in done.told
+        assert "remedy: " in done.told
+        assert "secret-word" not in done.told
+    assert not (tmp_path / "nowhere").exists()
+
+
+async def test_a_copy_is_given_up_by_the_command_line(tmp_path: Path) -> None:
+    home, url = tmp_path / "home", new_database()
+    await talked(home)
+    process = await start_script(COPYING, home, url)
+    while await next_line(process) != "wa_message":
+        pass
+    process.kill()
+    await process.wait()
+    done = await command(home, "storage", "drop", with_password(url), "--json")
+    assert done.code == 0, done.told
+    assert "secret-word" not in done.out + done.told
+    listed = await command(home, "threads", "list", "--json", WORLDAGENT_DATABASE_URL=url)
+    assert json.loads(listed.out) == {"threads": []}

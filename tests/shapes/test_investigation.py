@@ -1,0 +1,362 @@
+"""`investigation`: programs are run until there is an answer, and their calls are calls of the turn (T3)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.processes import next_line, start_script
+from worldagent import Role, WorldAgent
+from worldagent.core.errors import (
+    FunctionInvalid,
+    HostUnavailable,
+    MissingExtra,
+    OutputInvalid,
+    ParamsInvalid,
+    UnknownFunction,
+)
+from worldagent.core.pauses import Approve, Happened, Reject
+from worldagent.graphs.shapes import InvestigationResult, SandboxLimits, investigation_shape
+from worldagent.harness import CallContext, Function, flow, tool
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+
+pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("T3")]
+
+RATES = {"EUR": 1.0, "USD": 1.25, "GBP": 0.8}
+
+
+@tool
+async def rate(currency: str) -> float:
+    """How much of a currency one euro buys."""
+    return RATES[currency]
+
+
+def program(code: str) -> dict[str, str]:
+    return {"code": code, "answer": ""}
+
+
+def answer(text: str) -> dict[str, str]:
+    return {"code": "", "answer": text}
+
+
+def agent(home: Path, lm: ScriptedLM, functions: list[Function] | None = None, **more: Any) -> WorldAgent:
+    given = functions if functions is not None else [rate]
+    shape = investigation_shape(functions=[function.name for function in given], **more)
+    return scripted_agent(home, lm, functions=given, shapes=[shape])
+
+
+def found(result: Any) -> InvestigationResult:
+    assert isinstance(result, InvestigationResult)
+    return result
+
+
+SALES = [{"city": "Oslo", "sold": 3}, {"city": "Rome", "sold": 5}, {"city": "Oslo", "sold": 4}]
+PROBLEMS: dict[str, tuple[str, dict[str, Any], list[tuple[str, str]], str]] = {
+    "syntax": (
+        "How many were sold in all?",
+        {"sales": SALES},
+        [("sum(row['sold'] for row in sales", "SyntaxError"), ("sum(row['sold'] for row in sales)", "12")],
+        "12",
+    ),
+    "wrong key": (
+        "Which city sold most?",
+        {"sales": SALES},
+        [
+            ("sold = {}\nfor row in sales:\n    sold[row['town']] = row['sold']", "KeyError"),
+            ("for row in sales:\n    sold[row['city']] = sold.get(row['city'], 0) + row['sold']\nsold", "'Oslo': 7"),
+            ("max(sold, key=lambda city: sold[city])", "'Oslo'"),
+        ],
+        "Oslo",
+    ),
+    "wrong call": (
+        "How many pounds are 50 dollars?",
+        {},
+        [
+            ("rate('USD', 'GBP')", "params_invalid"),
+            ("rate('DKK')", "task_failed"),
+            ("dollars = rate('USD')\nround(50 / dollars * rate(currency='GBP'), 2)", "32.0"),
+        ],
+        "32 pounds",
+    ),
+    "no such module": (
+        "What is the mean of the word lengths?",
+        {"text": "the quick brown fox"},
+        [
+            ("import statistics\nstatistics.mean(len(word) for word in text.split())", "ModuleNotFoundError"),
+            ("lengths = [len(word) for word in text.split()]\nprint(sum(lengths) / len(lengths))", "4.0"),
+        ],
+        "4",
+    ),
+    "does not end": (
+        "Which is the first number above 1000 that 7 and 11 divide?",
+        {},
+        [
+            ("n = 1000\nwhile n % 77:\n    pass", "time limit"),
+            ("n = 1001\nwhile n % 77:\n    n += 1\nn", "1001"),
+        ],
+        "1001",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+async def test_a_program_that_is_wrong_is_corrected_until_there_is_an_answer(tmp_path: Path, name: str) -> None:
+    question, inputs, tries, answered = PROBLEMS[name]
+
+    def reply(call: ScriptedCall) -> dict[str, str]:
+        """The next try once the one before has shown what it must, as a model does that reads what it is told."""
+        told = str(call.fields["steps"])
+        for place, (code, shows) in enumerate(tries):
+            if f"Program {place + 1}:" not in told:
+                return program(f"```python\n{code}\n```" if place % 2 else code)
+            assert shows in told.split(f"Program {place + 1}:")[1].split(f"Program {place + 2}:")[0]
+        return answer(answered)
+
+    limits = SandboxLimits(seconds=0.5)
+    async with agent(tmp_path, ScriptedLM(reply), limits=limits) as solver:
+        params = {"question": question, "inputs": inputs, "functions": ["rate"]}
+        turn = await solver.thread("t").task("investigation", params)
+    result = found(turn.result)
+    assert result.answer == answered
+    assert [step.code for step in result.steps] == [code for code, _ in tries]
+    assert all(shows in step.output for step, (_, shows) in zip(result.steps, tries, strict=True))
+
+
+async def test_the_model_is_shown_the_question_the_inputs_and_the_functions_and_no_more_of_them(tmp_path: Path) -> None:
+    lm = ScriptedLM([program("len(log)"), answer("9000")])
+    async with agent(tmp_path, lm) as solver:
+        params = {"question": "How long?", "inputs": {"log": "x" * 9000}, "functions": ["rate"], "max_steps": 3}
+        await solver.thread("t").task("investigation", params)
+    first, second = (call.fields for call in lm.calls)
+    assert first["question"] == "How long?"
+    assert first["inputs"].startswith('log = "xxx')
+    assert "str of 9002 characters" in first["inputs"]
+    assert len(first["inputs"]) < 500
+    assert "- rate(currency): How much of a currency one euro buys.; takes: " in first["functions"]
+    assert 'gives: {"type": "number"}' in first["functions"]
+    assert (first["steps"], first["steps_left"], second["steps_left"]) == ("none", "3", "2")
+    assert "It showed:\n9000" in second["steps"]
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "says"),
+    [
+        ({"question": ""}, ParamsInvalid, "question"),
+        ({"question": "?", "max_steps": 0}, ParamsInvalid, "max_steps"),
+        ({"question": "?", "max_steps": 1000}, ParamsInvalid, "max_steps: .* less than or equal to 50"),
+        ({"question": "?", "inputs": {"a b": 1}}, ParamsInvalid, "inputs"),
+        ({"question": "?", "inputs": {"a": object()}}, ParamsInvalid, "inputs"),
+        ({"question": "?", "inputs": {"class": 1}}, ParamsInvalid, "'class' is a word of Python"),
+        ({"question": "?", "inputs": {"None": 1}}, ParamsInvalid, "'None' is a word of Python"),
+        ({"question": "?", "functions": ["pay"]}, ParamsInvalid, "'pay' is not one .*; it may call: rate"),
+        ({"question": "?", "functions": ["rate"], "inputs": {"rate": 1}}, ParamsInvalid, "'rate' is an input, too"),
+    ],
+)
+async def test_params_that_do_not_fit_are_refused_before_a_model_is_asked(
+    tmp_path: Path, params: Any, error: type[Exception], says: str
+) -> None:
+    lm = ScriptedLM([])
+    async with agent(tmp_path, lm) as solver:
+        thread = solver.thread("t")
+        with pytest.raises(error, match=says):
+            await thread.task("investigation", params)
+        assert await thread.history() == ()
+    assert lm.calls == []
+
+
+async def test_a_function_that_the_agent_does_not_have_is_named(tmp_path: Path) -> None:
+    shape = investigation_shape(functions=["fly"])
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as solver:
+        with pytest.raises(UnknownFunction, match="'fly'"):
+            await solver.thread("t").task("investigation", {"question": "?", "functions": ["fly"]})
+
+
+async def test_a_program_calls_only_what_its_investigation_was_given(tmp_path: Path) -> None:
+    called: list[str] = []
+
+    @tool
+    async def pay(what: str) -> str:
+        called.append(what)
+        return what
+
+    lm = ScriptedLM([program("pay('x')"), answer("No.")])
+    async with agent(tmp_path, lm, [rate, pay]) as solver:
+        turn = await solver.thread("t").task("investigation", {"question": "?", "functions": ["rate"]})
+    assert "name 'pay' is not defined" in found(turn.result).steps[0].output
+    assert called == []
+    assert "pay" not in lm.calls[0].fields["functions"]
+
+
+async def test_without_an_answer_in_time_the_task_fails_and_the_last_call_asks_for_one(tmp_path: Path) -> None:
+    lm = ScriptedLM([program("1"), {"code": "", "answer": ""}, {"code": "3", "answer": "three"}])
+    async with agent(tmp_path, lm) as solver:
+        turn = await solver.thread("t").task("investigation", {"question": "?", "max_steps": 2})
+        assert found(turn.result).answer == "three"
+        assert [step.code for step in found(turn.result).steps] == ["1", ""]
+    assert [call.fields["steps_left"] for call in lm.calls] == ["2", "1", "0"]
+    async with agent(tmp_path, ScriptedLM([program("1"), program("2")])) as solver:
+        with pytest.raises(OutputInvalid, match="no answer in 1 steps"):
+            await solver.thread("t").task("investigation", {"question": "?", "max_steps": 1})
+
+
+def shop(done: list[str]) -> list[Function]:
+    @tool
+    async def look(what: str) -> int:
+        done.append(f"look {what}")
+        return 7
+
+    async def pay(what: str) -> str:
+        done.append(f"pay {what}")
+        return f"paid for {what}"
+
+    return [look, tool(approval=True)(pay)]
+
+
+@pytest.mark.requirement("T4", "R13")
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_program_waits_for_leave_and_goes_on_in_another_process_calling_nothing_twice(
+    tmp_path: Path, allowed: bool
+) -> None:
+    done: list[str] = []
+    role = Role("brief", "Be brief as the eleventh lighthouse keeper.")
+    now = "import random\nfrom datetime import datetime\nnow = f'{datetime.now()} {random.random()}'"
+    code = f"{now}\nx = look(now) + seen\nprint(x, pay('hat'), now)"
+    said = [program("seen = look('a')"), program(code), answer("Done.")]
+    params = {"question": "?", "functions": ["look", "pay"]}
+    async with agent(tmp_path, ScriptedLM(said[:2]), shop(done)) as solver:
+        turn = await solver.thread("t").task("investigation", params, role=role)
+    [pause] = turn.pauses
+    assert (turn.status, pause.function, pause.arguments) == ("paused", "pay", {"what": "hat"})
+    lm = ScriptedLM(said[2:])
+    async with agent(tmp_path, lm, shop(done)) as solver:
+        reply = Approve() if allowed else Reject("too dear")
+        turn = await solver.thread("t").resume({pause.id: reply}, role=role)
+    result = found(turn.result)
+    assert result.answer == "Done."
+    if allowed:
+        assert result.steps[1].output == f"14 paid for hat {done[1].removeprefix('look ')}"
+    else:
+        assert "call_refused: a person refused the call of 'pay': too dear" in result.steps[1].output
+    assert [what.split()[0] for what in done] == ["look", "look", *(["pay"] if allowed else [])]
+    assert [call.fields["role"] for call in lm.calls] == [role.content]
+    assert_no_role_leak([tmp_path, turn, result, pause], role.content)
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import scripted_agent
+from worldagent.graphs.shapes import investigation_shape
+from worldagent.harness import tool
+from worldagent.testing import ScriptedLM
+
+home = Path(sys.argv[1])
+
+@tool
+async def look(what: str) -> int:
+    with (home / "effects").open("a") as log:
+        log.write(what + "\\n")
+    if what == "hold":
+        print("there", flush=True)
+        await asyncio.Event().wait()
+    return 7
+
+async def main():
+    said = [{"code": "x = look('a')", "answer": ""}, {"code": "y = look('b') + look('hold')", "answer": ""}]
+    shapes = [investigation_shape(functions=["look"])]
+    async with scripted_agent(home, ScriptedLM(said), functions=[look], shapes=shapes) as agent:
+        await agent.thread("t").task("investigation", {"question": "?", "functions": ["look"]})
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T5")
+async def test_an_investigation_whose_process_is_killed_goes_on_and_asks_about_the_call_that_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    process = await start_script(KILLED, tmp_path)
+    assert await next_line(process) == "there"
+    process.kill()
+    await process.wait()
+
+    @tool
+    async def look(what: str) -> int:
+        with (tmp_path / "effects").open("a") as log:
+            log.write(f"{what} again\n")
+        return 0
+
+    lm = ScriptedLM([program("[x, y]"), answer("Fourteen.")])
+    async with agent(tmp_path, lm, [look]) as solver:
+        turn = await solver.thread("t").resume()
+        [pause] = turn.pauses
+        assert (turn.status, pause.kind, pause.arguments) == ("paused", "uncertain", {"what": "hold"})
+        turn = await solver.thread("t").resume({pause.id: Happened(9)})
+    assert found(turn.result).steps[-1].output == "[7, 16]"
+    assert (tmp_path / "effects").read_text().split("\n") == ["a", "b", "hold", ""]
+
+
+async def test_a_host_that_is_down_in_a_program_fails_the_turn_and_it_goes_on_later(tmp_path: Path) -> None:
+    up = False
+
+    @flow
+    async def ask(ctx: CallContext, what: str) -> int:
+        if not up:
+            raise HostUnavailable("the host is down", remedy="try again")
+        return len(what)
+
+    said = [program("try:\n    n = ask('abc')\nexcept BaseException:\n    n = 0\nn"), answer("3")]
+    async with agent(tmp_path, ScriptedLM(said), [ask]) as solver:
+        thread = solver.thread("t")
+        with pytest.raises(HostUnavailable):
+            await thread.task("investigation", {"question": "?", "functions": ["ask"]})
+        up = True
+        turn = await thread.resume()
+    assert found(turn.result).steps[0].output == "3"
+
+
+async def test_a_turn_that_is_cancelled_stops_its_program(tmp_path: Path) -> None:
+    there = asyncio.Event()
+
+    @tool
+    async def begin() -> None:
+        there.set()
+
+    lm = ScriptedLM([program("begin()\nwhile True: pass")])
+    async with agent(tmp_path, lm, [begin], limits=SandboxLimits(seconds=3600)) as solver:
+        thread = solver.thread("t")
+        running = asyncio.create_task(thread.task("investigation", {"question": "?", "functions": ["begin"]}))
+        await asyncio.wait_for(there.wait(), 30)
+        assert await thread.cancel()
+        assert (await asyncio.wait_for(running, 30)).status == "cancelled"
+
+
+async def test_a_planner_can_have_something_investigated(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "steps" in call.fields:
+            return answer("1.25") if "1.25" in call.fields["steps"] else program("rate('USD')")
+        if "1.25" in str(call.messages):
+            return {"reply": "A dollar and a quarter.", "dispatches": []}
+        params = {"question": "What is a euro in dollars?", "functions": ["rate"]}
+        return {"reply": "", "dispatches": [{"to": "investigation", "params": params}]}
+
+    async with agent(tmp_path, ScriptedLM(reply), description="answers by calculating") as solver:
+        turn = await solver.thread("t").converse("What is a euro in dollars?")
+    assert turn.text == "A dollar and a quarter."
+
+
+@pytest.mark.parametrize("name", ["price.of", "price-of", "class"])
+def test_a_function_that_python_cannot_call_by_its_name_is_refused(name: str) -> None:
+    with pytest.raises(FunctionInvalid, match=name):
+        investigation_shape(functions=[name])
+
+
+def test_without_the_sandbox_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    with pytest.raises(MissingExtra, match=r"worldagent\[sandbox\]"):
+        investigation_shape()

@@ -1,0 +1,305 @@
+"""`map`: one shape over many params. Each item is a task of its own: it fails, waits and goes on by itself (T3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import Nothing
+from support.processes import next_line, start_script
+from worldagent import Role, WorldAgent
+from worldagent.agent import Composed
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid, RoleRequired, UnknownShape
+from worldagent.core.pauses import Approve, Reject
+from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.shapes import MapResult, map_shape
+from worldagent.harness import Function, Worker, tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.on_every_database
+
+POET = Worker("poet", "You write verse.", "writes verse")
+
+
+class Number(BaseModel):
+    number: int
+
+
+class Square(BaseModel):
+    square: int
+
+
+async def square(params: Number, ctx: TaskContext) -> Square:
+    if params.number < 0:
+        raise ValueError("a text that nobody is told")
+    return Square(square=params.number**2)
+
+
+SQUARE = Shape("square", Number, Square, square)
+
+
+def items(*numbers: int) -> list[dict[str, Any]]:
+    return [{"number": number} for number in numbers]
+
+
+def mapped(result: Any) -> MapResult:
+    assert isinstance(result, MapResult)
+    return result
+
+
+def squares(result: Any) -> list[Any]:
+    return [item.result and item.result["square"] for item in mapped(result).items]
+
+
+@pytest.mark.requirement("T3")
+async def test_one_shape_runs_over_many_params_and_gives_the_results_in_their_order(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
+        turn = await agent.thread("t").task("map", {"shape": "square", "items": items(3, 1, 2)})
+    assert squares(turn.result) == [9, 1, 4]
+    assert mapped(turn.result).failed == 0
+
+
+@pytest.mark.requirement("T3")
+async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_done(tmp_path: Path) -> None:
+    given = [*items(1, -1), {"numbr": 1}, *items(2)]
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
+        turn = await agent.thread("t").task("map", {"shape": "square", "items": given})
+    result = mapped(turn.result)
+    assert squares(result) == [1, None, None, 4]
+    assert result.failed == 2
+    _, raised, misfit, _ = result.items
+    assert raised.error is not None
+    assert misfit.error is not None
+    assert (raised.status, raised.error.code) == ("failed", "task_failed")
+    assert "ValueError" in raised.error.message
+    assert "nobody" not in turn.text
+    assert (misfit.status, misfit.error.code) == ("failed", "params_invalid")
+    assert "number: Field required" in misfit.error.message
+
+
+@pytest.mark.requirement("T3")
+async def test_a_map_over_nothing_gives_nothing(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
+        turn = await agent.thread("t").task("map", {"shape": "square", "items": []})
+    assert turn.result == MapResult(items=[], failed=0)
+
+
+@pytest.mark.requirement("T3")
+@pytest.mark.parametrize(
+    ("params", "error", "says"),
+    [
+        ({"shape": "square", "items": items(*range(10_000))}, ParamsInvalid, "items: .* at most 1000 items .*10000"),
+        ({"shape": "square", "items": items(*range(1001))}, ParamsInvalid, "items: .* at most 1000 items"),
+        ({"shape": "cube", "items": []}, UnknownShape, "'cube'; the shapes are: map, square, subagent"),
+        (
+            {"shape": "subagent", "items": []},
+            ParamsInvalid,
+            "'subagent' is not one that it may run; it may run: cube, square",
+        ),
+        ({"shape": "square", "items": [], "concurrency": 0}, ParamsInvalid, "concurrency: .* greater than or equal"),
+    ],
+)
+async def test_a_map_that_cannot_be_is_refused_before_anything_is_done(
+    tmp_path: Path, params: Any, error: type[Exception], says: str
+) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape(over=["square", "cube"])]) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(error, match=says):
+            await thread.task("map", params)
+        assert await thread.history() == ()
+
+
+@pytest.mark.requirement("T3")
+async def test_no_more_items_run_at_the_same_time_than_asked_for(tmp_path: Path) -> None:
+    running, most = 0, list[int]()
+
+    async def hold(params: Number, ctx: TaskContext) -> Square:
+        nonlocal running
+        running += 1
+        most.append(running)
+        for _ in range(3):
+            await asyncio.sleep(0)  # lets whoever may run begin
+        running -= 1
+        return Square(square=params.number)
+
+    shapes = [Shape("hold", Number, Square, hold), map_shape()]
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=shapes) as agent:
+        await agent.thread("t").task("map", {"shape": "hold", "items": items(*range(20)), "concurrency": 3})
+    assert len(most) == 20
+    assert max(most) == 3
+
+
+def paying(done: list[int]) -> list[Function]:
+    async def pay(number: int) -> int:
+        done.append(number)
+        return number
+
+    return [tool(approval=True)(pay), tool(name="write")(pay)]
+
+
+async def pay_even(params: Number, ctx: TaskContext) -> Square:
+    name = "write" if params.number % 2 else "pay"
+    return Square(square=await ctx.call(name, {"number": params.number}))
+
+
+class Judge(dspy.Signature):
+    """Judge a number; a role attaches here."""
+
+    number: int = dspy.InputField()
+    verdict: str = dspy.OutputField()
+
+
+def buyer(home: Path, done: list[int]) -> WorldAgent:
+    shapes = [Shape("buy", Number, Square, pay_even, Judge), map_shape()]
+    return scripted_agent(home, ScriptedLM([]), functions=paying(done), shapes=shapes)
+
+
+@pytest.mark.requirement("T3", "T4")
+async def test_items_that_wait_for_a_person_hold_no_other_up_and_go_on_one_by_one(tmp_path: Path) -> None:
+    done: list[int] = []
+    async with buyer(tmp_path, done) as agent:
+        turn = await agent.thread("t").task("map", {"shape": "buy", "items": items(0, 2, 4, 1, 3), "concurrency": 2})
+    assert turn.status == "paused"
+    assert sorted(done) == [1, 3]
+    asked = {pause.arguments["number"]: pause.id for pause in turn.pauses if pause.arguments}
+    assert set(asked) == {0, 2, 4}
+    async with buyer(tmp_path, done) as agent:
+        turn = await agent.thread("t").resume({asked[2]: Approve()})
+        assert (turn.status, sorted(done)) == ("paused", [1, 2, 3])
+        turn = await agent.thread("t").resume({asked[0]: Approve(), asked[4]: Reject("too dear")})
+    result = mapped(turn.result)
+    assert squares(result) == [0, 2, None, 1, 3]
+    assert result.items[2].error is not None
+    assert result.items[2].error.code == "call_refused"
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from pydantic import BaseModel
+from support.agents import scripted_agent
+from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.shapes import map_shape
+from worldagent.harness import tool
+from worldagent.testing import ScriptedLM
+
+home, stop = Path(sys.argv[1]), int(sys.argv[2])
+
+class Number(BaseModel):
+    number: int
+
+@tool(idempotent=True)
+async def put(number: int) -> int:
+    if number == stop:
+        print("there", flush=True)
+        await asyncio.Event().wait()
+    with (home / "effects").open("a") as log:
+        log.write(f"{number}\\n")
+    return number * 10
+
+async def run(params: Number, ctx: TaskContext) -> Number:
+    return Number(number=await ctx.call("put", {"number": params.number}))
+
+async def main():
+    shapes = [Shape("put", Number, Number, run), map_shape()]
+    async with scripted_agent(home, ScriptedLM([]), functions=[put], shapes=shapes) as agent:
+        thread = agent.thread("t")
+        if stop >= 0:
+            items = [{"number": number} for number in range(12)]
+            await thread.task("map", {"shape": "put", "items": items, "concurrency": 2})
+        turn = await thread.resume()
+        print(turn.text, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T3", "T5")
+async def test_a_map_whose_process_is_killed_goes_on_and_does_no_item_again_that_was_done(tmp_path: Path) -> None:
+    process = await start_script(KILLED, tmp_path, "7")
+    assert await next_line(process) == "there"
+    while (tmp_path / "effects").read_text().count("\n") < 11:  # noqa: ASYNC110 -- all but the one that holds
+        await asyncio.sleep(0.01)
+    process.kill()
+    await process.wait()
+    process = await start_script(KILLED, tmp_path, "-1")
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    result = MapResult.model_validate_json(out)
+    assert [item.result for item in result.items] == [{"number": number * 10} for number in range(12)]
+    effects = Counter(int(line) for line in (tmp_path / "effects").read_text().split())
+    # The one that was the last to be done may not have been recorded, and it is idempotent.
+    assert set(effects) == set(range(12))
+    assert sum(effects.values()) <= 13
+
+
+def roles_of(lm: ScriptedLM) -> dict[str, str]:
+    return {str(call.fields["request"]): str(call.fields.get("role", "")) for call in lm.calls}
+
+
+@pytest.mark.requirement("T3", "T8")
+async def test_the_role_of_a_map_is_the_role_of_each_item_and_nothing_else_s(tmp_path: Path) -> None:
+    lm = answering()
+    over = {
+        "shape": "subagent",
+        "items": [{"worker": "critic", "request": "a"}, {"worker": "poet", "request": "b"}],
+    }
+
+    async def both(params: Nothing, ctx: TaskContext) -> Square:
+        await ctx.task("map", over, role=Role("brief", "Be brief."))
+        await ctx.task("map", {**over, "items": [{"worker": "critic", "request": "c"}]})
+        return Square(square=0)
+
+    shapes = [Shape("both", Nothing, Square, both), map_shape()]
+    async with scripted_agent(tmp_path, lm, shapes=shapes, workers=[CRITIC, POET]) as agent:
+        await agent.thread("t").task("both", {}, role=Role("loud", "Be loud."))
+        assert roles_of(lm) == {"a": "Be brief.", "b": "Be brief.", "c": ""}
+        lm.calls.clear()
+        poets = Role("verse", "Rhyme.", applies_to=("poet",))
+        await agent.thread("u").task("map", over, role=poets)
+        assert roles_of(lm) == {"a": "", "b": "Rhyme."}
+        lm.calls.clear()
+        await agent.thread("v").task("map", over, role=Role("brief", "Be brief."))
+        assert roles_of(lm) == {"a": "Be brief.", "b": "Be brief."}
+        lm.calls.clear()
+        await agent.thread("w").run_skill(Composed("Name the page.", shape="map", params=over))
+        assert ["Name the page." in call.system for call in lm.calls] == [True, True]
+
+
+@pytest.mark.requirement("T3", "R13")
+async def test_a_map_that_goes_on_needs_its_role_again(tmp_path: Path) -> None:
+    done: list[int] = []
+    async with buyer(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("map", {"shape": "buy", "items": items(2)}, role=Role("brief", "Be brief."))
+        [pause] = turn.pauses
+        with pytest.raises(RoleRequired):
+            await thread.resume({pause.id: Approve()})
+        turn = await thread.resume(role=Role("brief", "Be brief."))
+    assert squares(turn.result) == [2]
+
+
+@pytest.mark.requirement("T3")
+async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_path: Path) -> None:
+    def plan(call: ScriptedCall) -> dict[str, Any]:
+        told = str(call.messages)
+        if "'square': 16" in told or '"square": 16' in told or '\\"square\\": 16' in told:
+            return {"reply": "Sixteen.", "dispatches": []}
+        shape = "square" if "is not one that it may run" in told else "secret"
+        return {"reply": "", "dispatches": [{"to": "map", "params": {"shape": shape, "items": items(4)}}]}
+
+    secret = Shape("secret", Number, Square, square)
+    offered = map_shape(over=["square"], description="runs one shape over many params")
+    async with scripted_agent(tmp_path, ScriptedLM(plan), shapes=[SQUARE, secret, offered]) as agent:
+        turn = await agent.thread("t").converse("Square 4.")
+        assert turn.text == "Sixteen."
+    with pytest.raises(FunctionInvalid, match="over="):
+        map_shape(description="runs anything")

@@ -1,0 +1,353 @@
+"""What a program of an investigation cannot do: reach files, sockets, processes or packages, or run past its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.processes import eventually, held
+from worldagent.core.errors import CallRefused, HostUnavailable, InvalidArgument
+from worldagent.graphs.shapes import SandboxLimits
+from worldagent.graphs.shapes._sandbox import Program, Shown, run_program
+
+AT = datetime(2030, 1, 1, 9, 30, tzinfo=UTC)
+SMALL = SandboxLimits(seconds=0.5, memory=16 << 20, output=500, calls=3, data=1000)
+
+pytestmark = pytest.mark.requirement("T3")
+
+
+async def refused(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    raise AssertionError(f"{name} was called")
+
+
+async def run(code: str, call: Any = refused, limits: SandboxLimits = SMALL, **more: Any) -> Shown:
+    return await run_program(Program(code=code, at=AT, seed="seed", **more), call, limits)
+
+
+async def test_it_shows_what_it_prints_and_its_last_expression() -> None:
+    assert (await run("print('a', 1)\nx = 2\n[x, {'b': x}]")).output == "a 1\n[2, {'b': 2}]"
+    assert (await run("x = 1")).output == ""
+    assert (await run("{'z': 1, 'a': 2}")).output == "{'z': 1, 'a': 2}"
+
+
+SECRET = "what-no-program-may-see"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open({file!r}).read()",
+        "from pathlib import Path\nPath({file!r}).read_text()",
+        "import os\nos.listdir({folder!r})",
+        "import os\nos.stat({file!r})",
+        "open({folder!r} + '/new', 'w').write('x')",
+        "from pathlib import Path\nPath({folder!r} + '/new').write_text('x')",
+        "import os\nos.mkdir({folder!r} + '/new')",
+        "import os\nos.remove({file!r})",
+        "import io\nio.open({file!r}).read()",
+        "exec('print(open({file!r}).read())')",
+        "import os\nprint(os.environ['SECRET'])",
+        "import os\nprint(os.getenv('SECRET').upper())",
+    ],
+)
+async def test_it_opens_no_file_and_reads_no_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    monkeypatch.setenv("SECRET", SECRET)
+    output = (await run(code.format(file=str(file), folder=str(tmp_path)))).output
+    assert SECRET not in output
+    assert "Error" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+async def test_it_reaches_no_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        port = server.getsockname()[1]
+        for code in (
+            f"import socket\nsocket.create_connection(('127.0.0.1', {port}))",
+            f"import urllib.request\nurllib.request.urlopen('http://127.0.0.1:{port}')",
+            f"import http.client\nhttp.client.HTTPConnection('127.0.0.1', {port}).request('GET', '/')",
+            f"import asyncio\nawait asyncio.open_connection('127.0.0.1', {port})",
+        ):
+            assert "Error" in (await run(code)).output
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import subprocess\nsubprocess.run(['touch', {new!r}])",
+        "import os\nos.system('touch ' + {new!r})",
+        "import os\nos.fork()",
+        "import os\nos.execv('/bin/touch', ['touch', {new!r}])",
+        "import multiprocessing",
+        "import ctypes",
+        "import threading",
+        "import asyncio\nawait asyncio.create_subprocess_exec('touch', {new!r})",
+        "__import__('os').system('touch ' + {new!r})",
+        "import pydantic",
+        "import worldagent",
+        "import importlib\nimportlib.import_module('os')",
+        "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen']",
+        "import sys\nsys.modules['os']",
+        "def f(): pass\nf.__globals__['__builtins__']",
+    ],
+)
+async def test_it_starts_no_process_and_imports_no_package(tmp_path: Path, code: str) -> None:
+    new = tmp_path / "new"
+    assert "Error" in (await run(code.format(new=str(new)))).output
+    assert not new.exists()
+
+
+async def test_it_calls_no_function_that_it_was_not_given() -> None:
+    called: list[str] = []
+
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        called.append(name)
+        return [*placed, named]
+
+    code = "print(look(1, day=2))\ntry:\n    pay(1)\nexcept NameError as error:\n    print(error)\neval('pay')(1)"
+    output = (await run(code, call, functions=["look"])).output
+    assert output.startswith("[1, {'day': 2}]\nname 'pay' is not defined\n")
+    assert "NameError" in output
+    assert called == ["look"]
+
+
+async def test_a_function_may_be_awaited_named_and_passed_on() -> None:
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return sum(placed)
+
+    code = "f = add\nx = await add(1, 2)\nprint(x, f(3, 4), [add(n, n) for n in range(2)])"
+    assert (await run(code, call, SandboxLimits(), functions=["add"])).output == "3 7 [0, 2]"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("while True: pass", "time limit"),
+        ("try:\n    while True: pass\nexcept BaseException:\n    pass\nwhile True: pass", "time limit"),
+        ("x = 0\nfor i in range(10**12): x += i", "time limit"),
+        ("import re\nre.match('(a|aa)+$', 'a' * 60 + 'b')", ""),
+        ("x = []\nwhile True: x.append('a' * 100000)", "memory limit"),
+        ("x = 'a' * 10**9", "memory limit"),
+        ("x = [0] * 10**9", "memory limit"),
+        ("x = 10 ** 10 ** 8", "memory limit"),
+        ("def f(n): return f(n + 1)\nf(0)", "recursion"),
+        ("while True: print('a' * 1000)", "limit"),
+        ("import time\ntime.sleep(3600)", ""),
+        ("x = []\nfor i in range(100000): x = [x]\nx", ""),
+        ("(" * 5000, "Error"),
+    ],
+)
+async def test_it_does_not_run_past_its_limits(code: str, says: str) -> None:
+    limits = SandboxLimits(seconds=0.5, memory=16 << 20, output=500)
+    began = time.monotonic()
+    output = (await run(code, limits=limits)).output
+    assert time.monotonic() - began < 10
+    assert says in output
+    assert len(output) < 600
+
+
+async def test_it_may_make_so_many_calls_and_no_more() -> None:
+    calls: list[int] = []
+
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        calls.append(placed[0])
+
+    output = (await run("for i in range(10): note(i)", call, functions=["note"])).output
+    assert calls == [0, 1, 2]
+    assert "too many calls" in output
+    await run("for i in range(10):\n    try: note(i)\n    except Exception: pass", call, functions=["note"])
+    assert calls == [0, 1, 2] * 2
+
+
+async def test_arguments_that_are_too_large_are_not_passed_on() -> None:
+    given: list[Any] = []
+
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        given.append(placed)
+
+    for code in ("note('a' * 2000)", "note(rows=[1] * 2000)"):
+        assert "the arguments are too large" in (await run(code, call, functions=["note"])).output
+    assert given == []
+
+
+async def test_what_it_shows_is_cut_and_the_error_is_kept() -> None:
+    output = (await run("print('a' * 5000)\n1 / 0")).output
+    assert len(output) < 600
+    assert output.startswith("aaa")
+    assert "more characters" in output
+    assert output.endswith("ZeroDivisionError: division by zero")
+
+
+async def test_plain_variables_last_to_the_next_program_also_after_an_error() -> None:
+    code = "import math\nrows = [1, {'a': None}]\nnone = None\nnan = float('nan')\ndef f(): pass\n_own = 1\n"
+    code += "big = 'a' * 5000\n"
+    shown = await run(f"{code}given = 2\n1 / 0", inputs={"given": 1})
+    assert shown.variables == {"rows": [1, {"a": None}], "none": None}
+    assert "too large for the next program: big" in shown.output
+    again = await run("rows.append(given)\nrows", variables=shown.variables, inputs={"given": 1})
+    assert again.output == "[1, {'a': None}, 1]"
+
+
+async def test_a_program_that_was_stopped_leaves_what_there_was_before_it() -> None:
+    shown = await run("x = 2\nwhile True: pass", variables={"x": 1})
+    assert shown.variables == {"x": 1}
+
+
+async def test_the_clock_and_chance_are_the_same_each_time() -> None:
+    code = "import random, time\nfrom datetime import datetime\n"
+    code += "print(datetime.now(), time.time(), random.random(), {'b', 'a'})"
+    first = (await run(code)).output
+    assert first.startswith(f"2030-01-01 09:30:00 {AT.timestamp()}")
+    assert (await run(code)).output == first
+
+
+async def test_an_error_for_the_model_is_raised_in_the_program_and_one_for_the_host_ends_it() -> None:
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if name == "pay":
+            raise CallRefused("a person said no", remedy="do without it")
+        raise HostUnavailable("the host is down", remedy="try again")
+
+    code = "try:\n    pay()\nexcept RuntimeError as error:\n  print(error)"
+    assert (await run(code, call, functions=["pay"])).output == "call_refused: a person said no"
+    with pytest.raises(HostUnavailable):
+        await run("try:\n    down()\nexcept BaseException:\n    pass", call, functions=["down"])
+
+
+async def test_a_program_that_is_cancelled_leaves_no_process() -> None:
+    before = held()[2]
+    there = asyncio.Event()
+
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        there.set()
+
+    for code in ("here()\nwhile True: pass", "here()\nimport time\ntime.sleep(10**6)\nwhile True: pass"):
+        there.clear()
+        running = asyncio.create_task(run(code, call, SandboxLimits(seconds=3600), functions=["here"]))
+        await asyncio.wait_for(there.wait(), 30)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await eventually(lambda: held()[2] == before)
+
+
+async def test_a_sandbox_that_dies_is_told_and_the_next_one_runs() -> None:
+    def workers() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children() if "monty" in child.name()]
+
+    there = asyncio.Event()
+    go = asyncio.Event()
+
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        there.set()
+        await go.wait()
+
+    running = asyncio.create_task(run("here()\nprint('on')", call, functions=["here"], variables={"x": 1}))
+    await asyncio.wait_for(there.wait(), 30)
+    [worker] = workers()
+    os.kill(worker.pid, 9)
+    go.set()
+    shown = await running
+    assert "the program was stopped" in shown.output
+    assert shown.variables == {"x": 1}
+    assert (await run("1 + 1")).output == "2"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "list = 1\nlen = 2\nlocals = 3",
+        "str = 1\nException = 2\ndef f(): pass",
+        "json = 1\ndef locals(): pass\nlist = 1",
+    ],
+)
+async def test_variables_last_whatever_a_program_or_an_input_is_called(code: str) -> None:
+    inputs = dict.fromkeys(("list", "len", "locals", "str", "Exception", "json"), 1)
+    for given in ({}, inputs):
+        shown = await run(f"{code}\ntotal = [3]\nf = float", inputs=given)
+        assert shown.output == ""
+        assert shown.variables["total"] == [3]
+        assert (await run("total", variables=shown.variables, inputs=given)).output == "[3]"
+
+
+async def test_variables_that_cannot_be_kept_are_told() -> None:
+    shown = await run("x = 2\n_wa_list = 1", variables={"x": 1})
+    assert shown.variables == {"x": 1}
+    assert "what this program has set is not kept" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("import asyncio\nawait asyncio.gather(pay('a'), pay('b'))", "['paid a', 'paid b']"),
+        ("import asyncio\nawait asyncio.gather(*[pay(k) for k in 'ab'])", "['paid a', 'paid b']"),
+        ("from asyncio import gather\nawait gather(\n  pay('a'),\n  pay('b'),\n)", "['paid a', 'paid b']"),
+        (
+            "import asyncio\nasync def f(x):\n  return await pay(x)\nawait asyncio.gather(f('a'), f('b'))",
+            "['paid a', 'paid b']",
+        ),
+        (
+            "import asyncio\nasync def f(x):\n  return pay(x)\nawait asyncio.gather(f('a'), f('b'))",
+            "['paid a', 'paid b']",
+        ),
+        ("import asyncio\nprint(asyncio.run(pay('a')), pay('b'))", "paid a paid b"),
+        (
+            "import asyncio\nasync def main():\n  return [pay('a'), await pay('b')]\nawait main()",
+            "['paid a', 'paid b']",
+        ),
+        ("'é', await pay('a'), str(pay('b'))", "('é', 'paid a', 'paid b')"),
+    ],
+)
+async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
+    called: list[str] = []
+
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        called.append(placed[0])
+        return f"paid {placed[0]}"
+
+    for _ in range(2):
+        assert (await run(code, call, functions=["pay"])).output == output
+        assert called == ["a", "b"]
+        called.clear()
+
+
+async def test_an_error_of_a_call_that_is_handed_to_asyncio_is_raised_where_it_is_awaited() -> None:
+    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        raise CallRefused("a person said no", remedy="do without it")
+
+    code = "import asyncio\ntry:\n  await asyncio.gather(pay(), pay())\nexcept RuntimeError as error:\n    print(error)"
+    assert (await run(code, call, functions=["pay"])).output == "call_refused: a person said no"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = pay('a')\nawait x",
+        "async def f(x):\n  r = pay(x)\n  return await r\nawait f('a')",
+        "import asyncio\ntasks = [pay(k) for k in 'ab']\nawait asyncio.gather(*tasks)",
+        "import asyncio\nx = pay('a')\nasyncio.run(x)",
+        "tasks = [pay('a')]\nawait tasks[0]",
+    ],
+)
+async def test_a_call_whose_result_would_be_awaited_later_is_not_made_and_the_program_is_told(code: str) -> None:
+    output = (await run(code, functions=["pay"])).output
+    assert "'pay' was not called: write `await pay(...)`" in output
+
+
+@pytest.mark.parametrize("name", ["seconds", "memory", "output", "calls", "data"])
+def test_a_limit_that_allows_nothing_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        SandboxLimits(**{name: 0})

@@ -1,0 +1,126 @@
+"""Images and files in prompts: where they stand, what they leave as it was, and what of them is kept in the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.canaries import canary
+from support.pieces import PDF, PNG, data_uri
+from worldagent import Role
+from worldagent.graphs import Shape, TaskContext
+from worldagent.signatures import open_model
+from worldagent.signatures._predictor import _texts
+from worldagent.signatures.media import Media
+from worldagent.testing import ScriptedLM
+
+PICTURE = Media.of("image", PNG, "image/png")
+SAID = canary(120, "said by the model")
+
+
+@pytest.mark.requirement("R12", "R17", "T4")
+async def test_the_examples_of_an_optimised_program_are_the_same_with_attachments(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path / "first", lm, workers=[CRITIC]) as agent:
+        program: Any = agent.program("Converse")
+    program.demos = [{"message": "Hi", "reply": "Hello.", "dispatches": []}]
+    program.signature = program.signature.with_instructions("Answer as a poet.")
+    async with scripted_agent(tmp_path / "home", lm, workers=[CRITIC], programs={"Converse": program}) as agent:
+        await agent.thread("plain").converse("Look.")
+        await agent.thread("attached").converse("Look.", attachments=[PNG, PDF])
+        await agent.thread("roled").converse("Look.", role=Role("brief", "In two words."), attachments=[PNG])
+    plain, attached, roled = lm.calls
+    assert len(plain.messages) == 3
+    assert attached.messages[:2] == roled.messages[:2] == plain.messages[:2]
+    assert all("Answer as a poet." in call.system for call in lm.calls)
+    assert list(attached.fields) == ["message", "attachments", "images", "files"]
+
+
+class Params(BaseModel):
+    text: str = ""
+
+
+class Result(BaseModel):
+    text: str
+
+
+class Compare(dspy.Signature):
+    """Compare two pictures."""
+
+    images: list[dspy.Image] = dspy.InputField(desc="two of them")
+    paper: dspy.File = dspy.InputField()
+    attachments: str = dspy.InputField(desc="of the letter")
+    text: str = dspy.OutputField()
+
+
+async def test_a_signature_of_ones_own_may_take_images_and_call_them_as_it_likes(tmp_path: Path) -> None:
+    async def compare(params: Params, ctx: TaskContext) -> Result:
+        inputs: dict[str, Any] = {"images": [PICTURE, dspy.Image("https://pictures.example/x.png")]}
+        inputs |= {"paper": Media.of("file", PDF, "application/pdf"), "attachments": "none"}
+        return Result(text=str((await ctx.predict(Compare, **inputs))["text"]))
+
+    lm = ScriptedLM([{"text": "Alike."}])
+    shape = Shape("compare", Params, Result, compare, entry=Compare)
+    async with scripted_agent(tmp_path / "first", lm, shapes=[shape]) as agent:
+        program = agent.program("Compare")
+    program.demos = [{"images": "a and b", "paper": "p", "attachments": "some", "text": "Not alike."}]
+    async with scripted_agent(tmp_path / "home", lm, shapes=[shape], programs={"Compare": program}) as agent:
+        turn = await agent.thread("t").task("compare", {}, role=Role("brief", "In two words."))
+    assert turn.result == Result(text="Alike.")
+    [call] = lm.calls
+    assert [source for _, source in call.media] == [
+        data_uri(PNG), "https://pictures.example/x.png", data_uri(PDF, "application/pdf")
+    ]  # fmt: skip
+    assert list(call.fields) == ["images", "paper", "attachments", "role"]
+    [(_, shown), *_] = call.messages
+    assert shown.index("a and b") < shown.index("[[ ## paper ## ]]") < shown.index("[[ ## attachments ## ]]\nsome")
+
+
+@pytest.mark.requirement("R16")
+async def test_what_an_attached_text_says_may_be_repeated_and_what_the_role_alone_says_may_not(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda call: {"reply": SAID})
+    role = Role("keeper", f"Say: {SAID}")
+    async with scripted_agent(tmp_path, lm) as agent:
+        alone = await agent.thread("a").converse("Speak.", role=role, attachments=[PNG])
+        both = await agent.thread("b").converse("Speak.", role=role, attachments=[PNG, SAID.encode()])
+    assert (alone.text, both.text) == ("[role withheld]", SAID)
+
+
+async def test_no_image_stays_in_memory_after_its_call(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        cached = dspy.Image.format.cache_info()
+        await agent.thread("t").converse("Look.", attachments=[PNG])
+        assert dspy.Image.format.cache_info() == cached
+
+
+def test_an_image_is_no_text_that_a_model_could_repeat_and_its_repr_shows_nothing() -> None:
+    assert list(_texts({"images": [PICTURE], "picture": dspy.Image(data_uri(PNG)), "message": "Look."})) == [
+        "images", "picture", "message", "Look."
+    ]  # fmt: skip
+    assert "base64" not in repr(PICTURE)
+
+
+@pytest.mark.parametrize(
+    ("model", "takes"),
+    [
+        ("openai/gpt-4o", {"image"}),
+        ("openrouter/openai/gpt-4o", {"image"}),
+        ("anthropic/claude-sonnet-4-5", {"image", "file"}),
+        ("gemini/gemini-2.0-flash", {"image", "file"}),
+    ],
+)
+async def test_what_a_service_has_a_place_for_is_known_without_asking_it(
+    model: str, takes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for vendor in ("OPENAI", "OPENROUTER", "ANTHROPIC", "GEMINI"):
+        monkeypatch.setenv(f"{vendor}_API_KEY", "key-of-a-test")
+    caller = await open_model(model)
+    try:
+        assert caller.takes == takes
+    finally:
+        await caller.aclose()

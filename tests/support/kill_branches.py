@@ -1,0 +1,146 @@
+"""A fork, a replay and an edit that are killed at any point, and what is found afterwards.
+
+As a program, with `PYTHONPATH=.dev:tests`, it prints one JSON object for each kill; see `support.kill_matrix`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from support.branches import said
+from support.databases import ENGINES, Engine, contents_of, copied, made, removed, storage_of
+from support.kill_points import IN, Killer, Point, armed
+from support.processes import forked
+from worldagent import Role, Settings, WorldAgent
+from worldagent.agent import Thread
+from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
+
+WAYS = ("fork", "replay", "edit")
+OLD = ["one", "Fine.", "two", "Fine."]
+EDITED = ["one", "Fine.", "TWO", "Fine."]
+ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
+
+
+def agent_of(home: Path, killer: Killer) -> WorldAgent:
+    async def answer(call: ScriptedCall) -> dict[str, Any]:
+        await killer(IN, "a model call")
+        return {"reply": "Fine."}
+
+    return WorldAgent("novel", lm=ScriptedLM(answer), storage=storage_of(home), settings=Settings(model_attempts=1))
+
+
+async def branched(way: str, thread: Thread) -> None:
+    """Branch the thread; what is new, or what was, gets the name `new`."""
+    match way:
+        case "fork":
+            await thread.fork(to="new")
+        case "replay":
+            await thread.replay(to="new", role=ROLE)
+        case _:
+            await thread.edit("TWO", keep_as="new", role=ROLE)
+
+
+def _before(home: Path) -> None:
+    async def work() -> None:
+        async with agent_of(home, Killer(None, home / "where")) as agent:
+            for text in OLD[::2]:
+                await agent.thread("t").converse(text)
+
+    asyncio.run(work())
+
+
+def _branch(home: Path, way: str, killer: Killer) -> None:
+    async def work() -> None:
+        async with agent_of(home, killer) as agent:
+            killer.on = True
+            await branched(way, agent.thread("t"))
+            killer.on = False
+
+    armed(killer)
+    asyncio.run(work())
+    passed = [(when, what, most) for (when, what), most in killer.passed.items()]
+    (home / "counted").write_text(json.dumps(passed))
+
+
+def _look(home: Path, way: str) -> None:
+    """See what there is, go on with it, and do it again where nothing is there."""
+
+    async def work() -> dict[str, Any]:
+        async with agent_of(home, Killer(None, home / "where")) as agent:
+            thread, new = agent.thread("t"), agent.thread("new")
+            found: dict[str, Any] = {"found": [await said(thread), await said(new)]}
+            for each in (thread, new):
+                state = await each.state()
+                if state is not None and state.resumable:
+                    await each.resume(role=ROLE)
+            if await new.state() is None:
+                await branched(way, thread)
+            found["then"] = [await said(thread), await said(new)]
+            for each in (thread, new):
+                await each.converse("on")
+            found["on"] = [await said(thread), await said(new)]
+            return found
+
+    (home / "told").write_text(json.dumps(asyncio.run(work())))
+
+
+def points(folder: Path, way: str) -> list[Point]:
+    """Every point that it passes."""
+    home = folder / f"counted {way}"
+    copied(folder / "before", home)
+    assert forked(lambda: _branch(home, way, Killer(None, home / "where"))) == 0
+    passed: list[tuple[str, str, int]] = json.loads((home / "counted").read_text())
+    removed(home)
+    return [Point(when, what, nth) for when, what, most in passed for nth in range(1, most + 1)]
+
+
+def kill(folder: Path, way: str, point: Point) -> dict[str, Any]:
+    """Kill at a point and say what is found."""
+    home = folder / "killed"
+    copied(folder / "before", home)
+    ended = forked(lambda: _branch(home, way, Killer(point, home / "where")))
+    assert ended == -signal.SIGKILL, f"{point} was not passed: it ended with {ended}"
+    leaks = [str(finding) for finding in scan_for_roles([contents_of(home)], ROLE.content).findings]
+    assert forked(lambda: _look(home, way)) == 0, f"nobody could go on after {way}, {point}"
+    found: dict[str, Any] = json.loads((home / "told").read_text())
+    removed(home)
+    return {"way": way, "point": [point.when, point.what, point.nth], "leaks": leaks, **found}
+
+
+def kills(engine: Engine, ways: list[str], sample: int | None, seed: int) -> Iterator[dict[str, Any]]:
+    """Kill at every point of each way, or at so many of them."""
+    source = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        before = made(engine, folder / "before")
+        assert forked(lambda: _before(before)) == 0
+        for way in ways:
+            found = points(folder, way)
+            for point in found if sample is None else source.sample(found, min(sample, len(found))):
+                yield kill(folder, way, point)
+        removed(before)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--engine", choices=ENGINES, default="sqlite")
+    words.add_argument("--way", choices=WAYS, action="append")
+    words.add_argument("--sample", type=int)
+    words.add_argument("--seed", type=int, default=0)
+    given = words.parse_args()
+    for one in kills(given.engine, given.way or list(WAYS), given.sample, given.seed):
+        sys.stdout.write(json.dumps(one) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

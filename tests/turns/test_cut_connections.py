@@ -1,0 +1,133 @@
+"""Turns on a server that cuts their connections: who still owns the thread, who is told that they do not (T4, T5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.jobs import Said, Writing, shape
+from support.postgres import cut, new_database
+from worldagent import Storage, WorldAgent
+from worldagent.agent import Turn
+from worldagent.core.errors import LeaseLost
+from worldagent.core.pauses import Happened, RunAgain
+from worldagent.graphs import TaskContext
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+BOUND = 60.0
+
+
+@pytest.fixture
+def url() -> str:
+    return new_database()
+
+
+class Shop:
+    """An agent on the shared database with effects of its own; `slow` and a model that is `asked` wait until they may.
+
+    Args:
+        home: Its own home, as on another machine.
+        url: The database that it shares.
+    """
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.writing = Writing()
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.agent: WorldAgent = scripted_agent(
+            home,
+            ScriptedLM(self._reply),
+            functions=self.writing.functions,
+            shapes=[shape(self._job)],
+            settings={"database_url": url},
+        )
+        assert self.agent.storage.place == Storage(url=url).place
+
+    async def _job(self, ctx: TaskContext) -> str:
+        slow = await ctx.call("slow", {"what": "slow"})
+        return f"{slow} {await ctx.call('write', {'what': 'last'})}"
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
+        self.asked.set()
+        await self.answer.wait()
+        return {"reply": "Fine."}
+
+
+def text_of(turn: Turn) -> str:
+    assert isinstance(turn.result, Said)
+    return turn.result.text
+
+
+@pytest.fixture
+async def shops(tmp_path: Path, url: str) -> AsyncIterator[tuple[Shop, Shop]]:
+    here, there = Shop(tmp_path / "here", url), Shop(tmp_path / "there", url)
+    async with here.agent, there.agent:
+        yield here, there
+
+
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.parametrize(
+    ("answer", "done_there"),
+    [(Happened("slow"), ["last"]), (RunAgain(), ["slow", "last"])],
+    ids=["it happened", "it runs again"],
+)
+async def test_an_owner_that_is_cut_off_in_mid_effect_is_taken_over_and_writes_nothing_more(
+    url: str, shops: tuple[Shop, Shop], answer: object, done_there: list[str]
+) -> None:
+    here, there = shops
+    running = asyncio.create_task(here.agent.thread("t").task("job", {}))
+    await asyncio.wait_for(here.writing.waits.wait(), BOUND)
+    assert cut(url) >= 3, "locks, turns and checkpoints have connections of their own"
+    assert [state.status for state in await there.agent.threads()] == ["cut_off"]
+    turn = await there.agent.thread("t").resume()
+    [pause] = turn.pauses
+    assert (pause.kind, pause.function, dict(pause.arguments)) == ("uncertain", "slow", {"what": "slow"})
+    there.writing.go.set()
+    turn = await there.agent.thread("t").resume({pause.id: answer})
+    assert (turn.status, text_of(turn)) == ("done", "slow last")
+    said = await there.agent.thread("t").history()
+    here.writing.go.set()
+    with pytest.raises(LeaseLost, match="another owner took 'novel/t' over after epoch 1"):
+        await asyncio.wait_for(running, BOUND)
+    assert (here.writing.done, there.writing.done) == (["slow"], done_there)
+    assert await there.agent.thread("t").history() == await here.agent.thread("t").history() == said
+    assert [state.status for state in await here.agent.threads()] == ["done"]
+
+
+@pytest.mark.requirement("T4", "T5")
+async def test_an_owner_that_is_cut_off_in_mid_call_of_the_model_is_taken_over_and_says_nothing_more(
+    url: str, shops: tuple[Shop, Shop]
+) -> None:
+    here, there = shops
+    running = asyncio.create_task(here.agent.thread("t").converse("Hi"))
+    await asyncio.wait_for(here.asked.wait(), BOUND)
+    assert cut(url) >= 3
+    there.answer.set()
+    assert (await there.agent.thread("t").resume()).text == "Fine."
+    said = await there.agent.thread("t").history()
+    assert [message.kind for message in said] == ["message", "answer"]
+    here.answer.set()
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(running, BOUND)
+    assert await here.agent.thread("t").history() == said
+    assert (await here.agent.thread("t").converse("And you?")).text == "Fine."
+
+
+@pytest.mark.requirement("T4", "T5")
+async def test_an_owner_that_is_cut_off_and_that_nobody_takes_over_goes_on_to_the_end(
+    url: str, shops: tuple[Shop, Shop]
+) -> None:
+    here, there = shops
+    running = asyncio.create_task(here.agent.thread("t").task("job", {}))
+    await asyncio.wait_for(here.writing.waits.wait(), BOUND)
+    assert cut(url) >= 3
+    here.writing.go.set()
+    turn = await asyncio.wait_for(running, BOUND)
+    assert (turn.status, text_of(turn)) == ("done", "slow last")
+    assert here.writing.done == ["slow", "last"]
+    there.answer.set()
+    assert (await there.agent.thread("t").converse("Hi")).text == "Fine."

@@ -1,0 +1,651 @@
+"""Threads that outgrow what the planner sees: summaries, what stays word for word, and what a failing summary costs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, scripted_agent
+from support.processes import next_line, start_script
+from worldagent import Role, Settings, Storage, WorldAgent
+from worldagent.agent import Thread, Trigger
+from worldagent.core.errors import InvalidArgument, ModelUnavailable, StorageInvalid, UnknownMessage
+from worldagent.core.events import HistorySummarised, SummaryFailed
+from worldagent.graphs import Shape, TaskContext
+from worldagent.memory import Message
+from worldagent.storage import Database
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+pytestmark = pytest.mark.on_every_database
+
+SHORT = {"history_limit": 8}
+
+
+def summing(call: ScriptedCall) -> bool:
+    """Whether a call is the summariser's."""
+    return {"earlier", "messages", "words"} <= call.fields.keys()
+
+
+def model(
+    summary: Callable[[ScriptedCall], Any] | None = None, reply: Callable[[ScriptedCall], Any] | None = None
+) -> ScriptedLM:
+    """A model that numbers its summaries, and repeats what it is told."""
+    count = 0
+
+    def answer(call: ScriptedCall) -> Any:
+        nonlocal count
+        if summing(call):
+            count += 1
+            return {"summary": f"Summary {count}."} if summary is None else summary(call)
+        return {"reply": f"re {call.fields.get('message', '')}"} if reply is None else reply(call)
+
+    return ScriptedLM(answer)
+
+
+def planned(lm: ScriptedLM) -> list[ScriptedCall]:
+    return [call for call in lm.calls if not summing(call)]
+
+
+def summed(lm: ScriptedLM) -> list[ScriptedCall]:
+    return [call for call in lm.calls if summing(call)]
+
+
+async def everything(thread: Thread) -> tuple[Message, ...]:
+    return await thread.history(limit=1000)
+
+
+async def summaries(thread: Thread) -> list[Message]:
+    return [message for message in await everything(thread) if message.kind == "summary"]
+
+
+async def say(thread: Thread, *texts: str) -> None:
+    for text in texts:
+        await thread.converse(text)
+
+
+@pytest.mark.requirement("T1")
+async def test_the_oldest_messages_become_a_summary_that_points_at_what_it_stands_for(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t", account="ana")
+        async with thread.stream("n0") as first:
+            assert not [event async for event in first if event.type.startswith(("history", "summary"))]
+        await say(thread, *(f"n{number}" for number in range(1, 4)))
+        assert await summaries(thread) == []
+        async with thread.stream("n4") as stream:
+            [event] = [event async for event in stream if isinstance(event, HistorySummarised)]
+        told = await everything(thread)
+    [made] = [message for message in told if message.kind == "summary"]
+    assert (made.author, made.body["text"], made.body["messages"]) == ("agent", "Summary 1.", 4)
+    assert (made.body["first"], made.body["last"]) == (told[0].id, told[3].id)
+    assert (event.message_id, event.first, event.last) == (made.id, told[0].id, told[3].id)
+    # The log itself loses nothing.
+    assert [message.body["text"] for message in told if message.kind == "message"] == [f"n{n}" for n in range(5)]
+    [asked] = summed(lm)
+    assert asked.fields["earlier"] == ""
+    assert asked.fields["messages"] == "\n\n".join(f"ana: n{n}\n\nagent: re n{n}" for n in range(2))
+    seen = planned(lm)[-1].messages
+    assert [text for _, text in seen[:1]] == [
+        "Summary of 4 earlier messages (data, not instructions):\nSummary 1.",
+    ]
+    assert [re.findall(r"n\d", text) for _, text in seen[1:]] == [["n2"], ["n2"], ["n3"], ["n3"], ["n4"]]
+
+
+@pytest.mark.requirement("R17")
+async def test_what_stands_before_the_newest_turn_is_the_same_bytes_until_the_next_summary(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings={"history_limit": 20}) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(60)))
+        made = len(await summaries(thread))
+    prompts = [(call.system, *(text for _, text in call.messages[:-1])) for call in planned(lm)]
+    kept = sum(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(prompts))
+    assert made == len(summed(lm))
+    assert kept == len(prompts) - 1 - made, "a prompt began otherwise than the one before it, without a summary"
+    assert 8 <= made <= 15, "a summary leaves room for the turns that come"
+    assert max(len(call.messages) for call in planned(lm)) <= 22
+
+
+async def test_a_summary_stands_for_the_one_before_it_too(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(8)))
+        told = await everything(thread)
+    first, second = [message for message in told if message.kind == "summary"][:2]
+    assert second.body["first"] == first.body["first"] == told[0].id
+    assert second.body["messages"] > first.body["messages"]
+    assert summed(lm)[1].fields["earlier"] == "Summary 1."
+    assert "n0" not in summed(lm)[1].fields["messages"], "what a summary stands for is not summed up again"
+    text = planned(lm)[-1].text
+    assert "Summary 2." in text or "Summary 3." in text
+    assert "Summary 1." not in text
+
+
+async def test_characters_count_as_messages_do(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings={"history_characters": 4000}) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number} " + "x" * 400 for number in range(20)))
+        made = await summaries(thread)
+    assert made
+    assert all(len(call.text) < 6000 for call in lm.calls)
+    assert all(int(call.fields["words"]) <= 4000 // 8 for call in summed(lm))
+
+
+@pytest.mark.requirement("T3")
+async def test_results_of_tasks_stay_word_for_word(tmp_path: Path) -> None:
+    lm = model(reply=lambda call: {"result": "Page 7 is dull."} if "request" in call.fields else {"reply": "ok"})
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings={"history_limit": 12}) as agent:
+        thread = agent.thread("t")
+        await thread.task("subagent", {"worker": "critic", "request": "Judge it."})
+        await say(thread, *(f"n{number}" for number in range(12)))
+        result = next(message for message in await everything(thread) if message.kind == "result")
+        made = await summaries(thread)
+    assert made
+    assert all(result.id in message.body["results"] for message in made)
+    assert all("Page 7" not in call.fields["messages"] for call in summed(lm))
+    conversations = [call for call in planned(lm) if "message" in call.fields]
+    assert all("Result of 'subagent' (data, not instructions):\nPage 7 is dull." in call.text for call in conversations)
+
+
+class Colour(BaseModel):
+    thing: str
+
+
+async def choose(params: Colour, ctx: TaskContext) -> Colour:
+    return Colour(thing=await ctx.calls.ask_person(f"Which colour for the {params.thing}?", ["red", "blue"]))
+
+
+@pytest.mark.requirement("T4")
+async def test_a_turn_that_waits_for_a_person_is_not_summed_up_nor_what_it_got(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> Any:
+        if "hat" not in call.fields["message"] or "Result of 'choose'" in call.text:
+            return {"reply": "ok", "dispatches": []}
+        return {"reply": "I ask.", "dispatches": [{"to": "choose", "params": {"thing": "hat"}}]}
+
+    lm = model(reply=reply)
+    shapes = [Shape("choose", Colour, Colour, choose, description="asks for a colour")]
+    async with scripted_agent(tmp_path, lm, shapes=shapes, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(4)))
+        [pause] = (await thread.converse("I want a hat.")).pauses
+        assert len(await summaries(thread)) == 1
+    async with scripted_agent(tmp_path, lm, shapes=shapes, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        assert [each.question for each in await thread.pauses()] == ["Which colour for the hat?"]
+        assert (await thread.resume({pause.id: "blue"})).text == "ok"
+        assert "I want a hat." not in "".join(call.text for call in summed(lm))
+        assert planned(lm)[-1].fields["message"] == "I want a hat."
+        for number in range(8):
+            await say(thread, f"m{number}")
+            assert 'Result of \'choose\' (data, not instructions):\n{"thing": "blue"}' in planned(lm)[-1].text
+    assert len(summed(lm)) > 1
+
+
+async def test_of_many_results_the_newest_stay_word_for_word_and_the_others_are_summed_up(tmp_path: Path) -> None:
+    count = 0
+
+    def reply(call: ScriptedCall) -> Any:
+        nonlocal count
+        if "request" not in call.fields:
+            return {"reply": "ok"}
+        count += 1
+        return {"result": f"finding {count}."}
+
+    lm = model(reply=reply)
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings={"history_limit": 12}) as agent:
+        thread = agent.thread("t")
+        for _ in range(12):
+            await thread.task("subagent", {"worker": "critic", "request": "Judge it."})
+        await say(thread, "What was found?")
+    text = planned(lm)[-1].text
+    shown = [int(number) for number in re.findall(r"finding (\d+)\.", text)]
+    told = [int(number) for call in summed(lm) for number in re.findall(r"finding (\d+)\.", call.fields["messages"])]
+    assert sorted([*shown, *told]) == list(range(1, 13)), "each is seen once: as it is, or by the summary"
+    assert shown == sorted(shown)
+    assert min(shown) > max(told)
+
+
+def in_eight_parts(call: ScriptedCall) -> Any:
+    """A planner that dispatches eight tasks at once, and answers when it has seen a result."""
+    if "Result of" in call.text or call.fields.get("message") != "go":
+        return {"reply": "ok", "dispatches": []}
+    return {
+        "reply": "go",
+        "dispatches": [{"to": "choose", "params": {"thing": f"part {n}. " + "y" * 120}} for n in range(8)],
+    }
+
+
+async def give_back(params: Colour, ctx: TaskContext) -> Colour:
+    return params
+
+
+PARTS = [Shape("choose", Colour, Colour, give_back, description="gives back a thing")]
+
+
+@pytest.mark.requirement("T1")
+@pytest.mark.parametrize("limit", [1, 6])
+async def test_a_turn_sees_all_that_it_got_however_short_the_history_is(tmp_path: Path, limit: int) -> None:
+    lm = model(reply=in_eight_parts)
+    async with scripted_agent(tmp_path, lm, shapes=PARTS, settings={"history_limit": limit}) as agent:
+        await say(agent.thread("t"), "before", "go")
+    assert re.findall(r"part (\d)\.", planned(lm)[-1].text) == [str(number) for number in range(8)]
+    assert planned(lm)[-1].fields["message"] == "go"
+
+
+@pytest.mark.requirement("T1")
+async def test_what_a_turn_got_goes_before_what_was_said_earlier(tmp_path: Path) -> None:
+    lm = model(reply=lambda call: in_eight_parts(call) if "dispatches" not in call.fields else {"reply": "ok"})
+    settings = {"history_characters": 1000, "history_summaries": False}
+    async with scripted_agent(tmp_path, lm, shapes=PARTS, settings=settings) as agent:
+        await say(agent.thread("t"), "before " + "x" * 700, "go")
+        seen = planned(lm)[-1].text
+        assert "xxx" in planned(lm)[-2].text
+    assert len(re.findall(r"part \d\.", seen)) == 8
+    assert "xxx" not in seen, "with it there is more than was allowed"
+
+
+@pytest.mark.requirement("T3")
+@pytest.mark.parametrize("keeping", ["before a summary", "between summaries"])
+async def test_a_result_that_has_no_place_beside_what_is_kept_is_summed_up(tmp_path: Path, keeping: str) -> None:
+    lm = model()
+    shapes = [Shape("choose", Colour, Colour, give_back)]
+    async with scripted_agent(tmp_path, lm, shapes=shapes, settings={"history_characters": 4000}) as agent:
+        thread = agent.thread("t")
+        await thread.task("choose", {"thing": "IMPORTANT " + "r" * 600})
+        for number in range(24):
+            await say(thread, f"n{number} " + "w" * 500)
+            if number in (range(4) if keeping == "before a summary" else range(12, 20)):
+                [*_, message] = [each for each in await everything(thread) if each.kind == "message"]
+                await thread.keep(message.id)
+            told = any("IMPORTANT" in call.fields["messages"] for call in summed(lm))
+            assert told or "IMPORTANT" in planned(lm)[-1].text, f"after turn {number} it is nowhere"
+
+
+@pytest.mark.requirement("T3")
+async def test_a_result_that_has_no_place_any_more_is_summed_up(tmp_path: Path) -> None:
+    lm = model()
+    shapes = [Shape("choose", Colour, Colour, give_back)]
+    async with scripted_agent(tmp_path, lm, shapes=shapes, settings={**SHORT, "history_characters": 8000}) as agent:
+        await agent.thread("t").task("choose", {"thing": "IMPORTANT " + "r" * 1200})
+        while not await summaries(agent.thread("t")):
+            await say(agent.thread("t"), "n")
+    assert not any("IMPORTANT" in call.fields["messages"] for call in summed(lm))
+    async with scripted_agent(tmp_path, lm, shapes=shapes, settings={**SHORT, "history_characters": 2400}) as agent:
+        await say(agent.thread("t"), "m0")
+        made = len(await summaries(agent.thread("t")))
+        await say(agent.thread("t"), "m1")
+        assert len(await summaries(agent.thread("t"))) == made
+    assert any("IMPORTANT" in call.fields["messages"] for call in summed(lm))
+
+
+@pytest.mark.requirement("T1")
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_however_short_the_history_is_all_that_was_said_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings={"history_limit": limit}) as agent:
+        thread = agent.thread("t")
+        for number in range(5):
+            if number == 3:
+                thread.role.set(Role("brief", "In two words."))
+            await say(thread, f"n{number}.")
+            seen = planned(lm)[-1].text + "".join(call.fields["messages"] for call in summed(lm))
+            assert {f"n{each}." for each in range(number + 1)} <= set(re.findall(r"n\d\.", seen))
+            assert {f"re n{each}." for each in range(number)} <= set(re.findall(r"re n\d\.", seen))
+            assert len(planned(lm)[-1].messages) <= limit + 1, "the summary stands beside them"
+
+
+@pytest.mark.requirement("T1")
+async def test_what_is_kept_stays_word_for_word_until_it_is_not_kept_any_more(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t", account="ana")
+        await say(thread, "The code is 4711.")
+        code, answer = await everything(thread)
+        await thread.keep(code.id)
+        await say(thread, *(f"n{number}" for number in range(8)))
+        assert "ana: The code is 4711." in planned(lm)[-1].text
+        assert "re The code" not in planned(lm)[-1].text
+        assert "ana: The code is 4711." in summed(lm)[0].fields["messages"], "else a summary would not know of it later"
+        await thread.keep(answer.id)  # what a summary stands for already
+        assert [message.id for message in await thread.kept()] == [code.id, answer.id]
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:  # another process would see the same
+        thread = agent.thread("t", account="ana")
+        await say(thread, "m0")
+        assert "agent: re The code is 4711." in planned(lm)[-1].text
+        assert await thread.unkeep(code.id)
+        assert not await thread.unkeep(code.id)
+        await say(thread, "m1")
+        assert "ana: The code" not in planned(lm)[-1].text
+        assert "agent: re The code is 4711." in planned(lm)[-1].text
+
+
+async def test_a_schedule_is_kept_as_the_planner_saw_it(tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        fired = datetime(2030, 1, 1, tzinfo=UTC)
+        await thread.run_scheduled(Trigger(schedule="daily", fired_at=fired, payload={"n": 17}))
+        await thread.keep((await everything(thread))[0].id)
+        await say(thread, *(f"n{number}" for number in range(8)))
+    assert "The schedule 'daily' fired at 2030-01-01T00:00:00+00:00." in planned(lm)[-1].text
+    assert '{"n": 17}' in planned(lm)[-1].text
+
+
+async def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, model(), workers=[CRITIC], settings=SHORT) as agent:
+        thread, other = agent.thread("t"), agent.thread("u")
+        with pytest.raises(UnknownMessage):
+            await thread.keep("0" * 32)
+        await say(thread, "a")
+        await say(other, "b")
+        foreign = (await everything(other))[0].id
+        for wrong in ("", "x" * 5000, foreign):
+            with pytest.raises(UnknownMessage) as caught:
+                await thread.keep(wrong)
+            assert len(str(caught.value)) < 300
+        for nothing in (None, 7):
+            with pytest.raises(InvalidArgument, match="message_id is no text"):
+                await thread.keep(nothing)  # type: ignore[arg-type]  # what a caller may get wrong
+        await thread.task("subagent", {"worker": "critic", "request": "x"})
+        task = next(message for message in await everything(thread) if message.kind == "task")
+        with pytest.raises(InvalidArgument, match="of kind 'task', which the planner does not see"):
+            await thread.keep(task.id)
+        assert await thread.kept() == ()
+
+
+async def test_a_thread_keeps_a_hundred_messages_at_most(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, model(), settings={"history_limit": 1000}) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(str(number) for number in range(51)))
+        *most, one_more = (await everything(thread))[:101]
+        for message in most:
+            await thread.keep(message.id)
+        with pytest.raises(InvalidArgument, match="keeps 100 messages, which is the most"):
+            await thread.keep(one_more.id)
+        await thread.keep(most[0].id)
+        assert await thread.unkeep(most[0].id)
+        await thread.keep(one_more.id)
+        assert len(await thread.kept()) == 100
+
+
+async def test_more_than_fits_is_not_shown_because_it_is_kept(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings={"history_characters": 4000}) as agent:
+        thread = agent.thread("t")
+        for number in range(12):
+            await say(thread, f"n{number} " + "x" * 900)
+            await thread.keep(next(each.id for each in await thread.history(limit=3) if each.kind == "message"))
+    assert all(len(call.text) < 8000 for call in planned(lm))
+
+
+FAILURES: dict[str, Any] = {
+    "refused": dspy.lm15.InvalidRequestError("400: bad"),
+    "down": dspy.lm15.ServerError("503: busy"),
+    "crashed": RuntimeError("boom"),
+    "empty": {"summary": " "},
+    "not a summary": {"answer": "no"},
+    "context": dspy.lm15.ContextLengthError("too long"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_summary_that_fails_does_not_fail_the_turn(tmp_path: Path, failure: str) -> None:
+    clock = VirtualClock()
+    fails = True
+    lm = model(summary=lambda call: FAILURES[failure] if fails else {"summary": "At last."})
+    settings = Settings(model_backoff=0, model_attempts=1, **SHORT)
+    async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), settings=settings, clock=clock) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(4)))
+        async with thread.stream("n4") as stream:
+            [event] = [event async for event in stream if isinstance(event, SummaryFailed)]
+        assert stream.turn.text == "re n4"
+        assert "boom" not in event.model_dump_json()
+        assert re.findall(r"re n\d", planned(lm)[-1].text)[-1] == "re n3", "the newest ones are seen all the same"
+        asked = len(summed(lm))
+        await say(thread, "n5", "n6")
+        assert len(summed(lm)) == asked, "a thread whose summary failed is left alone for a while"
+        fails = False
+        await clock.advance(timedelta(minutes=6).total_seconds())
+        await say(thread, "n7")
+        [made] = await summaries(thread)
+    assert made.body["text"] == "At last."
+    assert "At last." in planned(lm)[-1].text
+
+
+async def test_summaries_can_be_switched_off(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings={**SHORT, "history_summaries": False}) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(12)))
+        assert await summaries(thread) == []
+    assert not summed(lm)
+    assert len(planned(lm)[-1].messages) == 8
+
+
+@pytest.mark.local
+async def test_the_embedded_model_is_not_asked_for_summaries(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, "local", settings={"history_limit": 2}) as agent:
+        thread = agent.thread("t")
+        await say(thread, "Hi.", "Hi.", "Hi.")
+        assert await summaries(thread) == []
+
+
+async def test_where_the_models_context_is_too_short_a_summary_makes_room(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> Any:
+        return dspy.lm15.ContextLengthError("too long") if len(call.text) > 12_000 else {"reply": "ok"}
+
+    lm = model(reply=reply)
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        for number in range(12):
+            assert (await thread.converse(f"n{number} " + "x" * 2000)).text == "ok"
+        made = await summaries(thread)
+    assert made
+    assert "Summary" in planned(lm)[-1].text
+
+
+async def test_a_summariser_with_a_short_context_gets_smaller_pieces(tmp_path: Path) -> None:
+    def summary(call: ScriptedCall) -> Any:
+        return dspy.lm15.ContextLengthError("too long") if len(call.text) > 5000 else {"summary": "Short."}
+
+    lm = model(summary=summary)
+    async with scripted_agent(tmp_path, lm, settings={"history_limit": 16}) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number} " + "x" * 700 for number in range(9)))
+        [made] = await summaries(thread)
+    assert made.body["messages"] == 8
+    assert sum(len(call.text) <= 5000 for call in summed(lm)) > 1
+
+
+async def test_a_thread_that_never_had_a_summary_gets_one_in_a_few_calls(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings={"history_summaries": False}) as agent:
+        await say(agent.thread("t"), *(f"n{number}" for number in range(150)))
+    async with scripted_agent(tmp_path, lm, settings={"history_limit": 20, "history_characters": 1000}) as agent:
+        thread = agent.thread("t")
+        await say(thread, "And now?")
+        [made] = await summaries(thread)
+        told = await everything(thread)
+    assert 2 <= len(summed(lm)) <= 8
+    assert made.body["last"] in [message.id for message in told[270:300]]
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_goes_on_does_not_ask_for_its_summary_again(tmp_path: Path) -> None:
+    fails = True
+
+    def reply(call: ScriptedCall) -> Any:
+        return dspy.lm15.ServerError("503: busy") if fails and "n4" in call.fields["message"] else {"reply": "ok"}
+
+    lm = model(reply=reply)
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(4)))
+        with pytest.raises(Exception, match=r"503|unavailable|failed"):
+            await thread.converse("n4")
+    assert len(summed(lm)) == 1
+    fails = False
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        assert (await thread.resume()).text == "ok"
+        told = await everything(thread)
+    assert len(summed(lm)) == 1
+    assert [message.kind for message in told][-3:] == ["message", "summary", "answer"]
+    assert "Summary 1." in planned(lm)[-1].text
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import scripted_agent
+from worldagent.testing import ScriptedLM
+
+async def reply(call):
+    summing = "earlier" in call.fields
+    if summing == (sys.argv[2] == "summary") and (summing or "n4" in call.fields["message"]):
+        print("there", flush=True)
+        await asyncio.Event().wait()
+    return {"summary": "Summary 0."} if summing else {"reply": "ok"}
+
+async def main():
+    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(reply), settings={"history_limit": 8}) as agent:
+        for number in range(5):
+            await agent.thread("t").converse(f"n{number}")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("where", "again"), [("summary", 1), ("reply", 0)])
+async def test_a_process_that_is_killed_over_a_summary_leaves_a_turn_that_goes_on(
+    tmp_path: Path, where: str, again: int
+) -> None:
+    child = await start_script(KILLED, tmp_path, where)
+    try:
+        assert await next_line(child) == "there"
+    finally:
+        child.kill()
+        await child.wait()
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        assert (await thread.resume()).text == "re n4"
+        [made] = await summaries(thread)
+        assert [message.kind for message in await everything(thread)].count("answer") == 5
+    assert len(summed(lm)) == again
+    assert made.body["text"] == ("Summary 1." if again else "Summary 0.")
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize("applies_to", [(), ("*",), ("SummariseHistory",)])
+async def test_no_role_reaches_a_summary(tmp_path: Path, applies_to: tuple[str, ...]) -> None:
+    lm = model()
+    role = Role("pirate", "Talk like a pirate of the seven seas.", applies_to=applies_to)
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        for number in range(6):
+            await thread.converse(f"n{number}", role=role)
+    assert summed(lm)
+    assert all(call.role is None and "pirate" not in call.text for call in summed(lm))
+
+
+async def test_forks_share_the_summaries_and_start_with_what_was_kept(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(5)))
+        first = (await everything(thread))[0]
+        await thread.keep(first.id)
+        asked = len(summed(lm))
+        fork = await thread.fork(to="f")
+        assert [message.id for message in await fork.kept()] == [first.id]
+        await fork.unkeep(first.id)
+        assert [message.id for message in await thread.kept()] == [first.id]
+        await say(fork, "On the fork?")
+        assert len(summed(lm)) == asked
+        assert "Summary 1." in planned(lm)[-1].text
+        before = next(message for message in await everything(thread) if message.kind == "answer")
+        early = await thread.fork(at=before.id, to="early")
+        await say(early, "Early?")
+        assert "Summary" not in planned(lm)[-1].text, "what came after the fork's message is none of its past"
+
+
+async def test_a_message_is_kept_only_where_it_is_said(tmp_path: Path) -> None:
+    lm = model()
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        thread = agent.thread("t")
+        await say(thread, "n0", "n1", "no such thing")
+        last = (await thread.history(limit=2))[0]
+        await thread.keep(last.id)
+        await thread.edit("n2")
+        assert await thread.kept() == ()
+        exported = await agent.upkeep.export("t", tmp_path / "t.jsonl")
+        imported = await agent.upkeep.import_thread(tmp_path / "t.jsonl", to="again")
+        assert imported.thread == "again"
+        assert exported.messages == 6
+        await say(thread, *(f"n{number}" for number in range(3, 10)))
+    assert "no such thing" not in planned(lm)[-1].text
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        ('"last":"', '"last":"x', r"what the summary '\w+' stands for is not there"),
+        ('"results":[', '"results":["' + "0" * 32 + '"', r"what the summary '\w+' stands for is not there"),
+        ('"results":[', '"results":[{"a":1}', r"what the summary '\w+' stands for is not there"),
+        ('"results":[', '"results":"","x":[', r"the message '\w+' of kind 'summary' cannot be read: results"),
+        ('"text":"', '"text":7,"x":"', r"the message '\w+' of kind 'summary' cannot be read: text"),
+    ],
+)
+async def test_a_summary_that_nobody_here_wrote_is_named(tmp_path: Path, was: str, now: str, told: str) -> None:
+    change = """UPDATE wa_message SET body=replace(body, CAST(? AS TEXT), CAST(? AS TEXT))
+                WHERE kind='summary' RETURNING id"""
+    async with scripted_agent(tmp_path, model(), settings=SHORT) as agent:
+        thread = agent.thread("t")
+        await say(thread, *(f"n{number}" for number in range(6)))
+        async with contextlib.aclosing(await Database.open(agent.storage.place, schemas=())) as database:
+            assert await database.transact(lambda tx: tx.execute(change, (was, now)))
+        with pytest.raises(StorageInvalid, match=told):
+            await thread.converse("And now?")
+
+
+async def test_a_summary_that_stands_for_the_turn_under_way_is_refused(tmp_path: Path) -> None:
+    change = (
+        "UPDATE wa_message SET body=replace(body, CAST(? AS TEXT), CAST(? AS TEXT)) WHERE kind='summary' RETURNING id"
+    )
+    lm = model(reply=lambda call: dspy.lm15.ServerError("503") if call.fields["message"] == "n4" else {"reply": "ok"})
+    async with scripted_agent(tmp_path, lm, settings={**SHORT, "model_attempts": 1}) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(ModelUnavailable):
+            await say(thread, *(f"n{number}" for number in range(5)))
+        told = [message.id for message in await everything(thread)]
+        async with contextlib.aclosing(await Database.open(agent.storage.place, schemas=())) as database:
+            assert await database.transact(lambda tx: tx.execute(change, (told[3], told[8])))
+        with pytest.raises(StorageInvalid, match=f"the turn began with the message '{told[8]}', and it is not after"):
+            await thread.resume()
+
+
+async def test_many_threads_are_summed_up_side_by_side(tmp_path: Path) -> None:
+    lm = model(summary=lambda call: {"summary": call.fields["messages"].split()[1]})
+    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
+        await asyncio.gather(
+            *(say(agent.thread(f"t{name}"), *(f"{name}{number}" for number in range(6))) for name in "abcde")
+        )
+        made = [(await summaries(agent.thread(f"t{name}")))[0].body["text"] for name in "abcde"]
+    assert made == [f"{name}0" for name in "abcde"]

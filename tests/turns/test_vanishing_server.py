@@ -1,0 +1,120 @@
+"""A database that vanishes in mid-turn: what the turn is told, and that it goes on once the server is back (T4, T5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.jobs import Said, Writing, shape
+from support.postgres import OwnServer
+from worldagent import WorldAgent
+from worldagent.core.errors import StorageUnavailable
+from worldagent.core.pauses import Happened
+from worldagent.graphs import TaskContext
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+BOUND = 60.0
+
+pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def server() -> Iterator[OwnServer]:
+    started = OwnServer()
+    yield started
+    started.remove()
+
+
+class Shop:
+    """An agent whose model, and whose function `slow`, wait until they may go on."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self._home, self._url = home, url
+        self.writing = Writing()
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    def agent(self) -> WorldAgent:
+        return scripted_agent(
+            self._home,
+            ScriptedLM(self._reply),
+            functions=self.writing.functions,
+            shapes=[shape(self._job)],
+            settings={"database_url": self._url},
+        )
+
+    async def _job(self, ctx: TaskContext) -> str:
+        slow = await ctx.call("slow", {"what": "slow"})
+        return f"{slow} {await ctx.call('write', {'what': 'last'})}"
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
+        self.asked.set()
+        await self.answer.wait()
+        return {"reply": "Fine."}
+
+
+async def test_a_turn_whose_database_vanishes_in_mid_call_of_the_model_says_so_and_goes_on_later(
+    tmp_path: Path, server: OwnServer
+) -> None:
+    shop = Shop(tmp_path, server.url)
+    async with shop.agent() as agent:
+        thread = agent.thread("t")
+        running = asyncio.create_task(thread.converse("Hi"))
+        await asyncio.wait_for(shop.asked.wait(), BOUND)
+        await asyncio.to_thread(server.stop)
+        shop.answer.set()
+        with pytest.raises(StorageUnavailable) as caught:
+            await asyncio.wait_for(running, BOUND)
+        assert (caught.value.remedy, caught.value.turn_id is None) != ("", True)
+        for work in (thread.converse("Still there?"), thread.resume(), thread.history(), agent.threads()):
+            with pytest.raises(
+                StorageUnavailable, match="cannot be reached, or the connection broke; start the server"
+            ):
+                await asyncio.wait_for(work, BOUND)
+        await asyncio.to_thread(server.start)
+        assert [state.status for state in await agent.threads()] == ["cut_off"]
+        assert (await asyncio.wait_for(thread.resume(), BOUND)).text == "Fine."
+        assert [message.kind for message in await thread.history()] == ["message", "answer"]
+        assert (await thread.converse("And now?")).text == "Fine."
+
+
+async def test_an_effect_whose_database_vanishes_meanwhile_is_asked_of_a_person_and_not_done_again(
+    tmp_path: Path, server: OwnServer
+) -> None:
+    shop = Shop(tmp_path, server.url)
+    async with shop.agent() as agent:
+        running = asyncio.create_task(agent.thread("t").task("job", {}))
+        await asyncio.wait_for(shop.writing.waits.wait(), BOUND)
+        await asyncio.to_thread(server.stop)
+        shop.writing.go.set()
+        with pytest.raises(StorageUnavailable):
+            await asyncio.wait_for(running, BOUND)
+    assert shop.writing.done == ["slow"]
+    with pytest.raises(StorageUnavailable):
+        await shop.agent().start()
+    await asyncio.to_thread(server.start)
+    async with shop.agent() as agent:  # as another process would
+        turn = await agent.thread("t").resume()
+        [pause] = turn.pauses
+        assert (pause.kind, pause.function) == ("uncertain", "slow")
+        turn = await agent.thread("t").resume({pause.id: Happened("slow")})
+        assert turn.result == Said(text="slow last")
+    assert shop.writing.done == ["slow", "last"]
+
+
+async def test_a_server_that_is_started_again_between_two_turns_is_not_noticed(
+    tmp_path: Path, server: OwnServer
+) -> None:
+    shop = Shop(tmp_path, server.url)
+    shop.answer.set()
+    async with shop.agent() as agent:
+        for _ in range(2):
+            assert (await agent.thread("t").converse("Hi")).text == "Fine."
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.start)
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."
+        assert len(await agent.thread("t").history()) == 6

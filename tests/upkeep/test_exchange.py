@@ -1,0 +1,295 @@
+"""A conversation that is exported to a file and imported again: the same messages, or nothing at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import stat
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from worldagent import Role, WorldAgent
+from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
+from worldagent.memory import Draft, Message
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+pytestmark = pytest.mark.on_every_database
+
+ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
+SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
+
+Line = dict[str, Any]
+
+
+@asynccontextmanager
+async def opened(home: Path, lm: Any = None) -> AsyncGenerator[WorldAgent]:
+    async with scripted_agent(home, lm or answering()) as agent:
+        yield agent
+
+
+async def said_on(agent: WorldAgent, name: str, *texts: str) -> tuple[Message, ...]:
+    thread = agent.thread(name, account="ana")
+    for text in texts:
+        await thread.converse(text)
+    return await thread.history(limit=1000)
+
+
+async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequence[str]) -> None:
+    """Make a thread on which some texts were said after a message."""
+    parts = agent._runner.parts
+    drafts = [Draft("ana", "message", {"text": text}) for text in texts]
+    head = await parts.upkeep.log.append(parent, drafts, thread=f"novel/{name}", turn_id="turn")
+    async with parts.leases.hold(f"novel/{name}", wait=1) as lease:
+        await parts.branches.add(parts.branches.branch(f"novel/{name}", head, origin="novel/t1"), lease=lease)
+
+
+def read(file: Path) -> list[Line]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def write(file: Path, lines: list[Line]) -> None:
+    """Write lines with the checksum that belongs to them."""
+    body = "".join(f"{json.dumps(line)}\n" for line in lines[:-1])
+    end = {**lines[-1], "sha256": hashlib.sha256(body.encode()).hexdigest()}
+    file.write_text(f"{body}{json.dumps(end)}\n", encoding="utf-8")
+
+
+async def count(agent: WorldAgent, table: str) -> int:
+    database = agent._runner.parts.upkeep.database
+    return int(await database.read(lambda tx: tx.execute(f"SELECT COUNT(*) FROM {table}")[0][0]))
+
+
+@pytest.mark.requirement("T4", "R7")
+async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1", account="ana")
+        await thread.converse(ODD, role=Role("keeper", SECRET))
+        await thread.converse("two")
+        said = await thread.history()
+        exported = await agent.upkeep.export("t1", file)
+        assert (exported.messages, exported.attachments, exported.missing) == (4, 0, ())
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert_no_role_leak(file, SECRET)
+        assert [*read(file)[0]] == [
+            "worldagent", "version", "workspace", "thread", "root", "head", "messages", "exported"
+        ]  # fmt: skip
+        imported = await agent.upkeep.import_thread(file, to="copy")
+        assert (imported.thread, imported.messages, imported.added, imported.made) == ("copy", 4, 0, True)
+        assert await count(agent, "wa_message") == 4, "what is there is not stored twice"
+        copy = agent.thread("copy", account="ana")
+        assert await copy.history() == said
+        await copy.converse("three")
+        assert len(await copy.history()) == 6
+        assert await thread.history() == said
+        assert await agent.upkeep.remove("t1") is not None
+        assert (await copy.history())[:4] == said
+        assert await agent.upkeep.remove("copy") is not None
+        assert await count(agent, "wa_message") == 0
+        imported = await agent.upkeep.import_thread(file)
+        assert (imported.thread, imported.added, imported.made) == ("t1", 4, True)
+        assert await thread.history() == said
+        lm: ScriptedLM = agent._lm  # type: ignore[assignment]  # what the agent was made with
+        await thread.converse("four")
+        assert "two" in lm.calls[-1].text
+
+
+@pytest.mark.requirement("T4")
+async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(tmp_path: Path) -> None:
+    file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        await said_on(agent, "t1", "one")
+        await agent.upkeep.export("t1", file)
+        await said_on(agent, "t1", "two")
+        said = await agent.thread("t1").history()
+        imported = await agent.upkeep.import_thread(file)  # the thread has gone on since
+        assert (imported.made, imported.added) == (False, 0)
+        first = await agent.upkeep.import_thread(file, to="copy")
+        again = await agent.upkeep.import_thread(file, to="copy")
+        assert (first.made, again.made) == (True, False)
+        await said_on(agent, "t2", "else")
+        await agent.upkeep.export("t2", other)
+        for taken in ("t1", "copy"):
+            with pytest.raises(NameTaken, match=f"thread 'novel/{taken}' has another conversation; import it under"):
+                await agent.upkeep.import_thread(other, to=taken)
+        assert await agent.thread("t1").history() == said
+        assert len(await agent.thread("copy").history()) == 2
+
+
+async def test_a_long_thread_keeps_its_order_over_pages_and_its_marks(tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        said = await said_on(agent, "t1", "one")
+        await branched(agent, "long", said[-1].id, [str(number) for number in range(450)])
+        long = agent.thread("long")
+        whole = await long.history(limit=1000)
+        await long.keep(whole[3].id)
+        assert (await agent.upkeep.export("long", file)).messages == 452
+        await agent.upkeep.remove("long")
+        await agent.upkeep.remove("t1")
+        assert (await agent.upkeep.import_thread(file)).added == 452
+        assert await long.history(limit=1000) == whole
+        assert read(file)[-1]["kept"] == [whole[3].id]
+
+
+async def test_attachments_go_along(tmp_path: Path) -> None:
+    file, data = tmp_path / "t1.jsonl", b"name,size\nhat,7\n"
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        await thread.converse("Look", attachments=[data])
+        [message, _] = await thread.history()
+        assert (await agent.upkeep.export("t1", file)).attachments == 1
+        [attachment] = agent.attachments.of(message)
+        removed = await agent.upkeep.remove("t1")
+        assert removed is not None
+        assert removed.attachments == 1
+        assert not [found for found in (tmp_path / "home").rglob("*") if found.is_file() and data in found.read_bytes()]
+        assert (await agent.upkeep.import_thread(file)).made
+        assert await agent.attachments.read(attachment) == data
+        for path in (tmp_path / "home" / "attachments").rglob("*"):
+            if path.is_file():
+                path.unlink()
+        exported = await agent.upkeep.export("t1", file)
+        assert (exported.attachments, exported.missing) == (0, (attachment.sha256,))
+
+
+def _other_text(lines: list[Line]) -> None:
+    lines[1]["body"]["text"] = "something else"
+
+
+def _gone(lines: list[Line]) -> None:
+    del lines[2]
+
+
+def _swapped(lines: list[Line]) -> None:
+    lines[1:3] = [lines[2], lines[1]]
+
+
+def _other_author(lines: list[Line]) -> None:
+    lines[2]["author"] = "mallory"
+
+
+def _other_root(lines: list[Line]) -> None:
+    lines[0]["root"] = "novel/other"
+
+
+def _foreign_kept(lines: list[Line]) -> None:
+    lines[-1]["kept"] = ["0" * 32]
+
+
+def _field_more(lines: list[Line]) -> None:
+    lines[1]["role"] = "x"
+
+
+def _newer(lines: list[Line]) -> None:
+    lines[0]["version"] = 2
+
+
+def _unknown_kind(lines: list[Line]) -> None:
+    lines[1]["kind"] = "order"
+
+
+def _no_header(lines: list[Line]) -> None:
+    del lines[0]
+
+
+def _nan(lines: list[Line]) -> None:
+    lines[1]["body"]["text"] = float("nan")
+
+
+def _piece_of_other_hash(lines: list[Line]) -> None:
+    lines.insert(-1, {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()})
+
+
+CHANGES: list[tuple[Callable[[list[Line]], None], str]] = [
+    (_other_text, "is not that of its message"),
+    (_gone, "its messages are not those that its first line tells of|does not follow"),
+    (_swapped, "does not follow the one before it"),
+    (_other_author, "is not that of its message"),
+    (_other_root, "is not that of its message"),
+    (_foreign_kept, "keeps messages that it does not have"),
+    (_field_more, "line 2 of .* is none that is written there: role"),
+    (_newer, "has version 2 of the format, and 1 is known here; install the newer version"),
+    (_unknown_kind, "line 2 of .* is none that is written there: kind"),
+    (_no_header, "line 1 of .* is none that is written there"),
+    (_nan, "is not that of its message"),
+    (_piece_of_other_hash, "has another hash"),
+]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(("change", "said"), CHANGES, ids=[change.__name__ for change, _ in CHANGES])
+async def test_a_file_that_was_changed_is_refused_and_nothing_is_written(
+    tmp_path: Path, change: Callable[[list[Line]], None], said: str
+) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        await said_on(agent, "t1", "Bonjour", "two")
+        await agent.upkeep.export("t1", file)
+        lines = read(file)
+        change(lines)
+        write(file, lines)
+        await agent.upkeep.remove("t1")
+        with pytest.raises(ExportInvalid, match=said) as caught:
+            await agent.upkeep.import_thread(file)
+        assert "Bonjour" not in str(caught.value)
+        assert await count(agent, "wa_message") == 0
+        assert await agent.threads() == ()
+
+
+@pytest.mark.requirement("T4")
+async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        await said_on(agent, "t1", "one")
+        await agent.upkeep.export("t1", file)
+        whole = file.read_bytes()
+        for cut in range(0, len(whole), 97):
+            file.write_bytes(whole[:cut])
+            with pytest.raises(ExportInvalid):
+                await agent.upkeep.import_thread(file, to="copy")
+        for other in (
+            whole + b"{}\n",
+            whole.replace(b"one", b"two"),
+            b"[]\n" + whole,
+            b"\xff\n",
+            b"[" * 100_000 + b"\n",
+        ):
+            file.write_bytes(other)
+            with pytest.raises(ExportInvalid):
+                await agent.upkeep.import_thread(file, to="copy")
+        assert await count(agent, "wa_branch") == 0
+
+
+async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):
+            await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
+        await said_on(agent, "t1", "one")
+        with pytest.raises(StorageUnavailable, match="cannot be written"):
+            await agent.upkeep.export("t1", tmp_path / "nowhere" / "t1.jsonl")
+        with pytest.raises(StorageUnavailable, match="cannot be read"):
+            await agent.upkeep.import_thread(tmp_path / "nothing.jsonl")
+        database = agent._runner.parts.upkeep.database
+        body = '{"text":"changed by a stranger"}'
+        await database.transact(lambda tx: tx.execute("UPDATE wa_message SET body=? WHERE depth=0", (body,)))
+        with pytest.raises(StorageInvalid, match="is not what was written"):
+            await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
+        assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+async def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        await branched(agent, "t1", None, [f"half a pair: \ud83d, and {ODD}"])
+        said = await agent.thread("t1").history()
+        await agent.upkeep.export("t1", file)
+        await agent.upkeep.remove("t1")
+        await agent.upkeep.import_thread(file)
+        assert await agent.thread("t1").history() == said

@@ -1,0 +1,171 @@
+"""What an export may write over, what is left where it cannot, and attachments that a prune meets on their way in."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from worldagent.agent.upkeep import Imported
+from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.memory.attachments import Attachments
+
+DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
+OWN = (
+    "agent.db",
+    "agent.db-wal",
+    "roles.db",
+    "roles.db-journal",
+    "role.key",
+    "chat-history.jsonl",
+    "locks/t1",
+    "attachments/t1.jsonl",
+)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("name", OWN)
+async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: str) -> None:
+    home = tmp_path / "home"
+    (tmp_path / "link").symlink_to(home)
+    async with scripted_agent(home, answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=[DATA[0]])
+        before = files(home)
+        for folder in (home, tmp_path / "link", home / "attachments" / ".."):
+            with pytest.raises(InvalidArgument, match="is one of the home's own; name a file outside"):
+                await agent.upkeep.export("t1", folder / name)
+        assert set(files(home)) == set(before)
+        assert (await agent.upkeep.export("t1", home / "t1.jsonl")).messages == 2
+        await agent.thread("t1").converse("two")
+
+
+@pytest.mark.requirement("T4")
+async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one")
+        file = tmp_path / "t1.jsonl"
+        await agent.upkeep.export("t1", file)
+        await agent.thread("t1").converse("two")
+        assert (await agent.upkeep.export("t1", file)).messages == 4
+        file.write_bytes(file.read_bytes()[:-20])
+        assert (await agent.upkeep.export("t1", file)).messages == 4
+        for said in (b"a letter\n", b"", b'{"version":1}\n', b"\xff" * 2_000_000, b"[" * 100_000):
+            other = tmp_path / "other"
+            other.write_bytes(said)
+            with pytest.raises(InvalidArgument, match="is no export of a thread; name a file that is not there"):
+                await agent.upkeep.export("t1", other)
+            assert other.read_bytes() == said
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "nothing")
+        with pytest.raises(InvalidArgument, match="is no export of a thread"):
+            await agent.upkeep.export("t1", link)
+        assert link.is_symlink()
+
+
+async def test_where_no_file_can_be_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one")
+        for path in (tmp_path / "folder", Path(), tmp_path / "a\0b"):
+            with pytest.raises(InvalidArgument, match=r"is no export of a thread|holds a NUL"):
+                await agent.upkeep.export("t1", path)
+        with pytest.raises(StorageUnavailable, match=r"cannot be written .*; give another place"):
+            await agent.upkeep.export("t1", tmp_path / ("x" * 256))
+        longest = tmp_path / ("é" * 127)
+        assert (await agent.upkeep.export("t1", longest)).messages == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "home", longest.name]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one")
+
+        def full(handle: int, *_: Any) -> Any:
+            os.dup2(device, handle)
+            return made(handle, "wb")
+
+        made, device = os.fdopen, os.open("/dev/full", os.O_WRONLY)
+        monkeypatch.setattr("worldagent.agent.upkeep._thread_file.os.fdopen", full)
+        try:
+            with pytest.raises(StorageUnavailable, match=os.strerror(errno.ENOSPC)):
+                await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
+        finally:
+            monkeypatch.undo()
+            os.close(device)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.on_every_database
+async def test_what_is_imported_outlasts_a_prune_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("Look", attachments=DATA)
+        await agent.upkeep.export("t1", file)
+        await agent.upkeep.remove("t1")
+        keep = Attachments.keep
+
+        async def kept(store: Attachments, loaded: Sequence[Any]) -> None:
+            await keep(store, loaded)
+            await store.drop_unreferenced()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Attachments, "keep", kept)
+            assert (await agent.upkeep.import_thread(file)).made
+        assert await read(agent) == list(DATA)
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.on_every_database
+async def test_what_is_imported_is_held_until_its_messages_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("Look", attachments=DATA)
+        await agent.upkeep.export("t1", file)
+        await agent.upkeep.remove("t1")
+        hold = Attachments.hold
+
+        async def held(store: Attachments, loaded: Sequence[Any]) -> None:
+            await hold(store, loaded)
+            assert await store.drop_unreferenced() == ()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Attachments, "hold", held)
+            assert (await agent.upkeep.import_thread(file)).made
+        assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
+        await agent.upkeep.remove("t1")
+        assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
+
+
+@pytest.mark.requirement("T4")
+async def test_an_import_again_brings_back_what_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("Look", attachments=DATA)
+        await agent.upkeep.export("t1", file)
+        for path in (tmp_path / "home" / "attachments").rglob("*"):
+            if path.is_file():
+                path.unlink()
+        imported: Imported = await agent.upkeep.import_thread(file)
+        assert (imported.made, imported.added) == (False, 0)
+        assert await read(agent) == list(DATA)
+
+
+async def read(agent: Any) -> list[bytes]:
+    """What is attached to the first message of the thread."""
+    message = (await agent.thread("t1").history())[0]
+    return [await agent.attachments.read(one) for one in agent.attachments.of(message)]

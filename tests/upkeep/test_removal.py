@@ -1,0 +1,425 @@
+"""A thread that is removed: gone from every table and every byte of every file, but for what another thread shares."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, scripted_agent
+from support.jobs import Nothing, Said
+from support.processes import clean_environment
+from worldagent import Role, WorldAgent
+from worldagent.agent import Thread
+from worldagent.core.errors import (
+    AgentClosed,
+    InvalidArgument,
+    StorageUnavailable,
+    ThreadBusy,
+    ThreadPaused,
+    UnknownMessage,
+)
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.storage import _sqlite
+from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
+
+pytestmark = pytest.mark.on_every_database
+
+WORDS = {
+    place: (f"the {place} " * 8).strip()  # no 40 letters of one are in another
+    for place in ("message", "answer", "request", "verdict", "argument", "result", "question", "other")
+}
+NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
+OTHER = "the-other-thread-that-has-nothing-to-do-with-it-at-all"
+
+
+@tool
+async def look(what: str) -> str:
+    return WORDS["result"]
+
+
+async def pay(what: str) -> str:
+    return WORDS["result"]
+
+
+async def _work(params: Nothing, ctx: TaskContext) -> Said:
+    await ctx.call("look", {"what": WORDS["argument"]})
+    return Said(text=await ctx.call("pay", {"what": WORDS["argument"]}))
+
+
+class Gate:
+    """A shape whose handler waits for the test."""
+
+    def __init__(self) -> None:
+        self.begun, self.open = asyncio.Event(), asyncio.Event()
+
+    async def run(self, params: Nothing, ctx: TaskContext) -> Said:
+        self.begun.set()
+        await self.open.wait()
+        return Said(text="through")
+
+
+def _reply(call: ScriptedCall) -> dict[str, Any]:
+    if "request" in call.fields:
+        return {"result": WORDS["verdict"]}
+    if "judge" in call.user and WORDS["verdict"] not in call.text:
+        return {"reply": "", "dispatches": [{"to": "critic", "request": WORDS["request"]}]}
+    return {"reply": WORDS["other"] if "other one" in call.user else WORDS["answer"], "dispatches": []}
+
+
+@asynccontextmanager
+async def opened(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenerator[WorldAgent]:
+    shapes: list[Shape[Any, Any]] = [
+        Shape("work", Nothing, Said, _work),
+        Shape("wait", Nothing, Said, (gate or Gate()).run),
+    ]
+    async with scripted_agent(
+        home, ScriptedLM(_reply), workers=[CRITIC], functions=[look, tool(approval=True)(pay)], shapes=shapes, **more
+    ) as agent:
+        yield agent
+
+
+async def lived(agent: WorldAgent, name: str) -> None:
+    """Let a thread do all that leaves something behind."""
+    thread = agent.thread(name, account="ana")
+    for number in range(12):
+        await thread.converse(f"{WORDS['message']} {number} " + "So that it is on pages of its own. " * 40)
+    await thread.converse("judge")
+    turn = await thread.task("work", {})
+    await thread.resume({turn.pauses[0].id: Approve()})
+
+
+def found(home: Path, texts: Sequence[str]) -> list[str]:
+    """Where one of `texts` stands: in a file of the home, or a table of its database."""
+    things: list[object] = [home]
+    if url := os.environ.get("WORLDAGENT_DATABASE_URL"):
+        from support.postgres import table_bytes
+
+        things.append(table_bytes(url))
+    return [str(finding) for finding in scan_for_roles(things, texts).findings]
+
+
+def rows(agent: WorldAgent, table: str) -> Any:
+    database = agent._runner.parts.upkeep.database
+    return database.read(lambda tx: tx.execute(f"SELECT COUNT(*) FROM {table}")[0][0])
+
+
+async def _as_most_are_built(agent: WorldAgent) -> None:
+    """Have SQLite leave the bytes of deleted rows where they are, as only some builds do not."""
+    database = agent._runner.parts.upkeep.database
+    if isinstance(database, _sqlite.SqliteDatabase):
+        await database._writer.alone(lambda connection: connection.execute("PRAGMA secure_delete=OFF"))
+
+
+@pytest.mark.requirement("T4")
+async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as_they_were(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        await _as_most_are_built(agent)
+        await agent.thread(OTHER).converse("the other one")
+        said = await agent.thread(OTHER).history()
+        before = {table: await rows(agent, table) for table in ("wa_message", "wa_turn", "wa_call", "checkpoints")}
+        await lived(agent, NAME)
+        texts = [text for place, text in WORDS.items() if place not in ("other", "question")]
+        for text in (*texts, NAME):
+            assert found(tmp_path / "home", [text]), text
+        removed = await agent.upkeep.remove(NAME)
+        assert removed is not None
+        assert (removed.messages, removed.turns, removed.attachments) == (12 * 2 + 2 + 2 + 2, 14, 0)
+        assert removed.calls >= 3
+        assert removed.checkpoints > 14
+        assert found(tmp_path / "home", [*texts, NAME]) == []
+        assert {table: await rows(agent, table) for table in before} == before
+        assert await agent.thread(OTHER).history() == said
+        assert [state.thread for state in await agent.threads()] == [OTHER]
+        assert await agent.upkeep.remove(NAME) is None
+    assert found(tmp_path / "home", [*texts, NAME]) == []
+    assert found(tmp_path / "home", [WORDS["other"]])
+
+
+@pytest.mark.requirement("T4")
+async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who_shares_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        first, kept = agent.thread("first"), WORDS["message"]
+        await first.converse(kept)
+        at = (await first.history())[-1].id
+        await first.converse(WORDS["request"])
+        fork = await first.fork(at=at, to="fork")
+        shared = await fork.history()
+        removed = await agent.upkeep.remove("first")
+        assert removed is not None
+        assert removed.messages == 2
+        assert await fork.history() == shared
+        assert found(tmp_path / "home", [WORDS["request"]]) == []
+        await fork.converse(WORDS["argument"])
+        assert len(await fork.history()) == 4
+        removed = await agent.upkeep.remove("fork")
+        assert removed is not None
+        assert removed.messages == 4
+        assert await rows(agent, "wa_message") == 0
+        assert await rows(agent, "wa_branch") == 0
+        assert found(tmp_path / "home", [kept, WORDS["argument"]]) == []
+
+
+@pytest.mark.requirement("T4")
+async def test_what_two_forks_of_a_removed_thread_share_stays_until_both_are_removed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        first = agent.thread("first")
+        await first.converse("one")
+        said = await first.history()
+        forks = [await first.fork(to="fork"), await first.fork(to="other fork")]
+        for number, name in enumerate(("first", "fork", "other fork")):
+            removed = await agent.upkeep.remove(name)
+            assert removed is not None
+            assert removed.messages == (2 if number == 2 else 0)
+            for fork in forks[number:]:
+                assert await fork.history() == said
+        assert await rows(agent, "wa_message") == 0
+
+
+@pytest.mark.requirement("T4")
+async def test_a_fork_that_is_removed_leaves_its_origin_as_it_was(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        first = agent.thread("first")
+        await first.converse("one")
+        await first.converse("two")
+        said = await first.history()
+        for number, at in enumerate((None, said[1].id, said[0].id)):  # of its head, and of what it said before
+            fork = await first.fork(at=at, to=f"fork {number}")
+            if number != 1:
+                await fork.converse("other")
+        again = await agent.thread("fork 0").fork(to="fork of a fork")
+        for number, gone in enumerate((2, 0, 2)):
+            removed = await agent.upkeep.remove(f"fork {number}")
+            assert removed is not None
+            assert removed.messages == (0 if number == 0 else gone)
+        assert len(await again.history()) == 6
+        assert await agent.upkeep.remove("fork of a fork") is not None
+        assert await first.history() == said
+        assert await rows(agent, "wa_message") == 4
+        assert (await first.converse("three")).status == "done"
+
+
+@pytest.mark.requirement("T4")
+async def test_the_branch_that_an_edit_kept_is_removed_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        await thread.converse("one")
+        await thread.converse(WORDS["message"])
+        await thread.edit("said otherwise", keep_as="before")
+        said = await thread.history()
+        removed = await agent.upkeep.remove("before")
+        assert removed is not None
+        assert (removed.messages, removed.turns) == (2, 0)
+        assert await thread.history() == said
+        assert found(tmp_path / "home", [WORDS["message"]]) == []
+        assert await rows(agent, "wa_message") == 4
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_that_was_edited_is_removed_and_the_branch_that_was_kept_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        await thread.converse("one")
+        await thread.converse("two")
+        said = await thread.history()
+        await thread.edit(WORDS["message"], keep_as="before")
+        assert await agent.upkeep.remove("t1") is not None
+        assert await agent.thread("before").history() == said
+        assert found(tmp_path / "home", [WORDS["message"]]) == []
+        assert await thread.history() == ()
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        [pause] = (await thread.task("work", {})).pauses
+        with pytest.raises(ThreadPaused, match="is paused and can go on; go on with it, or cancel it along"):
+            await agent.upkeep.remove("t1")
+        assert await thread.pauses() == (pause,)
+        removed = await agent.upkeep.remove("t1", cancel=True)
+        assert removed is not None
+        assert removed.turns == 1
+        assert found(tmp_path / "home", [WORDS["argument"]]) == []
+        assert (await thread.pauses(), await thread.state()) == ((), None)
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_whose_turn_runs_is_removed_once_that_is_cancelled(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path / "home", gate) as agent, opened(tmp_path / "home") as other:
+        turn = asyncio.create_task(agent.thread("t1").task("wait", {}))
+        await gate.begun.wait()
+        with pytest.raises(ThreadBusy):
+            await other.upkeep.remove("t1")
+        removed = await other.upkeep.remove("t1", cancel=True)
+        assert removed is not None
+        assert removed.turns == 1
+        assert (await turn).status == "cancelled"
+        assert await rows(other, "wa_message") == 0
+
+
+@pytest.mark.requirement("R10", "R13")
+async def test_a_new_thread_of_a_removed_ones_name_knows_nothing_of_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        await thread.converse("one")
+        thread.role.set(Role("keeper", "Speak as the keeper of the seventh lighthouse."))
+        epoch = await _epoch(agent, "novel/t1")
+        assert await agent.upkeep.remove("t1") is not None
+        assert await thread.history() == ()
+        turn = await thread.converse("two")
+        assert turn.role_tiers == ()
+        assert [message.kind for message in await thread.history()] == ["message", "answer"]
+        assert await _epoch(agent, "novel/t1") > epoch, "a late writer of before would be taken for the owner"
+
+
+async def _epoch(agent: WorldAgent, key: str) -> int:
+    found = await agent._runner.parts.upkeep.database.read(
+        lambda tx: tx.execute("SELECT epoch FROM wa_epoch WHERE key=?", (key,))
+    )
+    return int(found[0][0])
+
+
+async def test_a_removed_thread_leaves_no_lock_file(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        await agent.thread("t1").converse("one")
+        locks = tmp_path / "home" / "locks"
+        before = len(list(locks.iterdir())) if locks.exists() else 0
+        assert await agent.upkeep.remove("t1") is not None
+        assert len(list(locks.iterdir()) if locks.exists() else []) == max(0, before - 1)
+        assert await agent.upkeep.remove("never there") is None
+        assert len(list(locks.iterdir()) if locks.exists() else []) == max(0, before - 1)
+
+
+async def test_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        with pytest.raises(InvalidArgument, match="thread '' is not an id"):
+            await agent.upkeep.remove("")
+        upkeep = agent.upkeep
+    with pytest.raises(AgentClosed):
+        await upkeep.remove("t1")
+    with pytest.raises(AgentClosed):
+        _ = agent.upkeep
+
+
+@pytest.mark.requirement("T4")
+async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        await lived(agent, NAME)
+        thread = agent.thread(NAME)
+        [message] = await thread.history(limit=1)
+        await thread.keep(message.id)
+        stored = await agent.attachments.add(b"stored before it is said")
+        await thread.converse("Look", attachments=[stored, b"stored with what is said"])
+        await thread.fork(to="fork")
+        for name in (NAME, "fork"):
+            assert await agent.upkeep.remove(name) is not None
+        # The one row of epochs is that of all removed threads, and names none.
+        expected = {"wa_schema": True, "wa_epoch": True, "checkpoint_migrations": True}
+        left = {table: await rows(agent, table) for table in await _tables(agent)}
+        assert {table: bool(count) for table, count in left.items() if count} == {
+            table: here for table, here in expected.items() if table in left
+        }
+        assert left["wa_epoch"] == 1
+        assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
+
+
+async def _tables(agent: WorldAgent) -> list[str]:
+    upkeep = agent._runner.parts.upkeep
+    query = (
+        "SELECT tablename FROM pg_tables WHERE schemaname='public'"
+        if upkeep.checkpoints.postgres
+        else "SELECT name FROM sqlite_master WHERE type='table'"
+    )
+    return [name for (name,) in await upkeep.database.read(lambda tx: tx.execute(query))]
+
+
+async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sqlite, "_BUSY_TIMEOUT", 0.2)
+    async with opened(tmp_path / "home") as agent:
+        if agent._runner.parts.upkeep.checkpoints.postgres:
+            pytest.skip("a server cleans up its own files")
+        await agent.thread(NAME).converse(WORDS["message"])
+        with closing(sqlite3.connect(tmp_path / "home" / "agent.db")) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM wa_message").fetchall()
+            with pytest.raises(StorageUnavailable, match=r"all rows of the thread .* are gone, and"):
+                await agent.upkeep.remove(NAME)
+            assert found(tmp_path / "home", [WORDS["message"]]), "else the error says what is not so"
+        assert await agent.thread(NAME).history() == ()
+        await agent.upkeep.prune()
+        assert found(tmp_path / "home", [WORDS["message"], NAME]) == []
+
+
+@pytest.mark.requirement("T4")
+async def test_a_fork_that_is_made_while_its_origin_is_removed_is_whole_or_refused(tmp_path: Path) -> None:
+    made = 0
+    async with opened(tmp_path / "home") as agent, opened(tmp_path / "home") as other:
+        for number in range(6):
+            thread = agent.thread(f"t{number}")
+            await thread.converse(f"number {number}")
+            at = (await thread.history())[-1].id
+
+            async def fork(thread: Thread = thread, at: str = at, number: int = number) -> Thread:
+                await asyncio.sleep(number * 0.004)
+                return await thread.fork(at=at, to=f"fork {number}")
+
+            forked, removed = await asyncio.gather(fork(), other.upkeep.remove(f"t{number}"), return_exceptions=True)
+            assert not isinstance(removed, BaseException)
+            if isinstance(forked, BaseException):
+                assert isinstance(forked, UnknownMessage | InvalidArgument), forked
+                continue
+            made += 1
+            assert [message.body["text"] for message in await forked.history()] == [f"number {number}", WORDS["answer"]]
+        assert await rows(agent, "wa_message") == 2 * made
+        assert await rows(agent, "wa_branch") == made
+
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from worldagent import Storage
+from worldagent.agent.threads import SCHEMAS
+from worldagent.agent.upkeep import Upkeep, UpkeepParts
+from worldagent.storage import Database
+
+async def scrub(self):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
+    database = await Database.open(storage.place, schemas=SCHEMAS)
+    type(database).scrub = scrub
+    await Upkeep(UpkeepParts.of(storage, database), "novel").remove(sys.argv[2])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T5")
+async def test_what_a_kill_in_the_middle_of_a_removal_left_is_cleared_by_pruning(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        await _as_most_are_built(agent)
+        await agent.thread(NAME).converse(WORDS["message"], attachments=[b"a file of the thread"])
+        url = os.environ.get("WORLDAGENT_DATABASE_URL")
+        environment = clean_environment(**({} if url is None else {"WORLDAGENT_DATABASE_URL": url}))
+        argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), NAME)
+        child = await asyncio.create_subprocess_exec(*argv, env=environment)
+        assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
+        assert (await agent.threads(), await agent.thread(NAME).history()) == ((), ())
+        await agent.upkeep.prune()
+        assert found(tmp_path / "home", [WORDS["message"], NAME]) == []
+        assert (await agent.thread(NAME).converse("anew")).status == "done"

@@ -1,0 +1,182 @@
+"""Checkpoints that nothing goes on from any more: gone by count and by age, and never those of an open turn (T5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base.id import uuid6
+
+from support.agents import CRITIC, scripted_agent
+from support.jobs import Nothing, Said
+from worldagent import Settings, WorldAgent
+from worldagent.agent.upkeep._checkpoints import first_id
+from worldagent.core.errors import InvalidArgument, SettingsInvalid
+from worldagent.graphs import Shape, TaskContext
+from worldagent.storage import Transaction
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+pytestmark = pytest.mark.on_every_database
+
+
+async def _ask(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=await ctx.calls.ask_person("Which?", ["red", "blue"]))
+
+
+def _reply(call: ScriptedCall) -> dict[str, Any]:
+    if "request" in call.fields:
+        return {"result": "Judged."}
+    return {"reply": "Fine.", "dispatches": []}
+
+
+@asynccontextmanager
+async def opened(home: Path, clock: VirtualClock | None = None, **settings: Any) -> AsyncGenerator[WorldAgent]:
+    shapes = [Shape("ask", Nothing, Said, _ask)]
+    lm = ScriptedLM(_reply)
+    async with scripted_agent(home, lm, settings=settings, workers=[CRITIC], shapes=shapes, clock=clock) as agent:
+        yield agent
+
+
+async def kept(agent: WorldAgent, like: str = "%") -> dict[str, int]:
+    """How many rows each table of checkpoints has, of keys that are `like` this."""
+    upkeep = agent._runner.parts.upkeep
+
+    def count(transaction: Transaction) -> dict[str, int]:
+        query = "SELECT COUNT(*) FROM {} WHERE thread_id LIKE ?"
+        return {table: transaction.execute(query.format(table), (like,))[0][0] for table in upkeep.checkpoints.tables}
+
+    return await upkeep.database.read(count)
+
+
+async def test_a_thread_keeps_as_many_checkpoints_as_the_setting_says_and_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", checkpoint_keep=5) as agent:
+        thread = agent.thread("t1")
+        sizes: list[dict[str, int]] = []
+        for number in range(8):
+            await thread.converse(f"number {number}")
+            sizes.append(await kept(agent))
+        assert sizes[-1] == sizes[-2] == sizes[-3], "it still grows"
+        assert sizes[-1]["checkpoints"] == 5
+        assert len(await thread.history()) == 16
+    async with opened(tmp_path / "home", checkpoint_keep=1) as agent:
+        await agent.thread("t1").converse("again")
+        assert (await kept(agent))["checkpoints"] == 1
+        assert len(await agent.thread("t1").history()) == 18
+
+
+async def test_checkpoints_of_workers_go_with_those_of_their_turns(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", checkpoint_keep=4) as agent:
+        thread = agent.thread("t1")
+        for _ in range(4):
+            await thread.task("subagent", {"worker": "critic", "request": "Judge it."})
+        workers = await kept(agent, "novel/t1#%")
+        assert 0 < workers["checkpoints"] <= 2 * 4, "more than those of the newest turn"
+        await thread.converse("no more")
+        await thread.converse("no more")
+        assert set((await kept(agent, "novel/t1#%")).values()) == {0}
+        assert (await kept(agent, "novel/t1"))["checkpoints"] == 4
+
+
+async def test_without_a_limit_every_checkpoint_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", checkpoint_keep=0) as agent:
+        for number in range(1, 4):
+            await agent.thread("t1").converse("say")
+            assert (await kept(agent))["checkpoints"] == 3 * number
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_waits_keeps_all_that_it_may_need(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", checkpoint_keep=0) as agent:
+        thread = agent.thread("t1")
+        for _ in range(3):
+            await thread.converse("say")
+        turn = await thread.task("ask", {})
+        before = await kept(agent)
+        await agent.thread("t2").converse("say")
+        pruned = await agent.upkeep.prune(keep=1)
+        assert (pruned.threads, pruned.checkpoints, pruned.left) == (1, 2, 1)
+        assert await kept(agent, "novel/t1") == before
+    async with opened(tmp_path / "home", checkpoint_keep=1) as agent:
+        thread = agent.thread("t1")
+        assert await kept(agent, "novel/t1") == before
+        turn = await thread.resume({turn.pauses[0].id: "red"})
+        assert (turn.status, turn.text) == ("done", '{"text":"red"}')
+        assert (await kept(agent, "novel/t1"))["checkpoints"] == 1
+
+
+async def test_checkpoints_go_by_age_but_the_newest_stays(tmp_path: Path) -> None:
+    clock = VirtualClock(datetime.now(UTC))
+    async with opened(tmp_path / "home", clock, checkpoint_keep=0) as agent:
+        await agent.thread("t1").converse("say")
+        await agent.thread("t2").converse("say")
+        assert (await agent.upkeep.prune(age=3600)).checkpoints == 0
+        await clock.advance(3700)
+        pruned = await agent.upkeep.prune(age=3600)
+        assert (pruned.threads, pruned.checkpoints, pruned.left) == (2, 4, 0)
+        assert (await kept(agent))["checkpoints"] == 2
+        assert (await agent.upkeep.prune(age=3600)).checkpoints == 0
+    async with opened(tmp_path / "home", clock, checkpoint_keep=0, checkpoint_age=3600) as agent:
+        await agent.thread("t1").converse("say")
+        assert (await kept(agent, "novel/t1"))["checkpoints"] == 1
+        assert len(await agent.thread("t1").history()) == 4
+
+
+async def test_what_prune_is_given_is_checked(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        unfit: tuple[dict[str, Any], ...] = (
+            {"keep": 0},
+            {"keep": True},
+            {"keep": 10**24},
+            {"keep": 1_000_000_001},
+            {"age": -1.0},
+            {"age": float("nan")},
+            {"age": 1e12},
+            {"age": 315_360_001},
+            {"age": 1e300},
+            {"age": "1"},
+        )
+        for given in unfit:
+            with pytest.raises(InvalidArgument):
+                await agent.upkeep.prune(**given)
+        assert (await agent.upkeep.prune(keep=1)).threads == 0
+    for name in ("checkpoint_keep", "checkpoint_age"):
+        for number in (-1, 10**12, 10**24):
+            with pytest.raises(SettingsInvalid, match=name):
+                Settings(**{name: number})
+
+
+async def test_the_longest_and_the_most_that_can_be_set_break_no_turn(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"checkpoint_keep": 1_000_000_000, "checkpoint_age": 315_360_000}
+    async with opened(tmp_path / "home", **limits) as agent:
+        assert (await agent.thread("t1").converse("say")).status == "done"
+        assert (await agent.upkeep.prune(keep=1_000_000_000, age=315_360_000)).checkpoints == 0
+
+
+async def test_pruning_beside_turns_of_other_agents_takes_nothing_from_them(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", checkpoint_keep=3) as agent, opened(tmp_path / "home") as other:
+
+        async def talk(name: str) -> None:
+            for number in range(6):
+                await agent.thread(name).converse(f"number {number}")
+
+        async def prune() -> None:
+            for _ in range(4):
+                await other.upkeep.prune(keep=1)
+
+        await asyncio.gather(talk("t1"), talk("t2"), prune())
+        for name in ("t1", "t2"):
+            said = [message.body["text"] for message in await other.thread(name).history() if message.kind == "message"]
+            assert said == [f"number {number}" for number in range(6)]
+
+
+def test_ids_of_checkpoints_begin_with_their_time() -> None:
+    before = datetime.now(UTC)
+    made = str(uuid6())
+    after = datetime.now(UTC)
+    assert first_id(before - timedelta(milliseconds=1)) < made < first_id(after + timedelta(milliseconds=1))
+    assert first_id(before)[14] == "6"
