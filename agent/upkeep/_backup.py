@@ -108,9 +108,8 @@ def _whole(folder: Path) -> Generator[Path]:
         _sync(new)
         os.rename(new, folder)
         _sync(folder.parent)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)  # once it has its name, nothing of this one is there
 
 
 def _copy_database(source: Path, target: Path) -> None:

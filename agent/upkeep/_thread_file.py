@@ -173,11 +173,10 @@ def written(path: Path) -> Generator[ThreadFileWriter]:
             yield writer
             writer.close(whole=True)
             os.replace(name, path)
-        except BaseException:
+        finally:
             with contextlib.suppress(OSError):
                 writer.close(whole=False)
             Path(name).unlink(missing_ok=True)
-            raise
     except OSError as error:
         problem = error.strerror or type(error).__name__
     if problem:

@@ -62,9 +62,8 @@ def _replace(file: Path, data: bytes) -> None:
             new.flush()
             os.fsync(new.fileno())
         os.replace(name, file)
-    except BaseException:
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 __all__ = ["forget_typed"]

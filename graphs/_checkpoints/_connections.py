@@ -83,14 +83,16 @@ class Connections:
     async def _working(self) -> Connection:
         while self._free:
             connection = self._free.pop()
+            works = False
             try:
                 await connection.execute("SELECT 1")
-            except psycopg.OperationalError:  # the server was started again, or cut it, while nobody used it
-                await connection.close()
-            except BaseException:
-                await connection.close()
-                raise
-            else:
+                works = True
+            except psycopg.OperationalError:
+                pass  # the server was started again, or cut it, while nobody used it
+            finally:
+                if not works:  # cancelled, too
+                    await connection.close()
+            if works:
                 return connection
         return await connect(self._address)
 

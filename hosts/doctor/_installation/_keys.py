@@ -214,7 +214,7 @@ class _Reading:
         return self._connection.execute(sql, given).fetchall()
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
-        raise NotImplementedError("who reads alone holds nothing")
+        return self.execute(sql, params)  # it sees the database as it was when it began to read
 
 
 def _owner(storage: Storage) -> int:
