@@ -21,6 +21,8 @@ NODE_HOST := examples/role-host-typescript
 # dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
 export LITELLM_LOCAL_MODEL_COST_MAP := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where this is set, each of the hundreds of processes that tests start compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,14 +48,14 @@ demo: $(READY) ## Set up, then show turns and a task on the embedded model, and 
 	$(PY) examples/demo.py
 
 test: check ## Set up, then everything that CI runs: check, then all tests but soak
-	$(RUN) pytest -n $(JOBS) --dist loadfile -rs
+	$(RUN) pytest -n $(JOBS) --dist worksteal -rs
 
 check: $(READY) ## Style, types and import contracts
 	$(RUN) ruff check
 	$(RUN) ruff format --check
-	$(RUN) mypy
-	$(RUN) pyright
 	.venv/bin/lint-imports
+	@echo 'mypy and pyright, side by side: each takes one core'
+	@$(RUN) mypy & mypy=$$!; $(RUN) pyright || failed=1; wait $$mypy; [ -z "$${failed:-}" ]
 
 bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(PY) "$$file"; done

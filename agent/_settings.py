@@ -93,7 +93,10 @@ class Settings(BaseSettings):
         "embedded model",
     )
     checkpoint_keep: int = Field(
-        default=100, ge=0, le=KEEP_LIMIT, description="newest checkpoints that are kept of each thread; 0 keeps all"
+        default=100,
+        ge=0,
+        le=KEEP_LIMIT,
+        description="newest checkpoints that are kept of each thread, and up to a fourth more; 0 keeps all",
     )
     checkpoint_age: float | None = Field(
         default=None,
@@ -104,8 +107,8 @@ class Settings(BaseSettings):
     attachment_limit: int = Field(default=ATTACHMENT_LIMIT, ge=1, description="bytes of one attachment")
     attachment_fallback: Literal["fail", "note"] = Field(
         default="fail",
-        description="a message with an image or document that the model does not take is refused, or the model gets "
-        "the name alone",
+        description="a message with an image or document that the model does not take, or with too large ones, is "
+        "refused, or the model gets the name alone",
     )
     model_takes: Literal["auto", "text", "images", "files"] = Field(
         default="auto",

@@ -32,14 +32,14 @@ _SIZE = """SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM p
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Turns at which is measured, and over how many up to each."""
+    """Turns at which is measured, and over how many up to each: old checkpoints are removed every ninth turn or so."""
 
     points: tuple[int, int, int]
-    window: int
+    windows: tuple[int, int, int]
 
 
-FULL = Sizes((10, 100, 1000), 10)
-QUICK = Sizes((2, 4, 6), 2)
+FULL = Sizes((10, 100, 1000), (10, 50, 50))
+QUICK = Sizes((2, 4, 6), (2, 2, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ async def grown(store: Store, sizes: Sizes, *, history: int | None) -> list[Take
     async with WorldAgent("bench", lm=constant_lm(answering), storage=store.storage, settings=settings) as agent:
         await agent.thread("first").converse(QUESTION)
         thread, turns = agent.thread("long"), 0
-        for point in sizes.points:
-            for _ in range(point - sizes.window - turns):
+        for point, window in zip(sizes.points, sizes.windows, strict=True):
+            for _ in range(point - window - turns):
                 await thread.converse(QUESTION)
-            taken.append(await _window(store, sizes.window, lambda: thread.converse(QUESTION)))
+            taken.append(await _window(store, window, lambda: thread.converse(QUESTION)))
             turns = point
     return taken
 

@@ -120,11 +120,11 @@ class CallEnded(_Event):
 
 
 class AttachmentLeftOut(_Event):
-    """The model gets the name of an attachment alone: it takes none of that kind, or the content is gone."""
+    """The model gets the name of an attachment alone: it takes none of that kind or of that size, or it is gone."""
 
     type: Literal["attachment_left_out"] = "attachment_left_out"
     name: str
-    reason: Literal["not_taken", "missing"]
+    reason: Literal["not_taken", "missing", "too_large"]
 
 
 class Usage(_Event):

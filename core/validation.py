@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from ._ids import canonical_json, digest
 from .errors import WorldAgentError
@@ -30,6 +32,7 @@ _TELLING = frozenset(
         "value_error",
     }
 )
+_DEPTH = 200  # levels that a value is looked through for what is no JSON
 _FIELD = re.compile(r"\w[\w.-]{0,63}")
 
 
@@ -66,7 +69,7 @@ def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentE
     except ValidationError as failure:
         problems = describe_failure(failure)
     except (TypeError, ValueError) as failure:
-        problems = f"not JSON ({type(failure).__name__})"
+        problems = f"not JSON: {_where(data)}{type(failure).__name__}"
     raise _misfit(model, problems, what, error)
 
 
@@ -101,7 +104,9 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
         problem = type(failure).__name__
     else:
         return dumped
-    raise error(f"{what} are not JSON ({problem})", remedy="use JSON values, and text that UTF-8 can hold")
+    raise error(
+        f"{what} are not JSON: {_where_in(model)}{problem}", remedy="use JSON values, and text that UTF-8 can hold"
+    )
 
 
 def kept_json(value: object) -> str:
@@ -194,11 +199,39 @@ def describe_failure(failure: ValidationError) -> str:
     """Say which fields do not fit and why, without any input value."""
     parts = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
-        # A step can be a key of the input's; one that no field could be called is not shown.
-        steps = (str(step) if _FIELD.fullmatch(str(step)) else "..." for step in item["loc"])
         why = item["type"].replace("_", " ") if item["type"] in _TELLING else item["msg"]
-        parts.append(f"{'.'.join(steps) or 'value'}: {why}")
+        parts.append(f"{_path(item['loc'])}: {why}")
     return "; ".join(parts)
+
+
+def _path(steps: Sequence[object]) -> str:
+    """Where something stands. A step can be a key of the input's; one that no field could be called is not shown."""
+    return ".".join(str(step) if _FIELD.fullmatch(str(step)) else "..." for step in steps) or "value"
+
+
+def _where_in(model: BaseModel) -> str:
+    """As `_where`; empty, too, where a serialiser of the model's own fails."""
+    with suppress(PydanticSerializationError, RecursionError, TypeError, ValueError):
+        return _where(model.model_dump(by_alias=True, warnings=False))
+    return ""
+
+
+def _where(value: object, steps: tuple[object, ...] = ()) -> str:
+    """Where the first value stands that is no JSON, with a colon behind it; empty where none can be told."""
+    if len(steps) > _DEPTH:
+        return ""
+    match value:
+        case dict():
+            inner: Iterable[tuple[object, object]] = value.items()
+        case list() | tuple():
+            inner = enumerate(value)
+        case _:
+            try:
+                kept_json(to_jsonable_python(value))
+            except (PydanticSerializationError, TypeError, ValueError):
+                return f"{_path(steps)}: "
+            return ""
+    return next(filter(None, (_where(each, (*steps, step)) for step, each in inner)), "")
 
 
 def _misfit(model: type[BaseModel], problems: str, what: str, error: type[WorldAgentError]) -> WorldAgentError:

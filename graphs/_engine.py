@@ -32,7 +32,7 @@ from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import ModelCaller, Planner, PredictorPool, Program
 from ..signatures.summaries import SUMMARISE
 from ..storage import Lease, PostgresAddress
-from ._attached import check_taken
+from ._attached import check_taken, room_of
 from ._checkpoints import Saver, open_saver, run_graph
 from ._context import GraphOptions, Services, TokenCount, TurnContext
 from ._history import body_of
@@ -276,7 +276,10 @@ class TurnEngine:
                 raise key.mismatch("the paused turn noted its skill", key.maker(kept))
         elif given != kept:
             problem = "runs a skill" if prompt is None else "runs another skill, or none"
-            raise InvalidArgument(f"the paused turn {problem}", remedy="pass resume() the skill= that run_skill() got")
+            raise InvalidArgument(
+                f"the paused turn {problem}",
+                remedy="resume it in the program that began it, with the skill= that run_skill() got",
+            )
 
     async def check_calls(self, turn_id: str) -> None:
         """Make sure that what a turn's calls keep of their roles can be compared.
@@ -306,10 +309,11 @@ class TurnEngine:
 
         Raises:
             AttachmentNotTaken: It takes none of that kind.
+            AttachmentInvalid: They are too large together.
         """
-        caller = self.services.caller
-        if self.services.options.attachment_fallback == "fail":
-            check_taken(attachments, caller.takes, model=caller.connection.name)
+        caller, store = self.services.caller, self.services.attachments
+        if store is not None and self.services.options.attachment_fallback == "fail":
+            check_taken(attachments, caller.takes, model=caller.connection.name, room=room_of(store))
 
     async def message(self, message_id: str) -> Message:
         """One message of a log."""

@@ -14,20 +14,8 @@ from typing import Any
 from ..core.errors import StorageInvalid
 from ..memory import Message, MessageKind
 from ..memory.attachments import attachments_of
+from ..memory.bodies import misfits
 from ..signatures import Past
-
-_NEEDED: Mapping[str, Mapping[str, type]] = {
-    "message": {"text": str},
-    "answer": {"text": str},
-    "schedule": {"schedule": str, "fired_at": str, "payload": dict},
-    "task": {"shape": str, "params": dict},
-    "skill": {"shape": str, "params": dict},
-    "result": {"to": str, "status": str},
-    "summary": {"text": str, "first": str, "last": str, "messages": int, "results": list},
-    "done": {"result": dict},
-    "failed": {"error": dict},
-}
-"""What must stand in the body of a message of each kind, and of a result of each status, to go on from it."""
 
 
 def body_of(message: Message, kind: MessageKind | None = None) -> Mapping[str, Any]:
@@ -40,12 +28,7 @@ def body_of(message: Message, kind: MessageKind | None = None) -> Mapping[str, A
     Raises:
         StorageInvalid: It is not as messages of its kind are written; the text names the message.
     """
-    body = message.body
-    kinds = [message.kind, str(body.get("status"))] if message.kind == "result" else [message.kind]
-    needed = {name: kind for each in kinds for name, kind in _NEEDED.get(each, {}).items()}
-    wrong = [name for name, kind in needed.items() if not isinstance(body.get(name), kind)]
-    if message.kind == "result" and kinds[-1] not in ("done", "failed"):
-        wrong.append("status")
+    body, wrong = message.body, misfits(message.kind, message.body)
     if kind not in (None, message.kind):
         wrong.append("kind")
     if not wrong:

@@ -249,4 +249,4 @@ def _check_limit(limit: object) -> None:
 def _unknown(message_id: object, why: str) -> UnknownMessage:
     # An id of ours is 32 characters. What is longer is something else, perhaps text that no error should repeat.
     shown = repr(message_id) if isinstance(message_id, str) and len(message_id) <= 100 else "of that id"
-    return UnknownMessage(f"message {shown} is unknown: {why}", remedy="use an id that this thread's history() gave")
+    return UnknownMessage(f"message {shown} is unknown: {why}", remedy="use an id from this thread's history")

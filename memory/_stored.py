@@ -79,4 +79,4 @@ class StoredMessage(Row):
     author: str
     kind: MessageKind
     body: Annotated[dict[Any, Any], BeforeValidator(_object)]
-    at: Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
+    at: Annotated[int, Field(ge=0, lt=253_402_214_400_000_000)]  # a day before the calendar's end, for all time zones

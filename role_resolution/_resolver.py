@@ -288,7 +288,7 @@ def _swap(
 def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:
     return RoleSourceUnavailable(
         f"the {_names(tiers)} role could not be read: {why}",
-        remedy="bring the source back, or set Roles(on_unavailable='skip') to go on without this tier",
+        remedy="bring the source back; in Python, Roles(on_unavailable='skip') goes on without this tier",
     )
 
 

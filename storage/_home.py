@@ -61,6 +61,17 @@ class Storage:
         """The file of turns, messages and checkpoints, where no `url` is given."""
         return self.resolve() / "agent.db"
 
+    def begun(self) -> bool:
+        """Whether there is a database already; one on a server is there or is made when it is opened.
+
+        Raises:
+            InvalidArgument: The home is a file.
+        """
+        home = self.resolve()
+        if home.exists() and not home.is_dir():
+            raise InvalidArgument(f"home {str(home)!r} is a file", remedy="give home the path of a folder")
+        return self.url is not None or self.database.exists()
+
     @property
     def roles(self) -> Path:
         """The file of the embedded role store, apart from everything else (R7)."""

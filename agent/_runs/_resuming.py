@@ -86,7 +86,7 @@ async def _take(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, ob
         if found.late(parts.clock.now()):
             raise AnswerInvalid(
                 f"the answer to the pause {pause_id!r} comes after its end",
-                remedy="call resume() without an answer to it; it fails with PauseExpired",
+                remedy="go on without an answer to it; it fails with PauseExpired",
             )
         decisions[pause_id] = decision_of(pause_of(found), answer)
     for pause_id in await parts.journal.answer(record.id, decisions):

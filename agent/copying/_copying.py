@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...core.errors import InvalidArgument, StorageInvalid
 from ...graphs.copies import CheckpointCopy
 from ...storage import Database, Schema, Storage
-from ...storage.copies import COPYING, Held, Mark, Part, TableCopy, tables_of
+from ...storage.copies import COPYING, Held, Mark, Part, TableCopy, copying_alone, tables_of
 from ._ends import check_idle, check_source, check_unused, look, named, opened
 
 Progress = Callable[[str, int, int], object]
@@ -47,7 +47,7 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
     Raises:
         InvalidArgument: There is no source, both are the same, or the target is in use or a copy of something else.
         ThreadBusy: Turns run in the source.
-        StorageHalfCopied: The source is itself half a copy.
+        StorageHalfCopied: The source is itself half a copy, or another run copies into the target.
         SchemaTooNew: The source was written by a newer version of this package.
         StorageInvalid: In the end both do not hold the same, since agents wrote meanwhile.
         StorageUnavailable: One of them is out of reach. The copy can go on.
@@ -55,13 +55,13 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
     if source.place == target.place:
         raise InvalidArgument(f"{named(source)!r} cannot be copied into itself", remedy="name another target")
     schemas = check_source(await look(source), named(source))
-    found = await look(target)
-    if not found.half_copied:
-        await check_unused(target, found)
+    await check_unused(target)
     async with opened(source) as old:
         await check_idle(old, source, schemas)
-        async with opened(target, (*schemas, COPYING)) as new:
-            return await _copied((old, source), (new, target), schemas, progress or (lambda *_: None))
+        async with copying_alone(target):
+            await check_unused(target)  # once more, now that no other run can finish it meanwhile
+            async with opened(target, (*schemas, COPYING)) as new:
+                return await _copied((old, source), (new, target), schemas, progress or (lambda *_: None))
 
 
 async def _copied(
@@ -84,10 +84,8 @@ async def _begun(mark: Mark, source: str, target: str) -> bool:
     Raises:
         InvalidArgument: The target is a copy of something else.
     """
-    known = await mark.source()
-    if known is None:
-        await mark.begin(source)
-    elif known != source:
+    known = await mark.begin(source)
+    if known not in (None, source):
         raise InvalidArgument(
             f"{target!r} is a copy of {known!r} that is not finished",
             remedy="finish that one, or give it up with `worldagent storage drop`",
@@ -112,7 +110,7 @@ async def _copy(part: Part, mark: Mark, progress: Progress) -> None:
         return
     total = await part.count()
     async for batch, reached in part.batches(last):
-        await part.put(batch)
+        await part.put(batch, mark.verify)
         last, done = reached, done + len(batch)
         await mark.note(part.name, last, done)
         progress(part.name, done, total)

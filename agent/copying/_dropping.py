@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...core.errors import InvalidArgument, StorageUnavailable
 from ...storage import PostgresAddress, Storage, Transaction
-from ._ends import look, named, opened
+from ...storage.copies import copying_alone
+from ._ends import Standing, look, named, opened
 
 
 async def drop_copy(storage: Storage) -> None:
@@ -12,14 +13,25 @@ async def drop_copy(storage: Storage) -> None:
 
     Raises:
         InvalidArgument: No copy into it was begun, or it is finished.
+        StorageHalfCopied: A run copies into it.
         StorageUnavailable: It cannot be removed.
     """
+    await _half(storage)
+    async with copying_alone(storage):
+        await _drop(storage, await _half(storage))
+
+
+async def _half(storage: Storage) -> Standing:
     found = await look(storage)
     if not found.half_copied:
         raise InvalidArgument(
             f"{named(storage)!r} is no copy that was begun and is not finished, so nothing of it is dropped",
             remedy="remove the home or the database by other means if it is not wanted",
         )
+    return found
+
+
+async def _drop(storage: Storage, found: Standing) -> None:
     if not isinstance(storage.place, PostgresAddress):
         return _unlink(storage)
 

@@ -44,8 +44,8 @@ class Standing:
 
 
 def named(storage: Storage) -> str:
-    """Names what is copied from and to, the same each time; no password is in it."""
-    return str(storage.place)
+    """Names what is copied from and to, the same each time, for texts and databases; no password is in it."""
+    return str(storage.place).encode(errors="backslashreplace").decode()  # a folder's name may be no UTF-8
 
 
 @contextlib.asynccontextmanager
@@ -117,13 +117,14 @@ async def check_idle(database: Database, storage: Storage, schemas: Sequence[Sch
         )
 
 
-async def check_unused(storage: Storage, found: Standing) -> None:
-    """Refuse to copy into what agents have used.
+async def check_unused(storage: Storage) -> None:
+    """Refuse to copy into what agents have used; a copy that is not finished may go on.
 
     Raises:
         InvalidArgument: One of its tables has rows.
     """
-    if not found.made:
+    found = await look(storage)
+    if found.half_copied or not found.made:
         return  # so that no file is made
     async with opened(storage) as database:
         for table in sorted(found.made - {"wa_schema", "wa_copy", "checkpoint_migrations"}):

@@ -91,7 +91,7 @@ class Branching:
         if kinds and found.kind not in kinds:
             raise InvalidArgument(
                 f"the message {found.id!r} is of kind {found.kind!r}",
-                remedy=f"give the id of one of kind {' or '.join(kinds)}; history() tells ids and kinds",
+                remedy=f"give the id of one of kind {' or '.join(kinds)}, as the thread's history tells it",
             )
         return found
 

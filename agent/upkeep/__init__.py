@@ -4,11 +4,11 @@ No engine and no model: it loads neither dspy nor langgraph. Where threads stand
 """
 
 from ._backup import Backup, back_up
-from ._exchange import Exported, Imported
 from ._parts import UpkeepParts
 from ._removal import Removed
 from ._retention import AGE_LIMIT, KEEP_LIMIT, Pruned, Retention
 from ._upkeep import Upkeep
+from .exchange import Exported, Imported
 
 __all__ = [
     "AGE_LIMIT",

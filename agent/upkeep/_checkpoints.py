@@ -5,6 +5,7 @@ A thread has checkpoints of its own, and those of its workers, whose keys begin 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Final
 
 from ...storage import PostgresAddress, Transaction
 
-_NEXT: Final = "$"  # the character after `#`
 _MAIN: Final = "SELECT checkpoint_id FROM checkpoints WHERE thread_id=? AND checkpoint_ns=''"
 _BEYOND: Final = f"{_MAIN} ORDER BY checkpoint_id DESC LIMIT 1 OFFSET ?"
 _OLD: Final = f"""{_MAIN} AND checkpoint_id < ? AND checkpoint_id < (
@@ -25,6 +25,11 @@ _DROP_BLOBS: Final = """DELETE FROM checkpoint_blobs AS b USING (
                           WHERE thread_id=? AND checkpoint_ns='' ORDER BY checkpoint_id LIMIT 1) AS oldest
                         WHERE b.thread_id=? AND b.checkpoint_ns=''
                           AND b.version COLLATE "C" < (oldest.kept ->> b.channel) COLLATE "C" """
+# The first checkpoint of a turn holds the values of the turn before it.
+_HELD: Final = """SELECT checkpoint_id, {} FROM checkpoints
+                  WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id < ? ORDER BY checkpoint_id DESC LIMIT 100"""
+_IN_FILE: Final = _HELD.format("CAST(checkpoint AS BLOB)")
+_ON_SERVER: Final = _HELD.format("convert_to(checkpoint ->> 'channel_values', 'UTF8')")
 _GREGORIAN: Final = 0x01B21DD213814000  # tenths of microseconds from the beginning of the calendar to 1970
 
 
@@ -60,13 +65,31 @@ class CheckpointRows:
         if not self.made(transaction):
             return 0
         count = 0
-        for key in (thread, *self._workers(transaction, thread)):
-            [(found,)] = transaction.execute("SELECT COUNT(*) FROM checkpoints WHERE thread_id=?", (key,))
-            count += found
-            self._drop_all(transaction, key)
+        for key in (thread, *self._workers(transaction, f"{thread}#")):
+            count += self._drop_all(transaction, key)
         return count
 
-    def prune(self, transaction: Transaction, thread: str, *, keep: int | None, before: datetime | None) -> int:
+    def forget(self, transaction: Transaction, thread: str, turns: Collection[str]) -> int:
+        """Delete the checkpoints of turns that a thread does not go on from; how many.
+
+        Those of before them go along. The newest one stays, whosever it is: the thread goes on from it.
+
+        Args:
+            transaction: Where.
+            thread: The thread's key.
+            turns: The turns. None of them is open.
+        """
+        if not self.made(transaction):
+            return 0
+        count = 0
+        for key in (key for turn in turns for key in self._workers(transaction, f"{thread}#{turn}/")):
+            count += self._drop_all(transaction, key)
+        last = self._last_of(transaction, thread, [turn.encode() for turn in turns])
+        return count if last is None else count + self._drop_until(transaction, thread, last)
+
+    def prune(
+        self, transaction: Transaction, thread: str, *, keep: int | None, before: datetime | None, slack: int = 0
+    ) -> int:
         """Delete checkpoints of a thread that nothing goes on from any more; how many.
 
         Args:
@@ -74,10 +97,15 @@ class CheckpointRows:
             thread: The thread's key. No turn of it is open.
             keep: How many of the newest stay; None does not count.
             before: Those of before this time go; None is no time. The newest one stays.
+            slack: How many more than `keep` there may be before any of them goes.
         """
+        if keep is not None and slack and not transaction.execute(_BEYOND, (thread, keep + slack)):
+            keep = None
         last = self._last_to_go(transaction, thread, keep, before)
-        if last is None:
-            return 0
+        return 0 if last is None else self._drop_until(transaction, thread, last)
+
+    def _drop_until(self, transaction: Transaction, thread: str, last: str) -> int:
+        """Delete a thread's checkpoints up to `last`, and those of workers who were done by then."""
         [(count,)] = transaction.execute(
             "SELECT COUNT(*) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?",
             (thread, last),
@@ -86,11 +114,21 @@ class CheckpointRows:
         transaction.execute(_DROP.format(self.tables[1]), (thread, last))
         if self.postgres:
             transaction.execute(_DROP_BLOBS, (thread, thread))
-        for worker in self._workers(transaction, thread, ended_by=last):
-            [(found,)] = transaction.execute("SELECT COUNT(*) FROM checkpoints WHERE thread_id=?", (worker,))
-            count += found
-            self._drop_all(transaction, worker)
+        for worker in self._workers(transaction, f"{thread}#", ended_by=last):
+            count += self._drop_all(transaction, worker)
         return int(count)
+
+    def _last_of(self, transaction: Transaction, thread: str, turns: Collection[bytes]) -> str | None:
+        """The newest checkpoint that names one of some turns and is not the thread's newest."""
+        statement = _ON_SERVER if self.postgres else _IN_FILE
+        newest = transaction.execute(f"{_MAIN} ORDER BY checkpoint_id DESC LIMIT 1", (thread,))
+        before = newest[0][0] if newest else ""
+        while rows := transaction.execute(statement, (thread, before)):
+            for found, held in rows:
+                if any(turn in bytes(held) for turn in turns):
+                    return str(found)
+            before = rows[-1][0]
+        return None
 
     def _last_to_go(
         self, transaction: Transaction, thread: str, keep: int | None, before: datetime | None
@@ -102,18 +140,20 @@ class CheckpointRows:
             found += [row[0] for row in transaction.execute(_OLD, (thread, first_id(before), thread))]
         return max(found, default=None)
 
-    def _workers(self, transaction: Transaction, thread: str, *, ended_by: str | None = None) -> list[str]:
-        """The keys of a thread's workers, or of those whose newest checkpoint is not after `ended_by`."""
+    def _workers(self, transaction: Transaction, begins: str, *, ended_by: str | None = None) -> list[str]:
+        """The keys of workers that begin so, or of those whose newest checkpoint is not after `ended_by`."""
         # On Postgres, texts of these tables sort by the server's language, and the index of the package's own by bytes.
         above, below = ("~>=~", "~<~") if self.postgres else (">=", "<")
         statement = f"""SELECT thread_id FROM checkpoints WHERE thread_id {above} ? AND thread_id {below} ?
                         GROUP BY thread_id HAVING CAST(? AS TEXT) IS NULL OR MAX(checkpoint_id) <= ?"""
-        given = (f"{thread}#", f"{thread}{_NEXT}", ended_by, ended_by)
+        given = (begins, f"{begins[:-1]}{chr(ord(begins[-1]) + 1)}", ended_by, ended_by)
         return [row[0] for row in transaction.execute(statement, given)]
 
-    def _drop_all(self, transaction: Transaction, key: str) -> None:
+    def _drop_all(self, transaction: Transaction, key: str) -> int:
+        [(count,)] = transaction.execute("SELECT COUNT(*) FROM checkpoints WHERE thread_id=?", (key,))
         for table in self.tables:
             transaction.execute(f"DELETE FROM {table} WHERE thread_id=?", (key,))
+        return int(count)
 
 
 def first_id(at: datetime) -> str:

@@ -1,31 +1,35 @@
-"""Removing a thread: its turns, calls, checkpoints and messages in one transaction, then what the files still hold."""
+"""Removing a thread: its turns, calls, checkpoints and messages in one transaction, then what the files still hold.
+
+What was typed goes inside the transaction: who is killed in between finds the thread, and removes it again.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...core import Scope
 from ...core.errors import StorageInvalid, StorageUnavailable, ThreadPaused
 from ...memory import thread_key
 from ...memory.kept import KeptMessages
-from ...memory.upkeep import remove_messages, sharers
+from ...memory.upkeep import RemovedMessages, remove_messages, sharers
 from ...storage import Lease, Transaction
 from ._parts import UpkeepParts
 from ._retention import open_turns
-from ._typed import forget_typed
+from ._typed import Said, forget_typed
 
 _LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
-_TURNS: Final = "SELECT COUNT(*) FROM wa_turn WHERE thread=?"
-_CALLS: Final = "SELECT COUNT(*) FROM wa_call WHERE turn IN (SELECT id FROM wa_turn WHERE thread=?)"
-_DECISIONS: Final = """SELECT decision FROM wa_call
-                       WHERE turn IN (SELECT id FROM wa_turn WHERE thread=?) AND decision IS NOT NULL"""
-_DROP_CALLS: Final = "DELETE FROM wa_call WHERE turn IN (SELECT id FROM wa_turn WHERE thread=?)"
-_DROP_TURNS: Final = "DELETE FROM wa_turn WHERE thread=?"
+_TURNS: Final = "SELECT thread, id FROM wa_turn WHERE thread=?"
+# After an edit, what it kept under another name was said by turns of the thread, which go on no more.
+_OTHERS: Final = """SELECT thread, id FROM wa_turn t
+                    WHERE id IN ({}) AND thread<>? AND status NOT IN ('running', 'paused', 'stopped')
+                      AND id < (SELECT MAX(id) FROM wa_turn WHERE thread=t.thread)"""
+_DROP_CALLS: Final = "DELETE FROM wa_call WHERE turn IN ({}) RETURNING decision"
+_DROP_TURNS: Final = "DELETE FROM wa_turn WHERE id IN ({})"
+_AT_ONCE: Final = 500
 _NO_NEW_BRANCH: Final = "LOCK TABLE wa_branch IN SHARE ROW EXCLUSIVE MODE"
 
 
@@ -62,7 +66,8 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
     Raises:
         ThreadBusy: A turn runs, and `cancel` is False, or it did not end in time.
         ThreadPaused: A turn can go on, and `cancel` is False.
-        StorageUnavailable: The database fails; or all rows are gone and their bytes are still in a file, as it says.
+        StorageUnavailable: The database fails, or the file of what was typed, and nothing is removed; or all rows are
+            gone and their bytes are still in a file, as it says.
     """
     key = thread_key(scope)
     latest = await parts.turns.latest(key)
@@ -72,22 +77,15 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
         if not cancel:
             await _check_over(parts, key)
         ends = await _ends(parts, await parts.database.read(lambda tx: sharers(tx, key)))
-        removed, said = await parts.database.transact(lambda tx: _remove(tx, lease, parts, ends))
+        removed = await parts.database.transact(lambda tx: _remove(tx, lease, parts, ends))
     if removed is None:
         return None
     parts.removed(scope.thread or "", "" if latest is None else latest.id)
     try:
-        await asyncio.to_thread(forget_typed, parts.storage.typed, said)
-    finally:  # each clears what it can, whatever becomes of the others
         dropped = await parts.attachments.drop_unreferenced()
+    finally:  # each clears what it can, whatever becomes of the other
         await _scrub(parts, key)
-    return Removed(
-        messages=removed.messages,
-        turns=removed.turns,
-        calls=removed.calls,
-        checkpoints=removed.checkpoints,
-        attachments=len(dropped),
-    )
+    return replace(removed, attachments=len(dropped))
 
 
 async def _check_over(parts: UpkeepParts, key: str) -> None:
@@ -110,32 +108,59 @@ async def _ends(parts: UpkeepParts, threads: Iterable[str]) -> dict[str, str | N
 
 def _remove(
     transaction: Transaction, lease: Lease, parts: UpkeepParts, ends: Mapping[str, str | None]
-) -> tuple[Removed | None, frozenset[str]]:
+) -> Removed | None:
     key = lease.key
     lease.retire(transaction)
     if parts.checkpoints.postgres:
         transaction.execute(_NO_NEW_BRANCH)  # one of a message that goes
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
-    messages, said = remove_messages(transaction, key, ends)
-    said |= {text for (decision,) in transaction.execute(_DECISIONS, (key,)) for text in _answers(decision)}
+    messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
-    [(turns,)], [(calls,)] = transaction.execute(_TURNS, (key,)), transaction.execute(_CALLS, (key,))
-    transaction.execute(_DROP_CALLS, (key,))
-    transaction.execute(_DROP_TURNS, (key,))
-    checkpoints = parts.checkpoints.remove(transaction, key)
-    if not (branched or messages or turns or checkpoints):
-        return None, said
-    return Removed(messages=messages, turns=turns, calls=calls, checkpoints=checkpoints), said
+    turns = _turns(transaction, key, messages)
+    decisions = _drop_turns(transaction, [turn for some in turns.values() for turn in some])
+    checkpoints = parts.checkpoints.remove(transaction, key) + sum(
+        parts.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
+    )
+    forget_typed(parts.storage.typed, _said(key, messages, turns, decisions))
+    if not (branched or messages.count or turns or checkpoints):
+        return None
+    count = sum(len(some) for some in turns.values())
+    return Removed(messages=messages.count, turns=count, calls=len(decisions), checkpoints=checkpoints)
 
 
-def _answers(decision: str) -> Iterator[str]:
-    """What a person wrote to a call that asked, and the fields of a form as they are typed."""
-    given = json.loads(decision)
-    for value in (given.get("value"), given.get("reason")):
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            yield from (f"{name}={entry}" for name, entry in value.items())
+def _said(key: str, messages: RemovedMessages, turns: Iterable[str], decisions: Iterable[str | None]) -> Said:
+    given = [json.loads(decision) for decision in decisions if decision is not None]
+    answers = [answer for one in given for answer in (one.get("value"), one.get("reason"))]
+    texts = {answer for answer in answers if isinstance(answer, str)}
+    values = [answer for answer in answers if answer is not None and not isinstance(answer, str)]
+    return Said(thread=key, threads=messages.threads.union(turns), texts=messages.said | texts, values=values)
+
+
+def _turns(transaction: Transaction, key: str, messages: RemovedMessages) -> dict[str, list[str]]:
+    """The turns that go with a thread, by the keys of their threads."""
+    found = transaction.execute(_TURNS, (key,))
+    for marks, some in _portions(sorted(messages.turns)):
+        found += transaction.execute(_OTHERS.format(marks), (*some, key))
+    turns: dict[str, list[str]] = {}
+    for thread, turn in found:
+        turns.setdefault(thread, []).append(turn)
+    return turns
+
+
+def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | None]:
+    """Delete turns with their calls; gives what a person decided on each of the calls."""
+    decisions: list[str | None] = []
+    for marks, some in _portions(turns):
+        decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
+        transaction.execute(_DROP_TURNS.format(marks), some)
+    return decisions
+
+
+def _portions(ids: Sequence[str]) -> Iterable[tuple[str, Sequence[str]]]:
+    """Some ids at a time, after as many marks."""
+    for start in range(0, len(ids), _AT_ONCE):
+        some = ids[start : start + _AT_ONCE]
+        yield ", ".join("?" * len(some)), some
 
 
 async def _scrub(parts: UpkeepParts, key: str) -> None:

@@ -21,6 +21,8 @@ KEEP_LIMIT: Final = 1_000_000_000
 AGE_LIMIT: Final = 315_360_000
 """Seconds that checkpoints can be kept: ten years."""
 
+_SLACK: Final = 4  # a turn that deletes writes half as many pages again, so a fourth of `keep` goes at once
+
 _KEYS: Final = "SELECT DISTINCT thread FROM wa_turn WHERE thread >= ? AND thread < ? ORDER BY thread"
 # One that waited for the thread may have begun after one with a newer id. One that failed can go on while it is newest.
 _OPEN: Final = """SELECT id, status FROM wa_turn
@@ -55,11 +57,18 @@ class Retention:
             raise InvalidArgument("age is out of bounds", remedy=f"give age in seconds, 0 to {AGE_LIMIT}, or None")
 
     def __call__(self, transaction: Transaction, thread: str) -> int:
-        """Delete what does not stay of a thread whose turn is over; how many checkpoints."""
+        """Delete what does not stay of a thread whose turn is over, a few turns' at once; how many checkpoints."""
+        return self._prune(transaction, thread, slack=(self.keep or 0) // _SLACK)
+
+    def exactly(self, transaction: Transaction, thread: str) -> int:
+        """As for a turn that is over, and what the next turns would delete as well."""
+        return self._prune(transaction, thread, slack=0)
+
+    def _prune(self, transaction: Transaction, thread: str, *, slack: int) -> int:
         if self.keep is None and self.age is None:
             return 0
         before = None if self.age is None else self.clock.now() - timedelta(seconds=self.age)
-        return self.rows.prune(transaction, thread, keep=self.keep, before=before)
+        return self.rows.prune(transaction, thread, keep=self.keep, before=before, slack=slack)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +128,7 @@ async def _pruned(parts: UpkeepParts, key: str, retention: Retention) -> int | N
         lease.verify(transaction)
         if open_turns(transaction, key) or not retention.rows.made(transaction):
             return None
-        return retention(transaction, key)
+        return retention.exactly(transaction, key)
 
     try:
         async with parts.leases.hold(key, wait=0) as lease:

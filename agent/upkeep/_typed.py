@@ -1,4 +1,8 @@
-"""What was typed in chats, without what was said on a thread that is removed. The chat writes it, a line at a time."""
+"""What was typed in chats, without what was said on a thread that is removed. The chat writes it, a line at a time.
+
+A line names the thread that it was typed on. Those of older versions do not, and what an edit kept under another name
+was typed on the thread that was edited: there the texts tell.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,41 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
 
 from ...core.errors import StorageUnavailable
 
+_NAMING: Final = ("/thread", "/fork")  # commands that a thread's name follows
 
-def forget_typed(file: Path, said: AbstractSet[str]) -> None:
-    """Write the file anew without the lines in which somebody typed one of some texts.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What persons said on a thread that is removed.
+
+    Attributes:
+        thread: The thread's key.
+        threads: The keys of the threads on which it was said.
+        texts: Messages, and answers that are texts.
+        values: Answers that are something else, such as the fields of a form.
+    """
+
+    thread: str
+    threads: AbstractSet[str]
+    texts: AbstractSet[str]
+    values: Sequence[Any]
+
+
+def forget_typed(file: Path, said: Said) -> None:
+    """Write the file anew without the lines that were typed on a thread.
 
     Args:
         file: The file; there may be none.
-        said: The texts.
+        said: What was said on the thread.
 
     Raises:
         StorageUnavailable: It cannot be read or written; it is as it was.
@@ -34,24 +61,53 @@ def forget_typed(file: Path, said: AbstractSet[str]) -> None:
         problem = error.strerror or type(error).__name__
     if problem:
         raise StorageUnavailable(
-            f"{str(file)!r} may hold what was said on the thread, and cannot be changed ({problem})",
-            remedy="delete it, or take out what was said",
+            f"{str(file)!r} may hold what was said on the thread and cannot be changed ({problem}): nothing is removed",
+            remedy="make it writable for this user, or delete it, and remove the thread again",
         )
 
 
-def _holds(line: bytes, said: AbstractSet[str]) -> bool:
-    typed: object = None
-    with contextlib.suppress(ValueError):
-        typed = json.loads(line)
-    if not isinstance(typed, str):
+def _holds(line: bytes, said: Said) -> bool:
+    thread, typed = _read(line)
+    if thread == said.thread:
+        return True
+    workspace, _, name = said.thread.partition("/")
+    command, _, given = typed.strip().partition(" ")
+    if command in _NAMING and given.strip() == unquote(name):
+        return thread is None or thread.partition("/")[0] == workspace
+    return (thread is None or thread in said.threads) and _says(typed, said)
+
+
+def _read(line: bytes) -> tuple[str | None, str]:
+    """The thread that a line was typed on, as far as it is known, and what was typed."""
+    found: object = None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(line)
+    match found:
+        case {"thread": str(thread), "text": str(text)}:
+            return thread, text
+        case str(text):
+            return None, text
+        case _:
+            return None, ""
+
+
+def _says(typed: str, said: Said) -> bool:
+    # After a command, such as /edit or no; a slash that is doubled stands for one.
+    _, _, given = typed.strip().partition(" ")
+    message = typed[1:] if typed.startswith("//") else typed
+    if not said.texts.isdisjoint({typed, typed.strip(), message.strip(), given.strip()} - {""}):
+        return True
+    return any(_gives(part, value) for value in said.values for part in (typed, given))
+
+
+def _gives(typed: str, value: Any) -> bool:
+    """Whether somebody who typed this gave a value: as JSON, or each of its fields."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return bool(json.loads(typed) == value)
+    if not isinstance(value, dict) or not value:
         return False
-    if typed.strip() in said or typed in said:
-        return True
-    # After a command, such as /edit or no; a slash that is doubled stands for one; a form has several fields.
-    _, _, rest = typed.strip().partition(" ")
-    if rest.strip() in said or (typed.startswith("//") and typed[1:].strip() in said):
-        return True
-    return any("=" in word and word in said for word in typed.split())
+    parts = [f"{name}=" for name in value] + [entry for entry in value.values() if isinstance(entry, str)]
+    return all(part in typed or json.dumps(part, ensure_ascii=False)[1:-1] in typed for part in parts)
 
 
 def _replace(file: Path, data: bytes) -> None:
@@ -66,4 +122,4 @@ def _replace(file: Path, data: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-__all__ = ["forget_typed"]
+__all__ = ["Said", "forget_typed"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
+from typing import IO
 
 from ...core import Scope, check_id
 from ...memory import thread_key
 from ._backup import Backup, back_up
-from ._exchange import Exported, Imported, export, import_thread
 from ._parts import UpkeepParts
 from ._removal import Removed, remove
 from ._retention import Pruned, Retention, prune
+from .exchange import Exported, Imported, export, import_thread
 
 
 class Upkeep:
@@ -42,29 +44,30 @@ class Upkeep:
             InvalidArgument: `thread` is no id.
             ThreadBusy: A turn runs, and `cancel` is False, or it did not end in time.
             ThreadPaused: A turn can go on, and `cancel` is False.
-            StorageUnavailable: The database fails; or all rows are gone and their bytes are still in a file, as the
-                text says.
+            StorageUnavailable: The database fails, or the file of what was typed, and nothing is removed; or all rows
+                are gone and their bytes are still in a file, as the text says.
         """
         return await remove(self._parts, self._scope(thread), cancel=cancel)
 
-    async def export(self, thread: str, file: Path) -> Exported:
+    async def export(self, thread: str, file: Path | IO[bytes]) -> Exported:
         """Write a thread's conversation to a file, as it stands now: messages, attachments, and what is kept.
 
         Turns and what they called are not in it, so a turn that waits goes on where it is and not in a copy.
 
         Args:
             thread: The thread's id.
-            file: Where to; an export that is there is replaced once the new one is whole.
+            file: Where to; an export that is there is replaced once the new one is whole. A stream of bytes gets all of
+                it at the end, or nothing.
 
         Raises:
-            InvalidArgument: `thread` is no id, or the thread has no message; or what is at `file` is no export of a
-                thread, or the home needs that name itself.
+            InvalidArgument: `thread` is no id, or the thread has no message, or is removed meanwhile; or what is at
+                `file` is no export of a thread, or the home needs that name itself.
             StorageInvalid: A message is not what was written.
             StorageUnavailable: The database or the file fails; no part of a file is left.
         """
-        return await export(self._parts, self._scope(thread), Path(file))
+        return await export(self._parts, self._scope(thread), _place(file))
 
-    async def import_thread(self, file: Path, *, to: str | None = None) -> Imported:
+    async def import_thread(self, file: Path | IO[bytes], *, to: str | None = None) -> Imported:
         """Read an exported conversation into a thread, all of it or nothing. Again is no harm.
 
         Attachments that are gone meanwhile are brought back by it.
@@ -72,7 +75,7 @@ class Upkeep:
         Each message has the id that follows from what it says and where it stands, or nothing is written.
 
         Args:
-            file: The file.
+            file: The file, or a stream of bytes, such as a pipe; that is read to its end first.
             to: The thread's id; None is the one that it had.
 
         Raises:
@@ -83,7 +86,7 @@ class Upkeep:
             StorageUnavailable: The file or the database fails.
         """
         scope = None if to is None else self._scope(to)
-        return await import_thread(self._parts, Path(file), scope, self._workspace)
+        return await import_thread(self._parts, _place(file), scope, self._workspace)
 
     async def prune(self, *, keep: int | None = None, age: float | None = None) -> Pruned:
         """Delete checkpoints that nothing goes on from any more, on all threads, and give the space back.
@@ -113,13 +116,18 @@ class Upkeep:
             home_only: Whether a home whose database is on a Postgres server is copied without it.
 
         Raises:
-            InvalidArgument: There is something at `folder`, or the database is on a server.
+            InvalidArgument: There is something at `folder`, the database is on a server, or another run makes the
+                same copy.
             StorageUnavailable, StorageInvalid: A file cannot be read or written, or is no sound database.
         """
         return await back_up(self._parts.storage, Path(folder), roles=roles, home_only=home_only)
 
     def _scope(self, thread: str) -> Scope:
         return Scope(workspace=self._workspace, thread=check_id("thread", thread))
+
+
+def _place(file: Path | IO[bytes]) -> Path | IO[bytes]:
+    return Path(file) if isinstance(file, str | PathLike) else file
 
 
 __all__ = ["Upkeep"]

@@ -1,5 +1,5 @@
 """What the planner is shown of the attachments of a conversation."""
 
-from ._shown import Shown, check_taken, size_of, texts_of
+from ._shown import Shown, check_taken, room_of, size_of, texts_of
 
-__all__ = ["Shown", "check_taken", "size_of", "texts_of"]
+__all__ = ["Shown", "check_taken", "room_of", "size_of", "texts_of"]

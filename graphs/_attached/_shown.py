@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
-from ...core.errors import AttachmentMissing, AttachmentNotTaken
+from ...core.errors import AttachmentInvalid, AttachmentMissing, AttachmentNotTaken
 from ...core.events import AttachmentLeftOut
-from ...memory.attachments import Attachment
+from ...memory.attachments import Attachment, Attachments
 from ...signatures import Past
 from ...signatures.media import Media, MediaKind
 from .._context import TurnContext
 
 ROOM: Final = 20 * 1024 * 1024
-"""Bytes of attachments in one prompt. Services refuse more than about 32 MiB, and base64 adds a third."""
+"""Bytes of attachments in one prompt, where one alone may not have more. Services refuse more than about 32 MiB, and
+base64 adds a third."""
 
 MEDIA: Final = 64
 """Images and documents in one prompt. Services refuse more than a hundred or so."""
@@ -26,13 +27,16 @@ MEDIA: Final = 64
 LETTERS: Final = 100_000
 """Characters of one text that stand in a prompt."""
 
+_TEXT: Final = 4 * LETTERS  # bytes that those may have
+
 _SHARE: Final = 4
 """Texts of earlier messages may take this part of the characters that the planner sees of them."""
 
 _ATTACHED: Final = "attachments"
-_Why = Literal["not_taken", "missing"]
+_Why = Literal["not_taken", "missing", "too_large"]
 _GONE: Final = "its content is gone"
 _NO_ROOM: Final = "not shown again"
+_TOO_LARGE: Final = "not shown: it is too large beside the others"
 
 
 @dataclass(slots=True)
@@ -41,7 +45,7 @@ class _Room:
 
     Attributes:
         takes: What the model takes beside text.
-        left: Bytes.
+        left: Bytes; below 0 where nothing more is shown.
         media: Images and documents.
         own: Whether these are the attachments of the turn's own message, which must be there.
         letters: Characters of texts; None is any number.
@@ -101,14 +105,16 @@ class Shown:
         if _ATTACHED not in message and not any(_ATTACHED in item.fields for item in past):
             return cls(message=message, past=[*past])
         gather = _Gathering(turn, tell)
-        room = _Room(takes=turn.services.caller.takes, left=ROOM, media=MEDIA, own=True)
+        store = turn.services.attachments
+        most_bytes = ROOM if store is None else room_of(store)
+        room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
         if _ATTACHED in message:
             message = await gather.fields(message, room)
         # Where the context is known it is small, and what is said goes before what was attached once.
         light = light or turn.services.caller.history_characters is not None
         most = turn.services.options.history_characters
         letters = None if most is None else texts_of(most)
-        room = _Room(takes=room.takes, left=0 if light else room.left, media=room.media, own=False, letters=letters)
+        room = _Room(takes=room.takes, left=-1 if light else room.left, media=room.media, own=False, letters=letters)
         shown = [*past]
         for place in range(len(shown) - 1, -1, -1):
             if _ATTACHED in shown[place].fields:
@@ -145,13 +151,15 @@ class _Gathering:
             if room.own:
                 self._left_out(attachment, "not_taken")
             return f", not shown: the model takes no {kind}s"
-        size = 0 if attachment.size is None else min(attachment.size, 4 * LETTERS if kind == "text" else ROOM)
+        size = _bytes_of(attachment)
         if kind == "text" and room.letters is not None and size > room.letters:
             room.letters = 0
             return f", {_NO_ROOM}"
-        if not room.own and (size > room.left or min(room.left, room.media) <= 0):
-            room.left = 0  # nothing older is shown either, so that it does not come and go
-            return f", {_NO_ROOM}"
+        if size > room.left or room.media <= 0:
+            room.left = -1  # nothing older is shown either, so that it does not come and go
+            if room.own:
+                self._left_out(attachment, "too_large")
+            return f", {_TOO_LARGE if room.own else _NO_ROOM}"
         content = await self._content(attachment, room)
         if content is None:
             return f", {_GONE}"
@@ -172,7 +180,7 @@ class _Gathering:
                 room.letters = 0
                 return f", {_NO_ROOM}"
             room.letters -= len(text)
-        self._used(room, min(len(content), 4 * LETTERS))
+        self._used(room, min(len(content), _TEXT))
         return f":\n{text}"
 
     def _used(self, room: _Room, size: int) -> None:
@@ -198,20 +206,44 @@ class _Gathering:
             self._turn.emit(AttachmentLeftOut, name=attachment.name, reason=why)
 
 
-def check_taken(attachments: Sequence[Attachment], takes: frozenset[MediaKind], *, model: str) -> None:
+def check_taken(attachments: Sequence[Attachment], takes: frozenset[MediaKind], *, model: str, room: int) -> None:
     """Refuse what a model does not take, before anything is written.
+
+    Args:
+        attachments: Those of one message.
+        takes: What the model takes beside text.
+        model: Its name.
+        room: How many bytes of them it may get at once.
 
     Raises:
         AttachmentNotTaken: It takes no images, or no documents; the text names the first one.
+        AttachmentInvalid: They are too large together.
     """
     for attachment in attachments:
         kind = attachment.kind
         if kind in ("image", "file") and kind not in takes:
             raise AttachmentNotTaken(
                 f"the model {model!r} takes no {kind}s, and {attachment.name!r} is {attachment.media_type!r}",
-                remedy="use a model that does, or set attachment_fallback='note' to let it know the name alone; where "
-                "it does take them, set model_takes",
+                remedy="use a model that does, or set attachment_fallback to 'note' to let it know the name alone; "
+                "where it does take them, set model_takes",
             )
+    size = sum(_bytes_of(attachment) for attachment in attachments if attachment.kind != "other")
+    if size > room:
+        raise AttachmentInvalid(
+            f"the attachments have {size} bytes together, and a model gets {room} of one message at most",
+            remedy="spread them over messages, or set attachment_fallback to 'note' to let it know the last by name",
+        )
+
+
+def room_of(store: Attachments) -> int:
+    """How many bytes of attachments one prompt may have."""
+    return max(ROOM, store.limit)
+
+
+def _bytes_of(attachment: Attachment) -> int:
+    """How much of it goes into a prompt."""
+    size = attachment.size or 0
+    return min(size, _TEXT) if attachment.kind == "text" else size
 
 
 def texts_of(most: int) -> int:
@@ -226,7 +258,7 @@ def size_of(attachments: Sequence[Attachment], *, texts: int) -> int:
         attachments: What is in it.
         texts: How long a text may be so that it is counted beside its name.
     """
-    sizes = [min(each.size or 0, 4 * LETTERS) for each in attachments if each.kind == "text"]
+    sizes = [_bytes_of(each) for each in attachments if each.kind == "text"]
     return sum(len(_named(each)) + len(_NO_ROOM) for each in attachments) + sum(size for size in sizes if size <= texts)
 
 
@@ -244,4 +276,4 @@ def _text(content: bytes) -> str:
     return shown if len(text) <= LETTERS else f"{shown}\n[the first {LETTERS:,} of {len(text):,} characters]"
 
 
-__all__ = ["LETTERS", "MEDIA", "ROOM", "Shown", "check_taken", "size_of", "texts_of"]
+__all__ = ["LETTERS", "MEDIA", "ROOM", "Shown", "check_taken", "room_of", "size_of", "texts_of"]

@@ -17,7 +17,7 @@ from ...storage import PostgresAddress
 from ...storage.postgres import from_postgres, not_storable
 from ._connections import WAIT, Connection, Connections, NoneFree, connect
 from ._known import KnownTypes
-from ._promises import LEASE, checked, closed, whole
+from ._promises import LEASE, checked, closed, passing, whole
 
 T = TypeVar("T")
 
@@ -65,8 +65,9 @@ class PostgresSaver(AsyncPostgresSaver):
     async def aput(self, *args: Any, **kwargs: Any) -> Any:
         return await whole(self._told(super().aput(*args, **kwargs)))
 
-    async def aput_writes(self, *args: Any, **kwargs: Any) -> None:
-        await whole(self._told(super().aput_writes(*args, **kwargs)))
+    async def aput_writes(self, config: Any, writes: Any, *args: Any, **kwargs: Any) -> None:
+        if not passing(writes):
+            await whole(self._told(super().aput_writes(config, writes, *args, **kwargs)))
 
     async def _told(self, write: Awaitable[T]) -> T:
         return await _translated(write, self._name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from pydantic import ValidationError
 
 from ...core.errors import AgentClosed, StorageInvalid, WorldAgentError
@@ -24,6 +24,16 @@ DURABILITY: ContextVar[Durability] = ContextVar("worldagent_durability", default
 
 LEASE: ContextVar[Lease | None] = ContextVar("worldagent_lease", default=None)
 """The ownership of the thread whose turn is running, which every write of a checkpoint verifies."""
+
+
+def passing(writes: Sequence[tuple[str, Any]]) -> bool:
+    """Whether these writes of a node are not kept: the checkpoint that comes once it is through holds what they say.
+
+    The graphs here run one node at a time, so there is no other whose work would be done again for the lack of them.
+    A node that is cut off before that checkpoint is done again, as it is when cut off before its writes. Interrupts and
+    errors, after which no checkpoint comes, are kept, and all of one who copies and runs no turn.
+    """
+    return LEASE.get() is not None and all(channel not in WRITES_IDX_MAP for channel, _ in writes)
 
 
 async def checked(

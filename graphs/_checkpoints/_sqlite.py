@@ -16,7 +16,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from ...core.errors import StorageInvalid
 from ...storage import from_sqlite
 from ._known import KnownTypes
-from ._promises import LEASE, checked, closed, whole
+from ._promises import LEASE, checked, closed, passing, whole
 
 T = TypeVar("T")
 
@@ -80,9 +80,10 @@ class WholeSaver(AsyncSqliteSaver):
         put = super().aput
         return await whole(self._write(lambda: put(*args, **kwargs)))
 
-    async def aput_writes(self, *args: Any, **kwargs: Any) -> None:
+    async def aput_writes(self, config: Any, writes: Any, *args: Any, **kwargs: Any) -> None:
         put = super().aput_writes
-        await whole(self._write(lambda: put(*args, **kwargs)))
+        if not passing(writes):
+            await whole(self._write(lambda: put(config, writes, *args, **kwargs)))
 
     async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
         lease = LEASE.get()

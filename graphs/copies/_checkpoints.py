@@ -16,7 +16,7 @@ from typing import Any, Final
 from langgraph.checkpoint.base import CheckpointTuple
 
 from ...storage import Database, PostgresAddress
-from ...storage.copies import Held, Key
+from ...storage.copies import Check, Held, Key
 from .._checkpoints import Saver, WholeSaver, open_saver
 
 Place = Path | PostgresAddress
@@ -98,8 +98,9 @@ class CheckpointCopy:
         async for kept, reached in _read(self._source, last):
             yield kept, reached
 
-    async def put(self, batch: Sequence[Kept]) -> None:
-        """See `Part.put`."""
+    async def put(self, batch: Sequence[Kept], check: Check) -> None:
+        """See `Part.put`. The savers have transactions of their own, so it is checked before."""
+        await self._target.database.transact(check)
         for begin in range(0, len(batch), _AT_ONCE):
             await asyncio.gather(*map(self._put, batch[begin : begin + _AT_ONCE]))
 

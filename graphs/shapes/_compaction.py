@@ -13,13 +13,14 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core import canonical_json
-from ...core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
+from ...core.errors import ParamsInvalid, ResultInvalid
 from ...core.validation import json_of
 from ...harness.journal import Step
 from ...role_resolution import NO_ROLE
 from ...signatures.summaries import COMPACT, scrubbed
 from .._shape import Shape, ShapeRegistry
 from .._task import TaskContext, task_step
+from ._over import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
 
@@ -59,12 +60,7 @@ def compaction_shape(
     Raises:
         FunctionInvalid: It is offered to the planner without `over`.
     """
-    allowed = None if over is None else frozenset(over)
-    if description and allowed is None:
-        raise FunctionInvalid(
-            "the shape 'compaction' is offered to the planner with every shape of the agent",
-            remedy="name in over= those that the planner may run",
-        )
+    allowed = allowed_of(over, key=COMPACTION, description=description)
     return _CompactionShape(
         COMPACTION,
         CompactionParams,
@@ -84,11 +80,7 @@ class _CompactionShape(Shape[CompactionParams, CompactionResult]):
 
     def names_for(self, params: CompactionParams, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         shape = shapes.get(params.shape)
-        if self.over is not None and params.shape not in self.over:
-            raise ParamsInvalid(
-                f"params of shape 'compaction' do not fit: shape: {params.shape!r} is not one that it may run",
-                remedy=f"it may run: {', '.join(sorted(self.over))}",
-            )
+        check_allowed(params.shape, self.over, key=COMPACTION)
         return shape.names_for(shape.read_params(params.params), shapes)
 
 

@@ -12,24 +12,29 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError
 
-from ...core.errors import FunctionInvalid, OutputInvalid, ParamsInvalid, ResultInvalid
+from ...core.errors import Diverged, FunctionInvalid, OutputInvalid, ParamsInvalid, ResultInvalid
 from ...core.validation import json_of, json_of_value, read_model
 from ...harness import CallContext, Function, guarded
 from ...harness.journal import Step
 from ...signatures.shapes import INVESTIGATE
 from .._shape import Shape, ShapeRegistry
 from .._task import TaskContext
-from ._sandbox import Program, SandboxLimits, Shown, check_installed, run_program
+from ._sandbox import Program, SandboxLimits, Shown, Stop, check_installed, run_program
 
 INVESTIGATION = "investigation"
 
 _PREVIEW = 300  # characters of an input's value that the model is shown
 _FENCE = re.compile(r"\A\s*```[\w-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _GAVE = "what a program gave"
+_STOPS: Final[Mapping[Stop, str]] = {
+    "time": "reached its time limit",
+    "memory": "reached its memory limit",
+    "crash": "lost its sandbox",
+}
 _NEITHER = "There was neither a program nor an answer. Give one of them."
 
 
@@ -163,6 +168,7 @@ class _Bench:
     functions: Mapping[str, Function]
     limits: SandboxLimits
     variables: dict[str, Any] = field(default_factory=dict)
+    stopped: Stop | None = None
 
     async def run(self, code: str, number: int) -> str:
         """Run a program as a step of the journal; what it showed."""
@@ -180,7 +186,15 @@ class _Bench:
 
         async def body(_: Any) -> Any:
             running = calls.frame.run(self._run(program, calls))
-            return await guarded(running, what=f"a program of {INVESTIGATION!r}", on_error=calls.on_error)
+            try:
+                return await guarded(running, what=f"a program of {INVESTIGATION!r}", on_error=calls.on_error)
+            except Diverged:
+                if self.stopped is None:
+                    raise
+            raise Diverged(
+                f"the program {path!r} {_STOPS[self.stopped]} before it did again what it did before the pause",
+                remedy="resume with the SandboxLimits that the turn began with, or greater ones, or cancel the turn",
+            )
 
         step = Step(
             id=path, parent=frame.path, name="program", kind="program", input={"code": code}, body=body, site=site
@@ -196,7 +210,10 @@ class _Bench:
             what = f"the result of function {name!r}"
             return json_of_value(function.result, value, what=what, error=ResultInvalid)
 
-        return json_of(await run_program(program, call, self.limits), what=_GAVE, error=ResultInvalid)
+        self.stopped = None
+        shown = await run_program(program, call, self.limits)
+        self.stopped = shown.stopped
+        return json_of(shown, what=_GAVE, error=ResultInvalid)
 
     def _began(self) -> datetime:
         """What a program's clock shows: when the investigation began, so that one that runs again sees the same."""

@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...core.errors import FunctionInvalid, ModelFacing, ParamsInvalid, WorldAgentError
+from ...core.errors import ModelFacing, ParamsInvalid, WorldAgentError
 from ...core.validation import json_of
 from ...harness.journal import SUSPENDED, Drive, Step
 from .._shape import Shape, ShapeRegistry
 from .._task import TaskContext, task_step
+from ._over import allowed_of, check_allowed
 
 MAP = "map"
 MOST = 1000
@@ -71,12 +72,7 @@ def map_shape(*, over: Iterable[str] | None = None, description: str = "") -> Sh
     Raises:
         FunctionInvalid: It is offered to the planner without `over`.
     """
-    allowed = None if over is None else frozenset(over)
-    if description and allowed is None:
-        raise FunctionInvalid(
-            "the shape 'map' is offered to the planner with every shape of the agent",
-            remedy="name in over= those that the planner may run",
-        )
+    allowed = allowed_of(over, key=MAP, description=description)
     return _MapShape(MAP, MapParams, MapResult, _map, description=description, over=allowed)
 
 
@@ -88,11 +84,7 @@ class _MapShape(Shape[MapParams, MapResult]):
 
     def names_for(self, params: MapParams, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         shape = shapes.get(params.shape)
-        if self.over is not None and params.shape not in self.over:
-            raise ParamsInvalid(
-                f"params of shape 'map' do not fit: shape: {params.shape!r} is not one that it may run",
-                remedy=f"it may run: {', '.join(sorted(self.over))}",
-            )
+        check_allowed(params.shape, self.over, key=MAP)
         entries, others = dict[str, None](), dict[str, None]()
         for item in params.items:
             try:

@@ -7,18 +7,19 @@ Every program gets a fresh one. Whether a call is made, and how, is for the call
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ...core.errors import InvalidArgument, MissingExtra, ModelFacing
 from ...core.validation import kept_json
+from ._awaits import Awaits
+from ._launcher import launcher
 from ._output import shown, text_of
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
         ExternalSettledResult,
         MontyError,
         ResourceLimits,
-        SourceRange,
     )
+
+Stop = Literal["time", "memory", "crash"]
+"""Limits of time and of memory, and the end of the sandbox's process."""
 
 Call = Callable[[str, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
 """Makes a program's call of a function: its name, what was given by place, what was given by name."""
@@ -57,15 +60,6 @@ for _name, _value in _wa_list(_wa_locals().items()):
     _kept[_name] = _text if _wa_len(_text) <= {most} else None
 _kept
 """
-# How a call is handed on that is awaited elsewhere: what stands before it, and what after it.
-_TAKES = r"\b(?:asyncio\.run|gather|create_task|ensure_future|shield|wait_for)\s*\("
-_AWAITED = re.compile(r"\bawait[\s(]*\Z")
-_HANDED = re.compile(_TAKES + r"\s*(?:\*\s*[\[(]\s*)?\Z")
-_ENDED = re.compile(r"\s*(?:[,)\]]|for\b)")
-# A program that awaits what it has in a variable.
-_LATER = re.compile(r"\bawait[\s(]+[^\W\d][\w.]*\b(?!\w|[ \t]*[.(])")
-_LATER_IN_ASYNCIO = re.compile(_TAKES + r"(?:[^()]*,)?\s*(?:\*\s*)?[^\W\d]\w*\s*[,)\[]")
-_LOOKED_AT = 2000  # characters before a call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +127,14 @@ class Shown(BaseModel):
     Attributes:
         output: What it printed, the value of its last expression, and the error that ended it.
         variables: What it leaves to the next program.
+        stopped: What ended it from outside, which may be otherwise the next time. It is not kept.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     output: str
     variables: dict[str, JsonValue]
+    stopped: Stop | None = Field(default=None, exclude=True)
 
 
 def check_installed() -> None:
@@ -161,27 +157,39 @@ async def run_program(program: Program, call: Call, limits: SandboxLimits) -> Sh
         call: Makes its calls. A `ModelFacing` error is raised in the program; any other ends it and is raised here.
         limits: What stops it.
     """
-    from pydantic_monty import AsyncMonty, CollectString, MontyError
+    from pydantic_monty import CollectString, MontyError
 
     problem: MontyError | None = None
     value, variables = "", dict(program.variables)
     unkept: list[str] | None = []
     printed = CollectString(max_bytes=_PRINTED)
-    async with (
-        AsyncMonty(max_processes=1, request_timeout=limits.seconds + _HANG) as pool,
-        pool.checkout(
-            limits=limits.monty(),
-            os_policy={"datetime": program.at, "sleep": "zero", "random_start": {"seed": program.seed}},
-        ) as session,
-    ):
+    async with _opened(program, limits) as session:
         try:
             await session.feed_run(_BEFORE)
             value = await _Run(program, call, limits).feed(session, printed)
         except MontyError as error:
             problem = error
-        if problem is None or not _is_spent(problem):
+        stopped = None if problem is None else _stop(problem)
+        if stopped is None:
             variables, unkept = await _left(session, program, limits)
-    return Shown(output=shown(printed.output, value, problem, unkept, limits.output), variables=variables)
+    output = shown(printed.output, value, problem, unkept, limits.output)
+    return Shown(output=output, variables=variables, stopped=stopped)
+
+
+@asynccontextmanager
+async def _opened(program: Program, limits: SandboxLimits) -> AsyncGenerator[AsyncMontySession]:
+    """A sandbox for one program."""
+    from pydantic_monty import AsyncMonty
+
+    with launcher() as binary:
+        async with (
+            AsyncMonty(binary_path=binary, max_processes=1, request_timeout=limits.seconds + _HANG) as pool,
+            pool.checkout(
+                limits=limits.monty(),
+                os_policy={"datetime": program.at, "sleep": "zero", "random_start": {"seed": program.seed}},
+            ) as session,
+        ):
+            yield session
 
 
 class _Run:
@@ -192,9 +200,7 @@ class _Run:
         self._call = call
         self._limits = limits
         self._calls_left = limits.calls
-        self._code = program.code.encode("utf-8", "surrogatepass")
-        self._asyncio = "asyncio" in program.code
-        self._later = bool(_LATER.search(program.code) or (self._asyncio and _LATER_IN_ASYNCIO.search(program.code)))
+        self._awaits = Awaits(program.code)
         self._awaited: dict[int, ExternalSettledResult] = {}  # what calls gave that are awaited, by the call's id
 
     async def feed(self, session: AsyncMontySession, printed: CollectString) -> str:
@@ -228,8 +234,8 @@ class _Run:
             return await asked.resume_not_handled()
         if asked.object_id is not None or name not in self._program.functions:
             return await asked.resume({"exc_type": "NameError", "message": f"name {name!r} is not defined"})
-        awaited = asked.allow_eager_await or self._is_handed_on(asked.position)
-        if self._later and not awaited:
+        awaited = asked.allow_eager_await or self._awaits.takes(asked.position)
+        if self._awaits.later and not awaited:
             problem = f"{name!r} was not called: write `await {name}(...)` in a program that awaits"
             return await asked.resume({"exc_type": "RuntimeError", "message": problem})
         self._calls_left -= 1
@@ -246,18 +252,6 @@ class _Run:
         self._awaited[asked.call_id] = given
         return await asked.resume({"future": ...})
 
-    def _is_handed_on(self, position: SourceRange) -> bool:
-        """Whether a call stands where something to await is wanted, and not what it gives."""
-        if not position.filename.startswith("<python-input-"):
-            return False  # in a text that the program evaluates
-        before = self._code[: position.start].decode("utf-8", "replace")
-        if _AWAITED.search(before):
-            return True
-        after = self._code[position.end :].decode("utf-8", "replace")
-        if not self._asyncio or not _ENDED.match(after):
-            return False
-        return _HANDED.search(_up_to_argument(before[-_LOOKED_AT:])) is not None
-
     def _too_much(self, placed: tuple[Any, ...], named: dict[str, Any]) -> str:
         """What keeps a call from being made, whatever it is of."""
         if self._calls_left < 0:
@@ -267,18 +261,6 @@ class _Run:
         except (RecursionError, TypeError, ValueError):  # nested too deep, or within itself
             size = self._limits.data + 1
         return "the arguments are too large" if size > self._limits.data else ""
-
-
-def _up_to_argument(before: str) -> str:
-    """What stands before an argument, without the arguments before it; nothing where it is no argument."""
-    if before.rstrip()[-1:] not in tuple("([,*"):
-        return ""
-    depth = 0
-    for at in range(len(before) - 1, -1, -1):
-        depth += (before[at] in ")]}") - (before[at] in "([{")
-        if depth < 0:
-            return before[: at + 1]
-    return ""
 
 
 async def _left(
@@ -308,11 +290,15 @@ async def _left(
     return kept, unkept
 
 
-def _is_spent(problem: MontyError) -> bool:
-    """Whether the sandbox is not to be used any more: a limit stopped it at any point, or it is gone."""
+def _stop(problem: MontyError) -> Stop | None:
+    """What stopped the sandbox at any point, so that it is not to be used any more."""
     from pydantic_monty import MontyCrashedError
 
-    return isinstance(problem, MontyCrashedError) or isinstance(problem.exception(), MemoryError | TimeoutError)
+    if isinstance(problem.exception(), MemoryError):
+        return "memory"
+    if isinstance(problem.exception(), TimeoutError) or getattr(problem, "timed_out", False):
+        return "time"
+    return "crash" if isinstance(problem, MontyCrashedError) else None
 
 
-__all__ = ["Program", "SandboxLimits", "Shown", "check_installed", "run_program"]
+__all__ = ["Program", "SandboxLimits", "Shown", "Stop", "check_installed", "run_program"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...core.errors import InvalidArgument
 from ...core.events import AttachmentLeftOut
@@ -13,6 +13,12 @@ from ...core.events import AttachmentLeftOut
 if TYPE_CHECKING:
     from ...memory import Message
     from ...memory.attachments import AttachmentSource
+
+_WHY: Final = {
+    "missing": "its content is gone",
+    "not_taken": "the model does not take such",
+    "too_large": "there is too much beside it",
+}
 
 
 def attachments(given: Iterable[str] | None) -> tuple[Path | str, ...]:
@@ -58,8 +64,7 @@ def attached_text(message: Message) -> str:
 
 def left_out_text(event: AttachmentLeftOut) -> str:
     """What a person is told of an attachment that the model does not get."""
-    why = "its content is gone" if event.reason == "missing" else "the model does not take such"
-    return f"not shown to the model, since {why}: {event.name}"
+    return f"not shown to the model, since {_WHY[event.reason]}: {event.name}"
 
 
 __all__ = ["attached_text", "attachment", "attachments", "left_out_text", "named"]

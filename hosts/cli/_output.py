@@ -128,7 +128,12 @@ class Output:
         self.note(f"error: {problem}\nremedy: {remedy}")
 
     def _json(self, value: dict[str, Any]) -> None:
-        self._line(json.dumps(value, ensure_ascii=False))
+        text = json.dumps(value, ensure_ascii=False)
+        try:
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:  # such as the name of a file that is not in UTF-8: JSON has an escape for it
+            text = json.dumps(value)
+        self._line(text)
 
     def _line(self, text: str) -> None:
         self._write(f"{text}\n")

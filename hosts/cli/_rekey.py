@@ -77,7 +77,7 @@ def _agreed(state: KeyState, output: Output) -> bool:
         told.append(f"{_were(len(lost))} noted with it")
     if gone := state.noted_otherwise(state.key):
         told.append(f"{_were(len(gone))} noted with another: {', '.join(map(str, gone[:_SHOWN]))}")
-        remedy = "leave it as it is and resume with on_role_change='refresh' what was noted with another, or give --yes"
+        remedy = "leave it as it is and resume with --on-role-change refresh what was noted with another, or give --yes"
     if state.key is None:
         remedy = "restore it from a copy, or give --yes"
     if output.form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -93,8 +93,12 @@ def _resumable(state: ThreadState | None, options: ResumeOptions, agent: WorldAg
 
 def _only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
     """Whether nothing could happen but that the turn waits again."""
-    late = any(pause.expires is not None and pause.expires <= datetime.now(UTC) for pause in pauses)
-    return state.status == "paused" and bool(pauses) and not state.answers and not late
+    return state.status == "paused" and bool(pauses) and not state.answers and not any(map(_is_late, pauses))
+
+
+def _is_late(pause: Pause) -> bool:
+    """Whether it takes no answer any more, and fails once the turn goes on."""
+    return pause.expires is not None and pause.expires <= datetime.now(UTC)
 
 
 def _answers(options: ResumeOptions, asked: _Asked) -> Iterator[tuple[str, PersonAnswer]]:
@@ -152,6 +156,10 @@ class _Asked:
                 f"{option} is for a call that waits for leave, and {pause.id!r} is of kind {pause.kind!r}",
                 remedy="answer with --answer ID=ANSWER",
             )
+        if _is_late(pause):
+            raise AnswerInvalid(
+                f"{option} answers {pause.id!r} after its end", remedy=f"leave {option} out; it fails with PauseExpired"
+            )
         if pause.id in self._taken:
             raise InvalidArgument(f"{pause.id!r} is answered twice", remedy="answer each once")
         self._taken.add(pause.id)
@@ -165,7 +173,8 @@ class _Asked:
         """
         if not self._open and self._gone:
             raise self._late("--approve-all")
-        found = [pause for pause in self._open.values() if pause.kind == "approval" and pause.id not in self._taken]
+        waits = [pause for pause in self._open.values() if pause.kind == "approval" and not _is_late(pause)]
+        found = [pause for pause in waits if pause.id not in self._taken]
         if not found and not self._taken:
             raise InvalidArgument(
                 f"no call waits for leave on the thread {self._thread!r}", remedy="leave --approve-all out"

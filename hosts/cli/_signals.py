@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -32,4 +36,24 @@ def signals_handled(handlers: Mapping[int, Callable[[], object]]) -> Generator[N
             loop.remove_signal_handler(number)
 
 
-__all__ = ["signals_handled"]
+async def until_sigterm(work: Coroutine[Any, Any, T]) -> T | None:
+    """Give what `work` gives, or None where SIGTERM cancelled it; what it cleans up at an interrupt, it has then."""
+    task = asyncio.current_task()
+    assert task is not None
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        asked = True
+        task.cancel()
+
+    try:
+        with signals_handled({signal.SIGTERM: stop}):
+            return await work
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+    return None
+
+
+__all__ = ["signals_handled", "until_sigterm"]

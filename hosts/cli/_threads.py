@@ -62,9 +62,10 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
     """Open the threads of a home, without an agent; None where it has no database, and none is made.
 
     Raises:
+        InvalidArgument: The home is a file.
         StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
     """
-    if storage.place == storage.database and not storage.database.exists():
+    if not storage.begun():
         yield None
         return
     database = await Database.open(storage.place, schemas=SCHEMAS)

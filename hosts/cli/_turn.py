@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.errors import (
     AgentClosed,
     AlreadyAnswered,
+    AttachmentNotTaken,
     InvalidArgument,
     RoleChanged,
     RoleKeyMismatch,
@@ -42,6 +43,8 @@ _SAME: Final = ("lm", "identity", "worker", "role_host", "role_host_stdio", "tok
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",
+    AttachmentNotTaken: "name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to let it know "
+    "the name alone; where it does take them, set WORLDAGENT_MODEL_TAKES",
     RoleChanged: "bring the role back as it was, or add --on-role-change refresh to go on with what is active now",
     RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, see "
     "`worldagent doctor --rekey`, and add --on-role-change refresh",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from ...core import check_id
 from ...core.errors import InvalidArgument
 from ._output import Output
-from ._session import FAILED, run
+from ._session import FAILED, TERMINATED, run
+from ._signals import until_sigterm
 from ._thread_options import ThreadsOptions
-from ._upkeep_options import BackupOptions, ExportOptions, ImportOptions, PruneOptions, RemoveOptions
+from ._upkeep_options import STREAM, BackupOptions, ExportOptions, ImportOptions, PruneOptions, RemoveOptions
 
 if TYPE_CHECKING:
     from ...agent import Settings
@@ -37,10 +39,12 @@ def remove_thread(options: RemoveOptions) -> int:
 
 def export_thread(options: ExportOptions) -> int:
     """Run `threads export` and return its exit code."""
+    stream = sys.stdout.buffer if str(options.output) == STREAM else None
 
     async def work(upkeep: Upkeep, _: Settings, output: Output) -> None:
-        found = await upkeep.export(options.thread, options.output)
-        told = f"{_counted(found.messages, 'message')} of the thread {options.thread!r} are in {str(found.file)!r}"
+        found = await upkeep.export(options.thread, stream or options.output)
+        place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
+        told = f"{_counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
         if found.attachments:
             told += f", with {_counted(found.attachments, 'attachment')}"
         output.note(told)
@@ -57,6 +61,9 @@ def export_thread(options: ExportOptions) -> int:
 
     def check(output: Output) -> bool:
         check_id("THREAD", options.thread)
+        if stream is not None and (options.json or sys.stdout.isatty()):
+            what = "--json writes to standard output too" if options.json else "standard output is a terminal"
+            raise InvalidArgument(what, remedy="give --output a file, or redirect standard output, without --json")
         return True
 
     return _run(options, work, check=check)
@@ -64,16 +71,27 @@ def export_thread(options: ExportOptions) -> int:
 
 def import_thread(options: ImportOptions) -> int:
     """Run `threads import` and return its exit code."""
+    source: Path | IO[bytes] = sys.stdin.buffer if str(options.file) == STREAM else options.file
 
     async def work(upkeep: Upkeep, _: Settings, output: Output) -> None:
-        found = await upkeep.import_thread(options.file, to=options.to)
+        found = await upkeep.import_thread(source, to=options.to)
         messages = _counted(found.messages, "message")
         told = f"made the thread {found.thread!r} with {messages}"
         output.note(told if found.made else f"the thread {found.thread!r} has the {messages} already")
         value = {"thread": found.thread, "messages": found.messages, "added": found.added, "made": found.made}
         output.result({"imported": value})
 
-    return _run(options, work, make=True)
+    with ExitStack() as opened:
+
+        def check(_: Output) -> bool:
+            from ...agent.upkeep.exchange import readable
+
+            nonlocal source
+            # Read here, where an interrupt ends it at once: whoever writes to a pipe may take any time.
+            source = opened.enter_context(readable(source))
+            return True
+
+        return _run(options, work, make=True, check=check)
 
 
 def prune_threads(options: PruneOptions) -> int:
@@ -105,13 +123,18 @@ def backup(options: BackupOptions) -> int:
     return run(output, lambda: _backup(options, output))
 
 
-async def _backup(options: BackupOptions, output: Output) -> None:
+async def _backup(options: BackupOptions, output: Output) -> int | None:
     from ...agent import Settings
     from ...agent.upkeep import back_up
     from ...storage import Storage
 
     storage = Settings().storage(Storage(home=options.home))
-    found = await back_up(storage, options.folder, roles=not options.without_roles, home_only=options.home_only)
+    found = await until_sigterm(
+        back_up(storage, options.folder, roles=not options.without_roles, home_only=options.home_only)
+    )
+    if found is None:
+        output.failed("terminated", "stopped by SIGTERM; no part of a copy is left", "run the command again")
+        return TERMINATED
     output.note(f"copied {_counted(len(found.files), 'file')}, {found.size} bytes, to {str(found.folder)!r}")
     if found.missing:
         output.note(f"gone from the home, so not in the copy: {_counted(len(found.missing), 'attachment')}")
@@ -122,6 +145,7 @@ async def _backup(options: BackupOptions, output: Output) -> None:
         "missing": list(found.missing),
     }
     output.result({"backup": value})
+    return None
 
 
 async def _remove(upkeep: Upkeep, output: Output, options: RemoveOptions) -> int | None:
@@ -169,7 +193,7 @@ async def _with_upkeep(options: ThreadsOptions, output: Output, work: Work, make
 
     settings = Settings()
     storage = settings.storage(Storage(home=options.home))
-    if not make and storage.place == storage.database and not storage.database.exists():
+    if not make and not storage.begun():
         return _missing(options, output)
     async with _opened(storage, settings, options.workspace) as upkeep:
         return await work(upkeep, settings, output)

@@ -26,6 +26,8 @@ What a turn called, and a turn that waits, are not in it.
 [bold]Example[/bold]
 
   worldagent threads export t1 -o t1.jsonl
+
+  worldagent threads export t1 -o - | gzip > t1.jsonl.gz
 """
 
 _IMPORT = """\
@@ -36,6 +38,8 @@ A thread that has the conversation already is left as it is.
 [bold]Example[/bold]
 
   worldagent threads import t1.jsonl --as t1-again
+
+  gunzip -c t1.jsonl.gz | worldagent threads import -
 """
 
 _PRUNE = """\

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from ._options import Home, JsonResult
 from ._thread_options import ThreadOptions, ThreadsOptions
+
+STREAM: Final = "-"
+"""Names standard output or input in place of a file."""
 
 _WHERE, _WHICH = "Where", "Which"
 
@@ -35,7 +38,7 @@ class ExportOptions(ThreadOptions):
             "--output",
             "-o",
             metavar="FILE",
-            help="The file to write; of what is there, only an export is replaced.",
+            help="The file to write, - for standard output; of what is there, only an export is replaced.",
             rich_help_panel=_WHERE,
         ),
     ]
@@ -45,7 +48,7 @@ class ExportOptions(ThreadOptions):
 class ImportOptions(ThreadsOptions):
     """What `threads import` takes."""
 
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `threads export` wrote.")]
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `threads export` wrote, - for standard input.")]
     to: Annotated[
         str | None,
         typer.Option(
@@ -102,4 +105,4 @@ class BackupOptions:
     json: JsonResult = False
 
 
-__all__ = ["BackupOptions", "ExportOptions", "ImportOptions", "PruneOptions", "RemoveOptions"]
+__all__ = ["STREAM", "BackupOptions", "ExportOptions", "ImportOptions", "PruneOptions", "RemoveOptions"]

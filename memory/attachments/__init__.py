@@ -3,7 +3,7 @@
 No model and no role. What of them a model is shown is decided in `graphs`, and how in `signatures.media`.
 """
 
-from ._attachment import Attachment, attachments_of
+from ._attachment import Attachment, attachments_of, read_references
 from ._references import ATTACHMENT_TABLES, note_references
 from ._sources import AttachmentSource, Loaded, check_source
 from ._store import LIMIT, Attachments, check_count
@@ -19,4 +19,5 @@ __all__ = [
     "check_count",
     "check_source",
     "note_references",
+    "read_references",
 ]

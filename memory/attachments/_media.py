@@ -66,7 +66,8 @@ def media_type_of_url(path: str, *, name: str, declared: str | None) -> str:
     if said is None:
         raise AttachmentInvalid(
             f"the address of {name!r} does not tell what is there",
-            remedy="pass what agent.attachments.add(url, media_type=...) gives",
+            remedy="give an address that ends as a file's name does, such as .png; in Python, what "
+            "agent.attachments.add(url, media_type=...) gives",
         )
     return said
 

@@ -47,7 +47,7 @@ def check_source(source: object) -> None:
         if problem:
             raise AttachmentInvalid(
                 f"an attachment that is text {problem}",
-                remedy="give an address as 'https://...', a file as pathlib.Path, content as bytes",
+                remedy="give an address as 'https://...'; in Python, a file as pathlib.Path, content as bytes",
             )
     elif not isinstance(source, Attachment | Path | bytes):
         raise AttachmentInvalid(

@@ -36,12 +36,15 @@ class Attachments:
         folder: Where the content is; made at the first write.
         database: Where the messages are, opened with the schema `CONVERSATION`.
         limit: How many bytes one may have.
+
+    Attributes:
+        limit: As it was given.
     """
 
     def __init__(self, folder: Path, database: Database, *, limit: int = LIMIT) -> None:
         self._pieces = Pieces(folder)
         self._database = database
-        self._limit = limit
+        self.limit = limit
 
     async def add(
         self, source: AttachmentSource, *, name: str | None = None, media_type: str | None = None
@@ -59,7 +62,7 @@ class Attachments:
             AttachmentInvalid: It cannot be attached; the text says why.
             StorageUnavailable: It cannot be written.
         """
-        loaded = await asyncio.to_thread(load, source, limit=self._limit, name=name, media_type=media_type)
+        loaded = await asyncio.to_thread(load, source, limit=self.limit, name=name, media_type=media_type)
         await self.hold([loaded])
         return loaded.attachment
 
@@ -84,7 +87,7 @@ class Attachments:
         sha256 = check_sha256(str(attachment.sha256) if isinstance(attachment, Attachment) else attachment)
         data = await asyncio.to_thread(self._pieces.read, sha256)
         if data is None:
-            raise _missing(attachment)
+            raise _missing(attachment, self._pieces.folder)
         return data
 
     @staticmethod
@@ -133,7 +136,7 @@ class Attachments:
         check_count(sources)
         found: list[Loaded] = []
         for source in sources:
-            found.append(await asyncio.to_thread(load, source, limit=self._limit))
+            found.append(await asyncio.to_thread(load, source, limit=self.limit))
         return tuple(found)
 
     async def keep(self, loaded: Sequence[Loaded]) -> None:
@@ -174,7 +177,7 @@ class Attachments:
         if item.data is not None:
             self._pieces.keep(sha256, item.data)
         elif not self._pieces.has(sha256):
-            raise _missing(item.attachment)
+            raise _missing(item.attachment, self._pieces.folder)
 
 
 def check_count(sources: Sequence[object]) -> None:
@@ -194,11 +197,11 @@ def _each(do: Callable[[str], None], hashes: Iterable[str]) -> None:
         do(sha256)
 
 
-def _missing(attachment: Attachment | str) -> AttachmentMissing:
+def _missing(attachment: Attachment | str, folder: Path) -> AttachmentMissing:
     named = repr(attachment) if isinstance(attachment, str) else f"{attachment.name!r} ({attachment.sha256})"
     return AttachmentMissing(
         f"the attachment {named} is gone, or is not what was stored",
-        remedy="bring its file back below attachments/ in the home, or attach it again",
+        remedy=f"bring its file to {str(folder)!r}, perhaps from the home where it was attached, or attach it again",
     )
 
 

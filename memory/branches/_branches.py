@@ -150,7 +150,7 @@ class Branches:
             # Held, so that whoever removes messages waits, or was before this.
             if branch.head is not None and not transaction.hold(_HEAD, (branch.head,)):
                 raise UnknownMessage(
-                    f"message {branch.head!r} was removed meanwhile", remedy="use an id that history() gives"
+                    f"message {branch.head!r} was removed meanwhile", remedy="use an id from the thread's history"
                 )
             transaction.execute(_WRITE, _row(branch))
             if branch.thread != branch.origin:

@@ -3,7 +3,7 @@
 Turns, and appending one by one, are the log's own matter.
 """
 
-from ._reading import ReadMessage, root_of
-from ._removal import remove_messages, sharers
+from ._reading import ReadChain, ReadMessage, root_of
+from ._removal import RemovedMessages, remove_messages, sharers
 
-__all__ = ["ReadMessage", "remove_messages", "root_of", "sharers"]
+__all__ = ["ReadChain", "ReadMessage", "RemovedMessages", "remove_messages", "root_of", "sharers"]

@@ -31,11 +31,28 @@ _OTHERS: Final = """WITH RECURSIVE chain(id, thread, parent, depth) AS (
                       SELECT m.id, m.thread, m.parent, m.depth FROM chain
                       JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1)
                     SELECT DISTINCT thread FROM chain WHERE thread<>?"""
-_SAID: Final = "SELECT body FROM wa_message WHERE kind='message' AND id IN ({})"
+_GOING: Final = "SELECT thread, turn, CASE WHEN kind='message' THEN body END FROM wa_message WHERE id IN ({})"
 _DELETE: Final = "DELETE FROM wa_message WHERE id IN ({})"
 _DROP_BRANCH: Final = "DELETE FROM wa_branch WHERE thread=?"
 _ORPHANED: Final = "UPDATE wa_branch SET origin=thread WHERE origin=?"
 _AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedMessages:
+    """What went with a thread's messages.
+
+    Attributes:
+        count: How many they are.
+        threads: The keys of the threads that they were said on; after an edit, not the removed one's alone.
+        turns: The turns that said them.
+        said: What persons said in them.
+    """
+
+    count: int
+    threads: frozenset[str]
+    turns: frozenset[str]
+    said: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -46,9 +63,11 @@ class _Removal:
     thread: str
     heads: frozenset[str]
     ends: Mapping[str, str | None]
-    said: set[str]
     there: dict[str, bool] = field(default_factory=dict)
     removed: int = 0
+    threads: set[str] = field(default_factory=set)
+    turns: set[str] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)
 
     def own(self) -> set[str]:
         """Delete the thread's own messages that nobody needs; give those that they followed."""
@@ -96,8 +115,10 @@ class _Removal:
         for start in range(0, len(messages), _AT_ONCE):
             some = messages[start : start + _AT_ONCE]
             marks = ", ".join("?" * len(some))
-            for (body,) in self.transaction.execute(_SAID.format(marks), some):
-                text = json.loads(body).get("text")
+            for thread, turn, body in self.transaction.execute(_GOING.format(marks), some):
+                self.threads.add(thread)
+                self.turns.add(turn)
+                text = None if body is None else json.loads(body).get("text")
                 self.said |= {text} if isinstance(text, str) else set()
             self.transaction.execute(_DELETE.format(marks), some)
         self.removed += len(messages)
@@ -108,29 +129,26 @@ def sharers(transaction: Transaction, thread: str) -> frozenset[str]:
     return frozenset(row[0] for row in transaction.execute(_OTHERS, (thread,) * 4))
 
 
-def remove_messages(
-    transaction: Transaction, thread: str, ends: Mapping[str, str | None]
-) -> tuple[int, frozenset[str]]:
+def remove_messages(transaction: Transaction, thread: str, ends: Mapping[str, str | None]) -> RemovedMessages:
     """Delete the messages that no thread but this one reaches, and the thread's row among the branches.
 
-    Its turns are to be deleted after it.
+    Its turns are to be deleted after it, and those of other threads that said what is gone.
 
     Args:
         transaction: What else is removed of the thread is removed in it too.
         thread: The thread's key.
         ends: The heads of the `sharers`; what one of them said stays if it is not here.
-
-    Returns:
-        How many messages are gone, and what persons said in them.
     """
     heads = frozenset(row[0] for row in transaction.execute(_HEADS, (thread,)))
-    removal = _Removal(transaction, thread, heads, ends, set())
+    removal = _Removal(transaction, thread, heads, ends)
     branch: str | None = next((row[0] for row in transaction.execute(_HEAD, (thread,))), None)
     transaction.execute(_DROP_BRANCH, (thread,))
     transaction.execute(_ORPHANED, (thread,))
     for message in (*removal.own(), branch):
         removal.shared(message)
-    return removal.removed, frozenset(removal.said)
+    return RemovedMessages(
+        removal.removed, frozenset(removal.threads), frozenset(removal.turns), frozenset(removal.said)
+    )
 
 
-__all__ = ["remove_messages", "sharers"]
+__all__ = ["RemovedMessages", "remove_messages", "sharers"]

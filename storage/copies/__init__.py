@@ -4,9 +4,10 @@ Which tables an agent has, and when a copy may begin, is said by `agent.copying`
 """
 
 from .._schema import COPYING
+from ._alone import copying_alone
 from ._mark import Mark
-from ._part import Held, Key, Part
+from ._part import Check, Held, Key, Part
 from ._rows import TableCopy
 from ._tables import Table, tables_of
 
-__all__ = ["COPYING", "Held", "Key", "Mark", "Part", "Table", "TableCopy", "tables_of"]
+__all__ = ["COPYING", "Check", "Held", "Key", "Mark", "Part", "Table", "TableCopy", "copying_alone", "tables_of"]

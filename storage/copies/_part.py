@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .._transaction import Transaction
+
 Key = list[Any]
 """Where in a part a batch ends, as JSON can hold it."""
+
+Check = Callable[[Transaction], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,13 @@ class Part(Protocol):
         """What the source has after `last`, each batch with where it ends."""
         ...
 
-    async def put(self, batch: Sequence[Any]) -> None:
-        """Write a batch into the target, where it may be already; what differs there is for `held` to tell."""
+    async def put(self, batch: Sequence[Any], check: Check) -> None:
+        """Write a batch into the target, where it may be already; what differs there is for `held` to tell.
+
+        Args:
+            batch: What `batches` gave.
+            check: Raises where this run may write no more.
+        """
         ...
 
     async def held(self) -> tuple[Held, Held]:
@@ -56,4 +65,4 @@ class Part(Protocol):
         ...
 
 
-__all__ = ["Held", "Key", "Part"]
+__all__ = ["Check", "Held", "Key", "Part"]

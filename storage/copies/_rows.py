@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from .._database import Database
 from .._transaction import Transaction
-from ._part import Held, Key
+from ._part import Check, Held, Key
 from ._tables import Table
 
 BATCH: Final = 200  # rows; one of them may be a long message
@@ -40,12 +40,13 @@ class TableCopy:
         """See `Part.batches`."""
         return self._batches(self._source, last)
 
-    async def put(self, batch: Sequence[Row]) -> None:
+    async def put(self, batch: Sequence[Row], check: Check) -> None:
         """See `Part.put`."""
         columns, width = ", ".join(self._table.columns), len(self._table.columns)
         most = max(1, _VALUES // width)
 
         def work(transaction: Transaction) -> None:
+            check(transaction)
             for begin in range(0, len(batch), most):
                 some = batch[begin : begin + most]
                 places = ", ".join([f"({', '.join('?' * width)})"] * len(some))

@@ -16,7 +16,7 @@ from support.agents import CRITIC, answering, scripted_agent
 from support.openai_stub import openai_stub
 from support.pieces import ADDRESS, OTHER_PNG, PDF, PNG, data_uri, pieces, written
 from worldagent import Role
-from worldagent.core.errors import AttachmentNotTaken, ModelRefused, ModelUnavailable
+from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused, ModelUnavailable
 from worldagent.core.events import AttachmentLeftOut
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs._attached import _shown
@@ -235,16 +235,64 @@ async def test_many_turns_that_attach_the_same_store_it_once(tmp_path: Path) -> 
 async def test_a_long_text_is_shown_in_part_and_older_attachments_go_where_there_is_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_shown, "ROOM", len(PNG) + len(OTHER_PNG) + 1)
+    monkeypatch.setattr(_shown, "ROOM", 200_000)
     lm = answering()
-    async with scripted_agent(tmp_path, lm) as agent:
+    pictures = [PNG + mark * 90_000 for mark in (b"1", b"2", b"3")]
+    async with scripted_agent(tmp_path, lm, settings={"attachment_limit": 150_000}) as agent:
         await agent.thread("t").converse("Read it.", attachments=[b"x" * 150_000])
-        for picture in (PNG, OTHER_PNG, PNG + b"."):
+        for picture in pictures:
             await agent.thread("t").converse("Look.", attachments=[picture])
     assert "[the first 100,000 of 150,000 characters]" in lm.calls[0].fields["attachments"]
     assert [len(call.media) for call in lm.calls] == [0, 1, 2, 2]
-    assert lm.calls[3].media == (("image", data_uri(OTHER_PNG)), ("image", data_uri(PNG + b".")))
+    assert lm.calls[3].media == tuple(("image", data_uri(picture)) for picture in pictures[1:])
     assert "x" * 50 not in lm.calls[2].text
+
+
+@pytest.mark.requirement("T4")
+async def test_attachments_that_are_too_large_together_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    lm = answering()
+    picture = PNG + bytes(9 << 20)
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        for given in ([picture] * 16, [picture, PDF + bytes(9 << 20), PNG + bytes(3 << 20)]):
+            with pytest.raises(AttachmentInvalid, match="bytes together, and a model gets 20971520 of one message"):
+                await thread.converse("Look.", attachments=given)
+        assert await thread.history() == ()
+        assert pieces(tmp_path) == {}
+        await thread.converse("Look.", attachments=[picture, picture, b"PK\0" + bytes(9 << 20)])
+    [call] = lm.calls
+    assert len(call.media) == 2
+
+
+@pytest.mark.requirement("T4", "R17")
+async def test_of_attachments_that_are_too_large_together_a_note_names_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_shown, "ROOM", 1000)
+    lm = answering()
+    settings = {"attachment_fallback": "note", "attachment_limit": 900}
+    async with scripted_agent(tmp_path, lm, settings=settings) as agent:
+        given = [b"a" * 300, PNG + b"." * 600, PNG + b"." * 400, b"b" * 10]
+        async with agent.thread("t").stream("Look.", attachments=given) as stream:
+            told = [event async for event in stream if isinstance(event, AttachmentLeftOut)]
+        await agent.thread("t").converse("And now?")
+    assert [(event.name, event.reason) for event in told] == [
+        ("attachment.png", "too_large"),
+        ("attachment.txt", "too_large"),
+    ]
+    assert [call.media for call in lm.calls] == [(("image", data_uri(given[1])),)] * 2
+    assert [line.rpartition("), ")[2] for line in listed(lm.calls[0])[1:]] == [
+        "image 1", "not shown: it is too large beside the others", "not shown: it is too large beside the others"
+    ]  # fmt: skip
+
+
+async def test_one_attachment_may_have_as_much_as_attachment_limit_says(tmp_path: Path) -> None:
+    lm = answering()
+    picture = PNG + bytes(21 << 20)
+    async with scripted_agent(tmp_path, lm, settings={"attachment_limit": 22 << 20}) as agent:
+        await agent.thread("t").converse("Look.", attachments=[picture])
+        await agent.thread("t").converse("And now?")
+    assert [len(call.media) for call in lm.calls] == [1, 1]
 
 
 async def test_of_very_many_images_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.agents import CRITIC, scripted_agent
-from support.jobs import Said, Writing, shape
-from support.postgres import new_database, table_bytes
-from worldagent import Role, Storage, WorldAgent
-from worldagent.agent import ThreadState
+from support.agents import scripted_agent
+from support.copies import ROLE, THREADS, agent_of, all_of, storage, used
+from support.jobs import Said
+from support.postgres import cut, table_bytes
+from worldagent import Storage
 from worldagent.agent.copying import Copied, copy_storage, drop_copy
 from worldagent.agent.threads import SCHEMAS
 from worldagent.core.errors import (
@@ -26,68 +29,13 @@ from worldagent.core.errors import (
     StorageInvalid,
     ThreadBusy,
 )
-from worldagent.graphs import TaskContext
 from worldagent.graphs.copies import CHECKPOINT_TABLES
-from worldagent.memory import Message
 from worldagent.storage.copies import tables_of
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(300)]
 
-ROLE = Role("critic", "Be as strict as the keeper of the ninth lighthouse.")
 WAYS = [("sqlite", "postgres"), ("postgres", "sqlite"), ("sqlite", "sqlite"), ("postgres", "postgres")]
-THREADS = 5
-Talks = dict[str, tuple[ThreadState, tuple[Message, ...]]]
-"""Where each thread stands, and what was said on it."""
-
-
-def storage(engine: str, folder: Path) -> Storage:
-    return Storage(home=folder, url=new_database() if engine == "postgres" else None)
-
-
-def agent_of(where: Storage) -> WorldAgent:
-    def reply(call: ScriptedCall) -> dict[str, Any]:
-        if "request" in call.fields:
-            return {"result": "Weak \N{SNOWMAN} \\u0000 'quoted'."}
-        if any("Weak" in str(message) for message in call.messages):
-            return {"reply": "Done."}
-        return {"reply": "I ask.", "dispatches": [{"to": "critic", "request": "Judge."}]}
-
-    async def job(ctx: TaskContext) -> str:
-        first = await ctx.call("write", {"what": "first"})
-        colour = await ctx.calls.ask_person("Which colour?", ["red", "blue"])
-        return f"{first} {await ctx.call('write', {'what': colour})}"
-
-    settings = {"database_url": where.url} if where.url else {}
-    settings["role_key"] = "the same key everywhere"
-    return scripted_agent(
-        where.resolve(),
-        ScriptedLM(reply),
-        workers=[CRITIC],
-        functions=Writing().functions,
-        shapes=[shape(job)],
-        settings=settings,
-    )
-
-
-async def used(where: Storage) -> None:
-    """Have turns of every kind there: ended, failed, and one that waits under a role."""
-    async with agent_of(where) as agent:
-        for number in range(THREADS):
-            assert (await agent.thread(f"t{number}").converse("Is it good?")).text == "Done."
-        assert (await agent.thread("t0").converse("And now?")).text == "Done."
-        paused = await agent.thread("waits").task("job", {}, role=ROLE)
-        assert paused.status == "paused"
-
-
-async def said(agent: WorldAgent) -> Talks:
-    states = await agent.threads()
-    return {state.thread: (state, await agent.thread(state.thread).history()) for state in states}
-
-
-async def all_of(where: Storage) -> Talks:
-    async with agent_of(where) as agent:
-        return await said(agent)
 
 
 @pytest.mark.requirement("R7", "R13")
@@ -146,6 +94,16 @@ def rows(where: Storage, table: str) -> list[tuple[Any, ...]]:
         return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall(), key=repr)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of folders are texts there")
+async def test_homes_whose_names_are_no_utf8_are_copied_and_gone_on_with(tmp_path: Path) -> None:
+    source, target = (storage("sqlite", tmp_path / os.fsdecode(name)) for name in (b"one \xff", b"other \xe9"))
+    await used(source)
+    await stopped(source, target, "wa_message")
+    copied = await copy_storage(source, target)
+    assert (copied.resumed, copied.source) == (True, f"{tmp_path}/one \\udcff/agent.db")
+    assert await all_of(target) == await all_of(source)
+
+
 class Stopped(Exception):
     """Stops a copy in the middle."""
 
@@ -196,6 +154,72 @@ async def test_a_copy_that_is_given_up_leaves_the_place_as_it_was(tmp_path: Path
         await drop_copy(source)
     await copy_storage(source, target)
     assert await all_of(target) == await all_of(source)
+
+
+def beside(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run something to its end on a loop of its own, in the middle of a copy."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(work())).result(60)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_a_second_copy_into_one_target_is_refused_while_the_first_runs(tmp_path: Path, engine: str) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage(engine, tmp_path / "other")
+    await used(source)
+    refusals: list[str] = []
+
+    async def intrude() -> None:
+        for intruder in (copy_storage(source, target), drop_copy(target)):
+            with pytest.raises(StorageHalfCopied, match="wait until it has ended") as refused:
+                await intruder
+            refusals.append(refused.value.problem)
+
+    def told(part: str, done: int, total: int) -> None:
+        if part == "wa_message":
+            beside(intrude)
+
+    copied = await copy_storage(source, target, progress=told)
+    assert (copied.resumed, refusals) == (False, [f"another copy into {str(target.place)!r} runs"] * 2)
+    assert await all_of(target) == await all_of(source)
+    assert not list(target.resolve().glob("*.lock"))
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_a_copy_that_lost_its_lock_writes_nothing_once_another_one_has_finished(
+    tmp_path: Path, engine: str
+) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage(engine, tmp_path / "other")
+    await used(source)
+
+    async def finish() -> None:
+        for lock in target.resolve().glob("*.lock"):  # as on a file system that forgets locks
+            lock.unlink()
+        if target.url is not None:
+            assert cut(target.url, like="%pg_try_advisory_lock%") == 1
+        assert (await copy_storage(source, target)).resumed
+        async with agent_of(target) as agent:
+            assert await agent.upkeep.remove("t0") is not None
+
+    def told(part: str, done: int, total: int) -> None:
+        if part == "wa_epoch":
+            beside(finish)
+            held.append(messages(target))
+
+    held: list[int] = []
+    with pytest.raises(StorageHalfCopied, match=r"another run took the copy into .* over"):
+        await copy_storage(source, target, progress=told)
+    left = await all_of(source)
+    del left["t0"]
+    assert await all_of(target) == left
+    assert held == [messages(target)]
+
+
+def messages(where: Storage) -> int:
+    """How many there are in the database, of whatever thread."""
+    connect: Any = psycopg.connect(where.url) if where.url else sqlite3.connect(where.database)
+    with closing(connect) as database:
+        [(count,)] = database.execute("SELECT COUNT(*) FROM wa_message").fetchall()
+    return int(count)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])

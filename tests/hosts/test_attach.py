@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from typer.testing import CliRunner, Result
 
 from support.chat import Service, environment, home, piped, service
-from support.openai_stub import OpenAIStub, openai_stub
+from support.command_line import Run, run_on_stub, stub
+from support.openai_stub import OpenAIStub
 from support.pieces import ADDRESS, PNG, data_uri, written
-from worldagent.hosts.cli._app import app
 from worldagent.hosts.cli._chat._commands import may_be_kept
 
-__all__ = ["environment", "home", "service"]  # fixtures
-
-Run = Callable[..., Awaitable[Result]]
-
-
-@pytest_asyncio.fixture
-async def stub() -> AsyncGenerator[OpenAIStub, None]:
-    async with openai_stub() as running:
-        yield running
-
-
-@pytest.fixture
-def run(stub: OpenAIStub, tmp_path: Path) -> Run:
-    settings = {
-        "WORLDAGENT_API_BASE": stub.url,
-        "WORLDAGENT_HOME": str(tmp_path / "home"),
-        "WORLDAGENT_MODEL_ATTEMPTS": "1",
-        "WORLDAGENT_LM": "openai/answer",
-        "OPENAI_API_KEY": "key-of-a-test",
-        "COLUMNS": "200",
-        "TERM": "dumb",
-    }
-
-    async def command(*words: str, **more: str) -> Result:
-        return await asyncio.to_thread(CliRunner().invoke, app, list(words), env=settings | more)
-
-    return command
+__all__ = ["environment", "home", "run_on_stub", "service", "stub"]  # fixtures
 
 
 def images(body: dict[str, Any]) -> list[str]:
@@ -72,6 +42,8 @@ async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, t
         ("~nobody-of-this-name/x.png", "--attach names no file"),
         ("https://ana:secret@pictures.example/x.png", "an attachment that is text holds a user or password"),
         ("paper.pdf", "the model 'openai/answer' takes no files, and 'paper.pdf' is 'application/pdf'"),
+        ("paper.pdf", "remedy: name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
+        ("https://pictures.example/lake", "remedy: give an address that ends as a file's name does, such as .png"),
     ],
 )
 async def test_what_cannot_be_sent_along_is_bad_usage(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -104,8 +105,8 @@ def test_a_text_is_a_message_or_a_command_and_never_both(text: str) -> None:
 
 
 def opened(file: Path) -> FileHistory:
-    history = FileHistory(may_be_kept)
-    history.open(file)
+    history = FileHistory(may_be_kept, lambda: "main")
+    history.open(file, "shop/{}".format)
     return history
 
 
@@ -125,12 +126,16 @@ async def test_the_history_of_input_is_bounded(tmp_path: Path) -> None:
 async def test_what_is_typed_before_the_file_is_known_is_kept_too(tmp_path: Path) -> None:
     file = tmp_path / "history"
     opened(file).append_string("yesterday")
-    history = FileHistory(may_be_kept)
+    thread = "novel"
+    history = FileHistory(may_be_kept, lambda: thread)
     history.append_string("early")
     history.append_string("/role Be brief.")
     reading = asyncio.ensure_future(anext(history.load()))
-    history.open(file)
+    thread = "main"
+    history.open(file, "shop/{}".format)
     assert await asyncio.wait_for(reading, 10) == "early"
+    lines = [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()]
+    assert lines == [{"thread": "shop/main", "text": "yesterday"}, {"thread": "shop/novel", "text": "early"}]
     assert opened(file).get_strings() == history.get_strings() == ["yesterday", "early"]
 
 

@@ -5,6 +5,7 @@ A real terminal, and an agent of `--app` whose functions need leave.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.chat import (
+    BOUND,
     COMMAND,
     SHOP,
     Service,
@@ -95,6 +97,30 @@ async def test_several_pauses_are_answered_one_by_one_and_then_the_turn_goes_on(
         assert shown == "working on it: choose\nParis."
     assert bought(home) == ["hat"]
     assert "paid for the hat, blue, to Elm road 4" in service.asked()
+
+
+async def test_answers_that_were_typed_go_with_their_thread(
+    shop: Start, service: Service, home: Path, environment: dict[str, str]
+) -> None:
+    street = "Elm road of the seventh lighthouse"
+    async with shop() as terminal:
+        await terminal.say("Hello", then="main>")
+        await terminal.say("/thread novel", then="novel>")
+        service.answers.insert(0, dispatching("choose"))
+        await terminal.say("Buy me a hat.", prompt="novel>", then="novel answer 1/2>")
+        await terminal.say("2", prompt="novel answer 1/2>", then="novel answer 2/2>")
+        await terminal.say("yes", prompt="novel answer 2/2>", then="novel answer>")
+        await terminal.say(f'street="{street}" number=4', prompt="novel answer>", then="novel>")
+        terminal.write(CTRL_D)
+        assert await terminal.ended() == 0
+    file = home / "chat-history.jsonl"
+    assert street in file.read_text(encoding="ascii")
+    words = (*COMMAND[:-1], "threads", "rm", "novel", "--yes", "--workspace", "shop")
+    removing = await asyncio.create_subprocess_exec(*words, env=environment)
+    assert await asyncio.wait_for(removing.wait(), BOUND) == 0
+    assert [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()] == [
+        {"thread": "shop/main", "text": "Hello"}
+    ]
 
 
 async def test_a_long_argument_stays_indented_so_that_it_is_no_line_of_its_own(shop: Start, service: Service) -> None:

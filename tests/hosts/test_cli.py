@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from typer.testing import CliRunner, Result
 
-from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub, openai_stub
+from support.command_line import Run, run_on_stub, stub
+from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event
-from worldagent.hosts.cli._app import app
+
+__all__ = ["run_on_stub", "stub"]  # fixtures
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 CRITIC = "critic=You judge in one sentence."
-
-Run = Callable[..., Awaitable[Result]]
-
-
-@pytest_asyncio.fixture
-async def stub() -> AsyncGenerator[OpenAIStub, None]:
-    async with openai_stub() as running:
-        yield running
-
-
-@pytest.fixture
-def run(stub: OpenAIStub, tmp_path: Path) -> Run:
-    """Run a command on the stub, in a thread: the stub needs this loop, and the command makes its own."""
-    environment = {
-        "WORLDAGENT_API_BASE": stub.url,
-        "WORLDAGENT_HOME": str(tmp_path / "home"),
-        "WORLDAGENT_MODEL_ATTEMPTS": "1",
-        "WORLDAGENT_LM": "openai/answer",
-        "OPENAI_API_KEY": "key-of-a-test",
-        "COLUMNS": "200",
-        "TERM": "dumb",
-    }
-
-    async def command(*words: str, stdin: bytes = b"") -> Result:
-        return await asyncio.to_thread(CliRunner().invoke, app, list(words), input=stdin, env=environment)
-
-    return command
 
 
 def prompt(stub: OpenAIStub) -> str:

@@ -454,3 +454,14 @@ async def test_the_help_names_the_exit_codes(run: Run) -> None:
     told = (await run("--help")).stdout
     for code in ("3 waits for a person", "143 stopped by SIGTERM"):
         assert code in told
+
+
+@pytest.mark.requirement("T4")
+async def test_an_answer_that_comes_after_its_end_is_refused_and_the_turn_goes_on_without(home: Path, run: Run) -> None:
+    await paused("rush")
+    late = await run("resume", "main", *APP, "--json", "--answer", "red")
+    error = json.loads(late.stdout)["error"]
+    assert (late.exit_code, error["code"]) == (2, "answer_invalid")
+    assert error["remedy"] == "leave --answer out; it fails with PauseExpired"
+    failed = await run("resume", "main", *APP, "--json")
+    assert (failed.exit_code, json.loads(failed.stdout)["error"]["code"]) == (1, "pause_expired")

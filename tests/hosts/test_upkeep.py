@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import BOUND, COMMAND, Run, environment, home, run
+from support.command_line import BOUND, COMMAND, Run, command, environment, home, run, started
 from support.hat_shop import agent
 from support.terminal import ENTER, Terminal
 
@@ -56,6 +58,43 @@ async def test_a_thread_is_exported_removed_and_imported_again(home: Path, run: 
             assert await shop.thread(name).history() == said
 
 
+@pytest.mark.requirement("T4")
+async def test_a_thread_goes_through_pipes(home: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").converse(SAID)
+    written = await command(home, "threads", "export", "t1", "-o", "-", *SHOP)
+    assert (written.code, written.told) == (0, "2 messages of the thread 't1' are on standard output\n")
+    stream = written.out.encode()
+    assert json.loads(written.out.splitlines()[0])["worldagent"] == "thread"
+    places = ("-", "/dev/stdin") if Path("/dev/stdin").exists() else ("-",)
+    for number, place in enumerate(places):
+        done = await command(home, "threads", "import", place, "--as", f"p{number}", *SHOP, "--json", stdin=stream)
+        assert json.loads(done.out)["imported"]["made"], done.told
+    cut = await command(home, "threads", "import", "-", "--as", "p9", *SHOP, stdin=stream[:-20])
+    assert (cut.code, cut.out) == (2, "")
+    assert "is cut off\nremedy: export the thread again" in cut.told
+    both = await command(home, "threads", "export", "t1", "-o", "-", *SHOP, "--json")
+    assert (both.code, list(json.loads(both.out))) == (2, ["error"])
+    async with started(home, "threads", "import", "-", *SHOP) as process:
+        assert process.stdin is not None
+        process.stdin.write(stream[:20])
+        await process.stdin.drain()
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), BOUND) in (130, -signal.SIGINT)  # or before it was all there
+
+
+async def test_a_name_that_is_not_in_utf_8_is_told_as_it_is(home: Path, tmp_path: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").converse(SAID)
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+    done = await command(home, "threads", "export", "t1", "-o", name, *SHOP, "--json")
+    if not Path(name).exists() and done.code == 1:
+        pytest.skip("this file system takes names in UTF-8 alone")
+    assert json.loads(done.out)["exported"]["file"] == name
+    done = await command(home, "threads", "import", name, *SHOP)
+    assert done.told == "the thread 't1' has the 2 messages already\n"
+
+
 async def test_nothing_is_removed_unasked_or_in_the_middle_of_a_turn(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1").task("pick", {"what": "hat"})
@@ -88,6 +127,18 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     remove = ("threads", "rm", "t1", "--yes", "--home", str(new))
     assert (await as_json(run, *remove))["removed"]["messages"] == 2
     assert (await as_json(run, *remove, code=1))["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("list",), ("show", "t1"), ("rm", "t1", "--yes"), ("prune",), ("export", "t1", "-o", "file"), ("cancel", "t1")],
+)
+async def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    (file := tmp_path / "a file").write_text("no home", encoding="utf-8")
+    found = (await as_json(run, "threads", *words, "--home", str(file), code=2))["error"]
+    assert (found["code"], found["remedy"]) == ("invalid_argument", "give home the path of a folder")
+    assert str(file) in found["message"]
+    assert file.read_text(encoding="utf-8") == "no home"
 
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, 0), ("n", 1, 1)])

@@ -13,6 +13,7 @@ from support.agents import scripted_agent
 from support.processes import next_line, start_script
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
+    Diverged,
     FunctionInvalid,
     HostUnavailable,
     MissingExtra,
@@ -245,6 +246,32 @@ async def test_a_program_waits_for_leave_and_goes_on_in_another_process_calling_
     assert [what.split()[0] for what in done] == ["look", "look", *(["pay"] if allowed else [])]
     assert [call.fields["role"] for call in lm.calls] == [role.content]
     assert_no_role_leak([tmp_path, turn, result, pause], role.content)
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("code", "less", "says"),
+    [
+        ("x = 0\nfor i in range(10**6): x += i\npay('hat')", SandboxLimits(seconds=0.01), "time limit"),
+        ("x = 'a' * 10**7\npay('hat')", SandboxLimits(memory=5 << 20), "memory limit"),
+    ],
+)
+async def test_a_program_that_is_stopped_before_it_comes_to_its_pause_again_names_the_limit_and_goes_on_with_more(
+    tmp_path: Path, code: str, less: SandboxLimits, says: str
+) -> None:
+    done: list[str] = []
+    params = {"question": "?", "functions": ["pay"]}
+    more = SandboxLimits(seconds=30)
+    async with agent(tmp_path, ScriptedLM([program(code)]), shop(done), limits=more) as solver:
+        turn = await solver.thread("t").task("investigation", params)
+    [pause] = turn.pauses
+    async with agent(tmp_path, ScriptedLM([]), shop(done), limits=less) as solver:
+        with pytest.raises(Diverged, match=f"reached its {says} before it did again .*; resume with the SandboxLimits"):
+            await solver.thread("t").resume({pause.id: Approve()})
+    async with agent(tmp_path, ScriptedLM([answer("Done.")]), shop(done), limits=more) as solver:
+        turn = await solver.thread("t").resume()
+    assert found(turn.result).steps[0].output.startswith("'paid for hat'")
+    assert done == ["pay hat"]
 
 
 KILLED = """

@@ -104,6 +104,13 @@ async def test_a_map_over_nothing_gives_nothing(tmp_path: Path) -> None:
             "'subagent' is not one that it may run; it may run: cube, square",
         ),
         ({"shape": "square", "items": [], "concurrency": 0}, ParamsInvalid, "concurrency: .* greater than or equal"),
+        (
+            {"shape": "square", "items": [*items(1, 2), {"number": {"a": [0, float("nan")]}}]},
+            ParamsInvalid,
+            r"are not JSON: items\.2\.number\.a\.1: ",
+        ),
+        ({"shape": "square", "items": [{"number": "\ud800"}]}, ParamsInvalid, r"are not JSON: items\.0\.number: "),
+        ({"shape": "square", "items": [{"number": object()}]}, ParamsInvalid, r"are not JSON: items\.0\.number: "),
     ],
 )
 async def test_a_map_that_cannot_be_is_refused_before_anything_is_done(

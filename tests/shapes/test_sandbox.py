@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.processes import eventually, held
+from support.processes import eventually, held, next_line, start_script
 from worldagent.core.errors import CallRefused, HostUnavailable, InvalidArgument
 from worldagent.graphs.shapes import SandboxLimits
 from worldagent.graphs.shapes._sandbox import Program, Shown, run_program
@@ -266,6 +267,39 @@ async def test_a_sandbox_that_dies_is_told_and_the_next_one_runs() -> None:
     assert (await run("1 + 1")).output == "2"
 
 
+async def test_a_program_that_takes_too_much_memory_writes_nothing_to_standard_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for code in ("'a'.join(['b' * 10**6] * 1000)", "exec('x = 1\\n' * 10**6)"):
+        assert "memory limit" in (await run(code)).output
+    assert capfd.readouterr().err == ""
+
+
+RUNS_ON = """
+import asyncio
+from datetime import UTC, datetime
+from worldagent.graphs.shapes import SandboxLimits
+from worldagent.graphs.shapes._sandbox import Program, run_program
+
+async def call(name, placed, named):
+    print("there", flush=True)
+
+program = Program(code="here()\\nwhile True: pass", at=datetime.now(UTC), seed="", functions=["here"])
+asyncio.run(run_program(program, call, SandboxLimits(seconds=3600)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends at its own time limit")
+async def test_a_sandbox_ends_with_a_process_that_is_killed() -> None:
+    process = await start_script(RUNS_ON)
+    assert await next_line(process) == "there"
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert any("monty" in worker.name() for worker in workers)
+    process.kill()
+    await process.wait()
+    assert await eventually(lambda: not any(worker.is_running() for worker in workers))
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -309,6 +343,14 @@ async def test_variables_that_cannot_be_kept_are_told() -> None:
             "['paid a', 'paid b']",
         ),
         ("'é', await pay('a'), str(pay('b'))", "('é', 'paid a', 'paid b')"),
+        (
+            "import asyncio\nawait asyncio.gather(*[pay(k) if k in 'ab' else asyncio.sleep(0) for k in 'abc'])",
+            "['paid a', 'paid b', None]",
+        ),
+        (
+            "import asyncio\nasync def f(x):\n  return await pay(x)\nawait asyncio.gather(*map(f, 'ab'))",
+            "['paid a', 'paid b']",
+        ),
     ],
 )
 async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
@@ -345,6 +387,12 @@ async def test_an_error_of_a_call_that_is_handed_to_asyncio_is_raised_where_it_i
 async def test_a_call_whose_result_would_be_awaited_later_is_not_made_and_the_program_is_told(code: str) -> None:
     output = (await run(code, functions=["pay"])).output
     assert "'pay' was not called: write `await pay(...)`" in output
+
+
+@pytest.mark.parametrize("code", ["await asyncio.gather(*map(pay, 'ab'))", "paid = list(map(pay, 'ab'))\npaid"])
+async def test_a_function_that_is_handed_to_map_is_not_called_and_the_program_is_told(code: str) -> None:
+    output = (await run(f"import asyncio\n{code}", functions=["pay"])).output
+    assert "external function 'pay' cannot suspend in this synchronous context" in output
 
 
 @pytest.mark.parametrize("name", ["seconds", "memory", "output", "calls", "data"])

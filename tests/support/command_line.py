@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from typer.testing import CliRunner, Result
 
+from support.openai_stub import OpenAIStub, openai_stub
 from support.processes import clean_environment
 from worldagent.hosts.cli._app import app
 
@@ -80,3 +82,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(home: Path) -> Run:
     """Run a command in this process, in a thread: it makes a loop of its own."""
     return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))
+
+
+@pytest_asyncio.fixture
+async def stub() -> AsyncGenerator[OpenAIStub]:
+    """A chat server on this machine."""
+    async with openai_stub() as running:
+        yield running
+
+
+@pytest.fixture(name="run")
+def run_on_stub(stub: OpenAIStub, tmp_path: Path) -> Run:
+    """Run a command on the stub, in a thread: the stub needs this loop, and the command makes its own."""
+    settings = {
+        "WORLDAGENT_API_BASE": stub.url,
+        "WORLDAGENT_HOME": str(tmp_path / "home"),
+        "WORLDAGENT_MODEL_ATTEMPTS": "1",
+        "WORLDAGENT_LM": "openai/answer",
+        "OPENAI_API_KEY": "key-of-a-test",
+        "COLUMNS": "200",
+        "TERM": "dumb",
+    }
+
+    async def command(*words: str, stdin: bytes = b"", **more: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, list(words), input=stdin, env=settings | more)
+
+    return command

@@ -92,6 +92,10 @@ async def _fit(order: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=f"{size.name} {size.width}")
 
 
+async def _rush(order: Order, ctx: TaskContext) -> Receipt:
+    return Receipt(text=await ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"], seconds=0.001))
+
+
 async def _send(order: Order, ctx: TaskContext) -> Receipt:
     first = await ctx.call("deliver", {"what": order.what})
     return Receipt(text=f"{first}, {await ctx.call('wrap', {'what': order.what})}")
@@ -99,7 +103,7 @@ async def _send(order: Order, ctx: TaskContext) -> Receipt:
 
 def agent() -> WorldAgent:
     """Make the agent."""
-    handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "fit": _fit, "send": _send}
+    handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "fit": _fit, "rush": _rush, "send": _send}
     shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
     return WorldAgent(WORKSPACE, lm=lm, functions=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)

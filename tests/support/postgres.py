@@ -29,7 +29,10 @@ def server() -> PostgresServer:
     # As root it makes a user of the system and opens the folders above its own: so under the temporary directory.
     started = get_server(Path(tempfile.mkdtemp(prefix="worldagent-postgres-")), cleanup_mode="delete")
     with psycopg.connect(started.get_uri(), autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET fsync=off")  # what is tested is kills of clients, not of machines
+        for name in ("fsync", "full_page_writes"):  # what is tested is kills of clients, not of machines
+            connection.execute(f"ALTER SYSTEM SET {name}=off".encode())
+        # It starts a process for each database in turn, and there are hundreds of them.
+        connection.execute("ALTER SYSTEM SET autovacuum=off")
         connection.execute("SELECT pg_reload_conf()")
     return started
 

@@ -17,6 +17,7 @@ from worldagent.core.errors import (
     ModelUnavailable,
     NameTaken,
     RoleSourceUnavailable,
+    ThreadBusy,
     ThreadPaused,
     UnknownMessage,
 )
@@ -276,3 +277,27 @@ async def test_an_edit_is_streamed_and_has_its_own_role(tmp_path: Path) -> None:
         [started] = [event for event in events if isinstance(event, TurnStarted)]
         assert (started.thread, [str(tier) for tier in started.role_tiers]) == ("t1", ["call"])
         assert (await thread.edit("One")).text == "no"
+
+
+@pytest.mark.requirement("T4")
+async def test_an_edit_beside_an_open_stream_waits_for_its_turn_and_edits_what_that_said(tmp_path: Path) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        await answer.wait()
+        return {"reply": "So be it."}
+
+    lm = ScriptedLM(reply)
+    hasty = scripted_agent(tmp_path, lm, settings={"thread_wait": 0})
+    async with scripted_agent(tmp_path, lm) as agent, hasty as other:
+        async with agent.thread("t1").stream("one") as stream:
+            await asyncio.wait_for(asked.wait(), 30)
+            with pytest.raises(ThreadBusy, match="still has another owner"):
+                await other.thread("t1").edit("TWO")
+            edit = asyncio.create_task(agent.thread("t1").edit("ONE"))
+            answer.set()
+            assert (await stream.wait()).status == "done"
+        turn = await edit
+        assert await said(agent.thread("t1")) == ["ONE", "So be it."]
+        assert await said(agent.thread(turn.kept_as)) == ["one", "So be it."]

@@ -16,7 +16,8 @@ from support.trees import LEAVES, VIAS, WAYS, grown
 
 Tree = dict[str, Any]
 
-EXAMPLES = (settings.default or settings()).max_examples // 2  # each is a turn of several runs and processes
+_EXAMPLES = (settings.default or settings()).max_examples
+EXAMPLES = _EXAMPLES // (2 if _EXAMPLES > 100 else 3)  # each is a turn of several runs and processes
 LEAF = st.sampled_from(LEAVES).map(lambda kind: Tree(kind=kind))
 HOWS: tuple[How, ...] = ("run", "run", "kill", "kill", "drain", "cut", "late", "meanwhile", "twice")
 ENDS: tuple[End, ...] = ("cancelled", "left", "closed")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import stat
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.exports import Line, read, write
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message
@@ -23,8 +22,6 @@ pytestmark = pytest.mark.on_every_database
 
 ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
-
-Line = dict[str, Any]
 
 
 @asynccontextmanager
@@ -47,17 +44,6 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
     head = await parts.upkeep.log.append(parent, drafts, thread=f"novel/{name}", turn_id="turn")
     async with parts.leases.hold(f"novel/{name}", wait=1) as lease:
         await parts.branches.add(parts.branches.branch(f"novel/{name}", head, origin="novel/t1"), lease=lease)
-
-
-def read(file: Path) -> list[Line]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def write(file: Path, lines: list[Line]) -> None:
-    """Write lines with the checksum that belongs to them."""
-    body = "".join(f"{json.dumps(line)}\n" for line in lines[:-1])
-    end = {**lines[-1], "sha256": hashlib.sha256(body.encode()).hexdigest()}
-    file.write_text(f"{body}{json.dumps(end)}\n", encoding="utf-8")
 
 
 async def count(agent: WorldAgent, table: str) -> int:
@@ -203,23 +189,23 @@ def _nan(lines: list[Line]) -> None:
     lines[1]["body"]["text"] = float("nan")
 
 
-def _piece_of_other_hash(lines: list[Line]) -> None:
+def _piece_of_no_message(lines: list[Line]) -> None:
     lines.insert(-1, {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()})
 
 
 CHANGES: list[tuple[Callable[[list[Line]], None], str]] = [
     (_other_text, "is not that of its message"),
-    (_gone, "its messages are not those that its first line tells of|does not follow"),
+    (_gone, "line 3 of .* does not follow the one before it"),
     (_swapped, "does not follow the one before it"),
     (_other_author, "is not that of its message"),
     (_other_root, "is not that of its message"),
-    (_foreign_kept, "keeps messages that it does not have"),
+    (_foreign_kept, "line 6 of .* keeps messages that are not there"),
     (_field_more, "line 2 of .* is none that is written there: role"),
     (_newer, "has version 2 of the format, and 1 is known here; install the newer version"),
     (_unknown_kind, "line 2 of .* is none that is written there: kind"),
     (_no_header, "line 1 of .* is none that is written there"),
-    (_nan, "is not that of its message"),
-    (_piece_of_other_hash, "has another hash"),
+    (_nan, "line 2 of .* cannot be read: body: not JSON"),
+    (_piece_of_no_message, "line 6 of .* holds the content of no message"),
 ]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from worldagent import WorldAgent
 from worldagent.agent.upkeep import Imported
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.memory.attachments import Attachments
@@ -75,8 +76,8 @@ async def test_where_no_file_can_be_is_said_and_nothing_is_left(tmp_path: Path) 
     (tmp_path / "folder").mkdir()
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread("t1").converse("one")
-        for path in (tmp_path / "folder", Path(), tmp_path / "a\0b"):
-            with pytest.raises(InvalidArgument, match=r"is no export of a thread|holds a NUL"):
+        for path in (tmp_path / "folder", Path(), tmp_path / "a\0b", tmp_path / "a\ud800b"):
+            with pytest.raises(InvalidArgument, match=r"is no export of a thread|holds what no name of a file can"):
                 await agent.upkeep.export("t1", path)
         with pytest.raises(StorageUnavailable, match=r"cannot be written .*; give another place"):
             await agent.upkeep.export("t1", tmp_path / ("x" * 256))
@@ -97,7 +98,7 @@ async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
             return made(handle, "wb")
 
         made, device = os.fdopen, os.open("/dev/full", os.O_WRONLY)
-        monkeypatch.setattr("worldagent.agent.upkeep._thread_file.os.fdopen", full)
+        monkeypatch.setattr("worldagent.agent.upkeep.exchange._files.os.fdopen", full)
         try:
             with pytest.raises(StorageUnavailable, match=os.strerror(errno.ENOSPC)):
                 await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
@@ -109,43 +110,25 @@ async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
 
 @pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
-async def test_what_is_imported_outlasts_a_prune_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("Look", attachments=DATA)
-        await agent.upkeep.export("t1", file)
-        await agent.upkeep.remove("t1")
-        keep = Attachments.keep
-
-        async def kept(store: Attachments, loaded: Sequence[Any]) -> None:
-            await keep(store, loaded)
-            await store.drop_unreferenced()
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Attachments, "keep", kept)
-            assert (await agent.upkeep.import_thread(file)).made
-        assert await read(agent) == list(DATA)
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
-async def test_what_is_imported_is_held_until_its_messages_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["keep", "hold"])
+async def test_what_is_imported_outlasts_a_prune_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     file = tmp_path / "t1.jsonl"
     async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("Look", attachments=DATA)
-        await agent.upkeep.export("t1", file)
+        await exported(agent, file)
         await agent.upkeep.remove("t1")
-        hold = Attachments.hold
+        done = getattr(Attachments, step)
 
-        async def held(store: Attachments, loaded: Sequence[Any]) -> None:
-            await hold(store, loaded)
-            assert await store.drop_unreferenced() == ()
+        async def pruned(store: Attachments, loaded: Sequence[Any]) -> None:
+            await done(store, loaded)
+            dropped = await store.drop_unreferenced()
+            assert step == "keep" or dropped == (), "it is held until its messages are there"
 
         with monkeypatch.context() as patch:
-            patch.setattr(Attachments, "hold", held)
+            patch.setattr(Attachments, step, pruned)
             assert (await agent.upkeep.import_thread(file)).made
+        assert await read(agent) == list(DATA)
         assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
         await agent.upkeep.remove("t1")
         assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
@@ -155,8 +138,7 @@ async def test_what_is_imported_is_held_until_its_messages_are_there(
 async def test_an_import_again_brings_back_what_is_gone(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("Look", attachments=DATA)
-        await agent.upkeep.export("t1", file)
+        await exported(agent, file)
         for path in (tmp_path / "home" / "attachments").rglob("*"):
             if path.is_file():
                 path.unlink()
@@ -165,7 +147,13 @@ async def test_an_import_again_brings_back_what_is_gone(tmp_path: Path) -> None:
         assert await read(agent) == list(DATA)
 
 
-async def read(agent: Any) -> list[bytes]:
+async def exported(agent: WorldAgent, file: Path) -> None:
+    """Export a thread whose first message has attachments."""
+    await agent.thread("t1").converse("Look", attachments=DATA)
+    await agent.upkeep.export("t1", file)
+
+
+async def read(agent: WorldAgent) -> list[bytes]:
     """What is attached to the first message of the thread."""
     message = (await agent.thread("t1").history())[0]
     return [await agent.attachments.read(one) for one in agent.attachments.of(message)]

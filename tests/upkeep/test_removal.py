@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from support.processes import clean_environment
+from support.removed import found, rows
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import (
@@ -31,7 +32,7 @@ from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.storage import _sqlite
-from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.on_every_database
 
@@ -97,21 +98,6 @@ async def lived(agent: WorldAgent, name: str) -> None:
     await thread.converse("judge")
     turn = await thread.task("work", {})
     await thread.resume({turn.pauses[0].id: Approve()})
-
-
-def found(home: Path, texts: Sequence[str]) -> list[str]:
-    """Where one of `texts` stands: in a file of the home, or a table of its database."""
-    things: list[object] = [home]
-    if url := os.environ.get("WORLDAGENT_DATABASE_URL"):
-        from support.postgres import table_bytes
-
-        things.append(table_bytes(url))
-    return [str(finding) for finding in scan_for_roles(things, texts).findings]
-
-
-def rows(agent: WorldAgent, table: str) -> Any:
-    database = agent._runner.parts.upkeep.database
-    return database.read(lambda tx: tx.execute(f"SELECT COUNT(*) FROM {table}")[0][0])
 
 
 async def _as_most_are_built(agent: WorldAgent) -> None:
@@ -219,7 +205,7 @@ async def test_the_branch_that_an_edit_kept_is_removed_alone(tmp_path: Path) -> 
         said = await thread.history()
         removed = await agent.upkeep.remove("before")
         assert removed is not None
-        assert (removed.messages, removed.turns) == (2, 0)
+        assert (removed.messages, removed.turns) == (2, 1)
         assert await thread.history() == said
         assert found(tmp_path / "home", [WORDS["message"]]) == []
         assert await rows(agent, "wa_message") == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -12,14 +12,19 @@ from typing import Any
 
 import psycopg
 import pytest
+import pytest_asyncio
 
 from support.agents import answering, scripted_agent
 from support.postgres import new_database
+from worldagent import WorldAgent
 from worldagent.core.errors import UnknownMessage
 from worldagent.storage.postgres import _database
 
 _WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
 _BOUND = 30.0
+
+Talked = tuple[str, WorldAgent, WorldAgent]
+"""The address of a database, and two agents on it."""
 
 
 class Between:
@@ -53,8 +58,9 @@ class Between:
         raise AssertionError("it neither ended nor waits")
 
 
-@pytest.mark.requirement("T4")
-async def test_what_is_replayed_first_keeps_what_it_stands_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest_asyncio.fixture
+async def talked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Talked]:
+    """Two agents, and a thread `t1` with two turns."""
     url = new_database()
     monkeypatch.setenv("WORLDAGENT_DATABASE_URL", url)
     async with (
@@ -63,32 +69,31 @@ async def test_what_is_replayed_first_keeps_what_it_stands_on(tmp_path: Path, mo
     ):
         for text in ("one", "two"):
             await agent.thread("t1").converse(text)
-        said = await agent.thread("t1").history()
-        between = Between(monkeypatch, url, "SELECT depth, CASE", other.upkeep.remove("t1"))
-        turn = await agent.thread("t1").replay(to="again")
-        assert between.future is not None
-        removed = await asyncio.wrap_future(between.future)
-        assert turn.status == "done"
-        assert removed.messages == 2, "those that the replay stands on stay"
-        assert (await agent.thread("again").history())[:2] == said[:2]
+        yield url, agent, other
 
 
 @pytest.mark.requirement("T4")
-async def test_what_is_removed_first_is_an_unknown_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = new_database()
-    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", url)
-    async with (
-        scripted_agent(tmp_path / "1", answering()) as agent,
-        scripted_agent(tmp_path / "2", answering()) as other,
-    ):
-        for text in ("one", "two"):
-            await agent.thread("t1").converse(text)
-        replay = agent.thread("t1").replay(to="again")
-        between = Between(monkeypatch, url, "SELECT id, parent FROM wa_message WHERE thread", replay)
-        removed = await other.upkeep.remove("t1")
-        assert between.future is not None
-        with pytest.raises(UnknownMessage):
-            await asyncio.wrap_future(between.future)
-        assert removed is not None
-        assert removed.messages == 4
-        assert await agent.threads() == ()
+async def test_what_is_replayed_first_keeps_what_it_stands_on(talked: Talked, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, agent, other = talked
+    said = await agent.thread("t1").history()
+    between = Between(monkeypatch, url, "SELECT depth, CASE", other.upkeep.remove("t1"))
+    turn = await agent.thread("t1").replay(to="again")
+    assert between.future is not None
+    removed = await asyncio.wrap_future(between.future)
+    assert turn.status == "done"
+    assert removed.messages == 2, "those that the replay stands on stay"
+    assert (await agent.thread("again").history())[:2] == said[:2]
+
+
+@pytest.mark.requirement("T4")
+async def test_what_is_removed_first_is_an_unknown_message(talked: Talked, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, agent, other = talked
+    replay = agent.thread("t1").replay(to="again")
+    between = Between(monkeypatch, url, "SELECT id, parent FROM wa_message WHERE thread", replay)
+    removed = await other.upkeep.remove("t1")
+    assert between.future is not None
+    with pytest.raises(UnknownMessage):
+        await asyncio.wrap_future(between.future)
+    assert removed is not None
+    assert removed.messages == 4
+    assert await agent.threads() == ()

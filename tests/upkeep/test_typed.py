@@ -1,16 +1,24 @@
-"""What was typed in chats on a thread that is removed goes with it; the rest stays."""
+"""What was typed in chats on a thread that is removed goes with it, whatever a kill leaves; the rest stays."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import stat
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said
-from worldagent import Storage
+from support.processes import clean_environment
+from support.removed import found
+from worldagent import Storage, WorldAgent
 from worldagent.core.errors import StorageUnavailable
 from worldagent.graphs import Shape, TaskContext
 
@@ -23,36 +31,173 @@ TYPED = [
     "rather dark red",
     "Hello there, you",
     "no such thing",
+    "/thread t1",
+    "/thread t10",
     "/roles",
 ]
+GUEST = 'Ana Maria Ruiz de la Vega, who "stays" in Córdoba'
+QUOTED = json.dumps(GUEST, ensure_ascii=False)
+
+
+class Guest(BaseModel):
+    name: str
+    ok: bool = True
 
 
 async def _ask(params: Nothing, ctx: TaskContext) -> Said:
     return Said(text=str(await ctx.calls.ask_person("Which?")))
 
 
+async def _fill(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=(await ctx.calls.ask_person("Who?", form=Guest)).name)
+
+
+def agent_at(home: Path) -> Any:
+    shapes = [Shape("ask", Nothing, Said, _ask), Shape("fill", Nothing, Said, _fill)]
+    return scripted_agent(home, answering(), shapes=shapes)
+
+
+def write(home: Path, lines: list[Any]) -> Path:
+    file = Storage(home=home).typed
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="ascii")
+    return file
+
+
+def read(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()]
+
+
+def on(thread: str, *texts: str) -> list[Any]:
+    return [{"thread": thread, "text": text} for text in texts]
+
+
 async def test_what_was_typed_on_a_removed_thread_is_taken_out_of_the_history_of_chats(tmp_path: Path) -> None:
-    file = Storage(home=tmp_path / "home").typed
-    async with scripted_agent(tmp_path / "home", answering(), shapes=[Shape("ask", Nothing, Said, _ask)]) as agent:
+    async with agent_at(tmp_path / "home") as agent:
+        await agent.thread("t1").converse("Hello there")
+        here = on("novel/t1", "Hello there", "2", f"name={QUOTED} ok=true", 'happened {"paid": 4711}', "/pauses")
+        others = [*on("novel/t2", "Hello there", "t1"), *on("shop/t1", "Hello there", "/thread t1")]
+        file = write(tmp_path / "home", [*here, *others, *on("novel/t2", "/thread t1", "/fork t1")])
+        assert await agent.upkeep.remove("t1") is not None
+    assert read(file) == others
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not list(file.parent.glob(".*"))
+
+
+async def test_lines_that_name_no_thread_are_told_by_what_was_said(tmp_path: Path) -> None:
+    async with agent_at(tmp_path / "home") as agent:
         thread = agent.thread("t1")
         await thread.converse("Hello there")
         await thread.converse("/usr is a folder")
         turn = await thread.task("ask", {})
         await thread.resume({turn.pauses[0].id: "rather dark red"})
+        file = write(tmp_path / "home", TYPED)
         assert await agent.upkeep.remove("other") is None
-        file.write_text("".join(f"{json.dumps(text)}\n" for text in TYPED) + "not ours\n", encoding="ascii")
+        assert read(file) == TYPED
+        with file.open("a", encoding="ascii") as more:
+            more.write("not ours\n")
         assert await agent.upkeep.remove("t1") is not None
-    assert file.read_text(encoding="ascii").endswith("not ours\n")
-    kept = [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()[:-1]]
-    assert kept == ["Something else", "Hello there, you", "no such thing", "/roles"]
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert not list(file.parent.glob(".*"))
+    lines = file.read_text(encoding="ascii").splitlines()
+    assert lines.pop() == "not ours"
+    kept = ["Something else", "Hello there, you", "no such thing", "/thread t10", "/roles"]
+    assert [json.loads(line) for line in lines] == kept
 
 
-async def test_a_history_that_cannot_be_changed_is_named_and_the_thread_is_gone_all_the_same(tmp_path: Path) -> None:
-    Storage(home=tmp_path / "home").typed.mkdir(parents=True)
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
+async def filled(agent: WorldAgent, thread: str) -> None:
+    turn = await agent.thread(thread).task("fill", {})
+    await agent.thread(thread).resume({turn.pauses[0].id: {"name": GUEST, "ok": True}})
+
+
+FORMS = [
+    f"name={QUOTED} ok=true",
+    f"ok=yes name={GUEST}",
+    json.dumps({"ok": True, "name": GUEST}),
+    f'happened {{"name": {QUOTED}, "ok": true}}',
+]
+
+
+@pytest.mark.parametrize("typed", FORMS)
+async def test_the_answer_to_a_form_is_told_however_it_was_typed(tmp_path: Path, typed: str) -> None:
+    others = ["name=Bo ok=true", '{"name": "Bo", "ok": true}', "ok"]
+    async with agent_at(tmp_path / "home") as agent:
+        await filled(agent, "t1")
+        file = write(tmp_path / "home", [*others, typed])
+        assert await agent.upkeep.remove("t1") is not None
+    assert read(file) == others
+
+
+async def test_what_was_typed_before_an_edit_goes_with_the_branch_that_was_kept(tmp_path: Path) -> None:
+    async with agent_at(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        await thread.converse("Hello there")
+        first = (await thread.history())[0].id
+        await filled(agent, "t1")
+        await thread.edit("Something else", at=first, keep_as="before")
+        others = [*on("novel/t1", "Something else"), *on("novel/t2", "Hello there", FORMS[0])]
+        file = write(tmp_path / "home", [*on("novel/t1", "Hello there", *FORMS), *others])
+        assert await agent.upkeep.remove("before") is not None
+    assert read(file) == others
+
+
+async def test_a_history_that_cannot_be_changed_is_named_and_the_thread_is_removed_once_it_can(tmp_path: Path) -> None:
+    typed = Storage(home=tmp_path / "home").typed
+    typed.mkdir(parents=True)
+    async with agent_at(tmp_path / "home") as agent:
         await agent.thread("t1").converse("Hello there")
-        with pytest.raises(StorageUnavailable, match="may hold what was said on the thread"):
+        said = await agent.thread("t1").history()
+        with pytest.raises(StorageUnavailable, match="may hold what was said on the thread and cannot be changed"):
             await agent.upkeep.remove("t1")
+        assert await agent.thread("t1").history() == said
+        typed.rmdir()
+        assert await agent.upkeep.remove("t1") is not None
         assert await agent.threads() == ()
+
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from worldagent import Storage
+from worldagent.agent.threads import SCHEMAS
+from worldagent.agent.upkeep import Upkeep, UpkeepParts, _removal
+from worldagent.storage import Database
+
+def kill(*given):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def forget(*given, forget_typed=_removal.forget_typed):
+    forget_typed(*given)
+    kill()
+
+async def main():
+    storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
+    database = await Database.open(storage.place, schemas=SCHEMAS)
+    match sys.argv[2]:
+        case "before": _removal.forget_typed = kill
+        case "after": _removal.forget_typed = forget
+        case "scrub": type(database).scrub = kill
+    await Upkeep(UpkeepParts.of(storage, database), "novel").remove("t1")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("at", ["before", "after", "scrub"])
+async def test_removing_again_finishes_what_a_kill_left_of_it(tmp_path: Path, at: str) -> None:
+    text = "a sentence of forty letters and some more for the scan"
+    async with agent_at(tmp_path / "home") as agent:
+        await agent.thread("t1").converse(text)
+        file = write(tmp_path / "home", [text, *on("novel/t1", text), "Hello there"])
+        argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), at)
+        child = await asyncio.create_subprocess_exec(*argv, env=clean_environment(**_url()))
+        assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
+        await agent.upkeep.remove("t1")
+        await agent.upkeep.prune()
+        assert await agent.threads() == ()
+    assert read(file) == ["Hello there"]
+    assert found(tmp_path / "home", [text]) == []
+
+
+def _url() -> dict[str, str]:
+    url = os.environ.get("WORLDAGENT_DATABASE_URL")
+    return {} if url is None else {"WORLDAGENT_DATABASE_URL": url}

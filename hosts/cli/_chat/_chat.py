@@ -50,7 +50,7 @@ async def _chat(options: ChatOptions, talk: Talk) -> int:
     from ._prompt import PromptInput
 
     with unechoed(lines=False):
-        return await Chat(talk, PromptInput(), Screen()).run()
+        return await Chat(talk, PromptInput(talk), Screen()).run()
 
 
 __all__ = ["chat"]

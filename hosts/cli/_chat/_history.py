@@ -1,4 +1,7 @@
-"""The history of what was typed: a bounded file that only its owner reads. Nothing that sets a role comes near it."""
+"""The history of what was typed: a bounded file that only its owner reads. Nothing that sets a role comes near it.
+
+Each line names the thread that it was typed on, so that it goes with the thread. Older versions wrote the text alone.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +19,38 @@ LENGTH: Final = 10_000  # characters of one entry; longer ones are not kept
 
 
 class FileHistory(History):
-    """One JSON text a line, oldest first. What is typed before the file is known is kept until it is.
+    """One JSON object a line, oldest first. What is typed before the file is known is kept until it is.
 
     Args:
         kept: Tells whether a text may be kept at all, in the file and in memory.
+        thread: Gives the id of the thread that is typed on.
     """
 
-    def __init__(self, kept: Callable[[str], bool]) -> None:
+    def __init__(self, kept: Callable[[str], bool], thread: Callable[[], str]) -> None:
         super().__init__()
         self._kept = kept
+        self._thread = thread
+        self._key: Callable[[str], str] = str
+        self._early: list[tuple[str, str]] = []
         self._file: Path | None = None
         self._opened = asyncio.Event()
         self._lines = 0  # in the file
 
-    def open(self, file: Path) -> None:
-        """Read `file` and write to it from now on. A file that cannot be used is left alone."""
-        early, self._file = self._loaded_strings, file
+    def open(self, file: Path, key: Callable[[str], str]) -> None:
+        """Read `file` and write to it from now on. A file that cannot be used is left alone.
+
+        Args:
+            file: The file.
+            key: Gives the key that a thread's id has in this workspace.
+        """
+        self._file, self._key = file, key
         found = _read(file)
         self._lines = len(found)
         if self._lines > ENTRIES:
             self._shorten(found)
-        self._loaded_strings = found[: -ENTRIES - 1 : -1]
-        for text in reversed(early):
-            self.append_string(text)
+        self._loaded_strings += [_text(line) for line in found[: -ENTRIES - 1 : -1]]
+        for thread, text in self._early:
+            self._store(thread, text)
         self._loaded = True
         self._opened.set()
 
@@ -60,13 +72,18 @@ class FileHistory(History):
     def store_string(self, string: str) -> None:
         """Write a text to the file, once that is known."""
         if self._file is None:
-            return
+            self._early.append((self._thread(), string))
+        else:
+            self._store(self._thread(), string)
+
+    def _store(self, thread: str, text: str) -> None:
+        assert self._file is not None
         if self._lines >= 2 * ENTRIES:
             self._shorten(_read(self._file))
-        if _write(self._file, os.O_APPEND, [string]):
+        if _write(self._file, os.O_APPEND, [json.dumps({"thread": self._key(thread), "text": text}).encode()]):
             self._lines += 1
 
-    def _shorten(self, found: list[str]) -> None:
+    def _shorten(self, found: list[bytes]) -> None:
         assert self._file is not None
         left = found[-ENTRIES:]
         beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
@@ -78,23 +95,27 @@ class FileHistory(History):
             self._lines = len(left)
 
 
-def _read(file: Path) -> list[str]:
+def _read(file: Path) -> list[bytes]:
+    """The lines that hold a text."""
     try:
         lines = file.read_bytes().splitlines()
     except OSError:  # there is none yet, or none that can be read
         return []
-    return [text for line in lines if isinstance(text := _text(line), str)]
+    return [line for line in lines if _text(line)]
 
 
-def _text(line: bytes) -> object:
+def _text(line: bytes) -> str:
+    """What was typed; empty where the line is none of ours."""
     try:
-        return json.loads(line)
-    except ValueError:  # cut by a full disk, or not ours
-        return None
+        found = json.loads(line)
+    except (ValueError, RecursionError):  # cut by a full disk, or not ours
+        return ""
+    text = found.get("text") if isinstance(found, dict) else found
+    return text if isinstance(text, str) else ""
 
 
-def _write(file: Path, how: int, texts: Iterable[str]) -> bool:
-    data = "".join(json.dumps(text) + "\n" for text in texts).encode("ascii")
+def _write(file: Path, how: int, lines: Iterable[bytes]) -> bool:
+    data = b"".join(line + b"\n" for line in lines)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600)
         try:

@@ -33,12 +33,16 @@ _WORDS: Final = {"/role": "off", "/resume": "refresh"}
 
 
 class PromptInput:
-    """A prompt on the terminal, as the loop's source."""
+    """A prompt on the terminal, as the loop's source.
+
+    Args:
+        talk: What is talked about.
+    """
 
     early, trusted = True, True
 
-    def __init__(self) -> None:
-        self._history = FileHistory(may_be_kept)
+    def __init__(self, talk: Talk) -> None:
+        self._history = FileHistory(may_be_kept, lambda: talk.thread_id)
         self._touched = False
         self._session: PromptSession[str] = PromptSession(
             input=_input(),
@@ -68,7 +72,7 @@ class PromptInput:
 
     def opened(self, talk: Talk) -> None:
         """Read the history of input."""
-        self._history.open(talk.history_file)
+        self._history.open(talk.history_file, talk.key)
 
     async def beside(self, show: Callable[[], None]) -> None:
         """Call `show`, above the prompt if there is one."""

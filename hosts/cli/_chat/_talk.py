@@ -98,6 +98,13 @@ class Talk:
 
         return Storage(home=self.options.home or self._agent.settings.home).typed
 
+    def key(self, thread_id: str) -> str:
+        """The key that a thread has in the agent's workspace, once the agent is loaded."""
+        from ....core import Scope
+        from ....memory import thread_key
+
+        return thread_key(Scope(workspace=self.workspace, thread=thread_id))
+
     @property
     def broken(self) -> bool:
         """Whether the agent could not be opened."""

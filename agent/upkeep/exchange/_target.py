@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.errors import InvalidArgument, StorageUnavailable
-from ...storage import Storage
+from ....core.errors import InvalidArgument, StorageUnavailable
+from ....storage import Storage
 
 _FIRST_LINE: Final = 1 << 16  # bytes; that of an export is far shorter
 
@@ -25,14 +25,23 @@ def check_target(storage: Storage, path: Path) -> None:
         InvalidArgument: The home needs the name itself, or what is there is no export.
         StorageUnavailable: What is there cannot be read.
     """
-    if "\0" in str(path):
-        raise InvalidArgument("the name of the file holds a NUL character", remedy="give the path of a file")
+    if not _is_name(path):
+        raise InvalidArgument(
+            f"{str(path)!r} holds what no name of a file can: a NUL character, or half a surrogate pair",
+            remedy="give the path of a file",
+        )
     if _is_own(storage, path):
         raise InvalidArgument(f"{str(path)!r} is one of the home's own", remedy="name a file outside the home")
     if os.path.lexists(path) and not _is_export(path):
         raise InvalidArgument(
             f"what is at {str(path)!r} is no export of a thread", remedy="name a file that is not there yet"
         )
+
+
+def _is_name(path: Path) -> bool:
+    with contextlib.suppress(UnicodeEncodeError):
+        return b"\0" not in os.fsencode(path)
+    return False
 
 
 def _is_own(storage: Storage, path: Path) -> bool:

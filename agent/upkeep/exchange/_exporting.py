@@ -1,0 +1,173 @@
+"""Exporting a thread's conversation, as it stands at one moment: all of it, or no file."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import ValidationError
+
+from ....core import Scope
+from ....core.errors import AttachmentMissing, InvalidArgument, StorageInvalid, StorageUnavailable, UnknownMessage
+from ....memory import Message, thread_key
+from ....memory.kept import KeptMessages
+from ....memory.upkeep import ReadChain, ReadMessage, root_of
+from .._parts import UpkeepParts
+from ._files import ThreadFileWriter, drafted
+from ._lines import Header, Piece
+from ._target import check_target
+
+_PAGE: Final = 200
+_TRIES: Final = 5  # each after a removal that was quicker
+_RESTORE: Final = "restore the database from a copy, or go on with another thread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written of a thread.
+
+    Attributes:
+        file: The file; None for a stream.
+        messages: How many messages.
+        attachments: How many contents of attachments.
+        missing: The hashes of those that are gone, or are not what was stored.
+    """
+
+    file: Path | None
+    messages: int
+    attachments: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Conversation:
+    """What of a thread is read before any of it is written.
+
+    Attributes:
+        header: The first line.
+        ends: The last message of each page, the newest first.
+        kept: The messages that are kept word for word.
+    """
+
+    header: Header
+    ends: list[str]
+    kept: list[str]
+
+
+async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
+    """Write a thread's conversation to a file or a stream.
+
+    Raises:
+        InvalidArgument: The thread has no message, or none any more; a message is too long to be read again; or what is
+            at `target` is no export, or the home's own.
+        StorageInvalid: A message is not what was written.
+        StorageUnavailable: The database or the file fails, or messages are removed again and again; no file is left.
+    """
+    if isinstance(target, Path):
+        await asyncio.to_thread(check_target, parts.storage, target)
+    for _ in range(_TRIES):
+        with suppress(UnknownMessage):  # what was read first is removed: the thread may be gone, or have gone back
+            return await _export(parts, scope, target)
+    raise StorageUnavailable(
+        f"messages of the thread {thread_key(scope)!r} are removed while they are read", remedy="export it again"
+    )
+
+
+async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
+    found = await _conversation(parts, scope)
+    with drafted(target) as draft:
+        writer = draft.writer
+        await asyncio.to_thread(writer.header, found.header)
+        hashes = await _write_messages(parts, writer, found)
+        missing = await _write_pieces(parts, writer, hashes)
+        if missing:  # they went with their messages, perhaps
+            await parts.log.history(found.header.head, limit=1)
+        await asyncio.to_thread(writer.end, found.kept)
+        await asyncio.to_thread(draft.publish)
+    return Exported(
+        file=target if isinstance(target, Path) else None,
+        messages=found.header.messages,
+        attachments=len(hashes) - len(missing),
+        missing=tuple(sorted(missing)),
+    )
+
+
+async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
+    key = thread_key(scope)
+    head = (await parts.position(key)).head
+    if head is None:
+        raise InvalidArgument(f"thread {key!r} has no message", remedy="export a thread on which something was said")
+    page = await parts.log.history(head, limit=_PAGE)
+    ends, count = [head], page[-1].depth + 1
+    while page[0].parent is not None:
+        ends.append(page[0].parent)
+        page = await parts.log.history(ends[-1], limit=_PAGE)
+    root = await parts.database.read(lambda tx: root_of(tx, page[0].id))
+    marked = await KeptMessages(parts.database).of(key)
+    # An edit leaves marks behind on messages that are none of the thread's any more.
+    standing = {message.id for message in await parts.log.some(head, marked)}
+    given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": count}
+    header = None
+    with suppress(ValidationError):
+        header = Header.model_validate({**given, "exported": parts.clock.now()})
+    if header is None:
+        raise StorageInvalid(f"the thread {key!r} did not begin on a thread, but on {root[:100]!r}", remedy=_RESTORE)
+    return _Conversation(header=header, ends=ends, kept=[message for message in marked if message in standing])
+
+
+async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _Conversation) -> set[str]:
+    """Write all messages, the oldest first; give the hashes of what is attached."""
+    hashes: set[str] = set()
+    chain = ReadChain(found.header.root)
+    for end in reversed(found.ends):
+        read = [_read(message) for message in await parts.log.history(end, limit=_PAGE)]
+        hashes |= await asyncio.to_thread(_checked, read, chain, parts.database.name)
+        await asyncio.to_thread(writer.messages, read)
+    return hashes
+
+
+async def _write_pieces(parts: UpkeepParts, writer: ThreadFileWriter, hashes: set[str]) -> set[str]:
+    missing: set[str] = set()
+    for sha256 in sorted(hashes):
+        try:
+            data = await parts.attachments.read(sha256)
+        except AttachmentMissing:
+            missing.add(sha256)
+        else:
+            await asyncio.to_thread(writer.piece, Piece(sha256, data))
+    return missing
+
+
+def _checked(messages: list[ReadMessage], chain: ReadChain, database: str) -> set[str]:
+    """Check messages as an import will; give the hashes of what is attached to them."""
+    hashes: set[str] = set()
+    for message in messages:
+        problem = ""
+        try:
+            hashes |= {one.sha256 for one in chain.add(message) if one.sha256 is not None}
+        except InvalidArgument as error:
+            problem = error.problem
+        if problem:
+            raise StorageInvalid(
+                f"the message {message.id!r} in {database!r} is not what was written: it {problem}",
+                remedy=_RESTORE,
+            )
+    return hashes
+
+
+def _read(message: Message) -> ReadMessage:
+    return ReadMessage(
+        id=message.id,
+        parent=message.parent,
+        turn_id=message.turn_id,
+        author=message.author,
+        kind=message.kind,
+        body=message.body,
+        at=message.at,
+    )
+
+
+__all__ = ["Exported", "export"]

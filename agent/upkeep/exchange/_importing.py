@@ -1,0 +1,191 @@
+"""Importing a conversation: all or nothing, only what can be read again, and what is there is not doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from ....core import Scope
+from ....core.errors import InvalidArgument, NameTaken, StorageUnavailable, UnknownMessage
+from ....memory import thread_key
+from ....memory.attachments import Attachment, Loaded
+from ....memory.branches import Branches
+from ....memory.kept import KeptMessages
+from ....memory.upkeep import ReadChain, ReadMessage
+from ....storage import Lease, Transaction
+from .._parts import UpkeepParts
+from ._files import name_of, readable
+from ._lines import End, Header, Item, Piece, invalid, lines
+
+_WAIT: Final = 1.0  # seconds for the owner of a name that is asked for
+_TRIES: Final = 5  # each after a removal that was quicker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What came of an import.
+
+    Attributes:
+        thread: The id of the thread that has the conversation.
+        messages: How many messages it has.
+        added: How many of them were not there before, on this thread or another one.
+        made: Whether the thread is new; else it had the conversation already.
+    """
+
+    thread: str
+    messages: int
+    added: int
+    made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file that is read more than once.
+
+    Attributes:
+        file: The file.
+        name: What errors call it.
+        start: Where its first line begins.
+    """
+
+    file: IO[bytes]
+    name: str
+    start: int
+
+    def lines(self) -> Iterator[tuple[int, Item]]:
+        """Read it from there."""
+        return lines(self.file, self.name, start=self.start)
+
+
+async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Scope | None, workspace: str) -> Imported:
+    """Read a conversation from a file or a stream into a thread.
+
+    Args:
+        parts: The database and what belongs to it.
+        source: The file or the stream, which is read to its end.
+        scope: Names the thread; None is the name that it had.
+        workspace: The workspace.
+
+    Raises:
+        ExportInvalid: The file is not, or no longer, what an export wrote; nothing is written.
+        NameTaken: The thread has another conversation.
+        ThreadBusy: Somebody owns the thread.
+        InvalidArgument: The stream gives text.
+        StorageUnavailable: The file or the database fails, or messages are removed again and again; nothing is written.
+    """
+    with ExitStack() as opened:
+        file = await asyncio.to_thread(opened.enter_context, readable(source))
+        found = _Source(file, name_of(source), file.tell())
+        header = await asyncio.to_thread(_check, found)
+        scope = scope or Scope(workspace=workspace, thread=header.thread)
+        key = thread_key(scope)
+        async with parts.leases.hold(key, wait=_WAIT) as lease:
+            made = not await _there(parts, key, header)
+            added = 0
+            if made:
+                await _pieces(found, parts.attachments.hold)
+                added = await _put_back(parts, lease, found)
+            # What is dropped meanwhile, or was lost since an earlier import, is there again.
+            await _pieces(found, parts.attachments.settle)
+    return Imported(thread=scope.thread or "", messages=header.messages, added=added, made=made)
+
+
+async def _there(parts: UpkeepParts, key: str, header: Header) -> bool:
+    """Whether a thread has the conversation already, and perhaps more.
+
+    Raises:
+        NameTaken: It has another one.
+    """
+    head = (await parts.position(key)).head
+    if head is None and not await parts.branches.taken(key):
+        return False
+    with suppress(UnknownMessage):
+        if head == header.head or (head is not None and await _follows(parts, head, header.head)):
+            return True
+    raise NameTaken(f"thread {key!r} has another conversation", remedy="import it under another name")
+
+
+async def _follows(parts: UpkeepParts, head: str, earlier: str) -> bool:
+    await parts.log.history(head, before=earlier, limit=1)  # raises where it is none of the conversation
+    return True
+
+
+async def _pieces(source: _Source, do: Callable[[Sequence[Loaded]], Awaitable[None]]) -> None:
+    found = source.lines()
+    while (item := await asyncio.to_thread(next, found, None)) is not None:
+        if isinstance(piece := item[1], Piece):
+            named = Attachment(
+                name=piece.sha256, media_type="application/octet-stream", size=len(piece.data), sha256=piece.sha256
+            )
+            await do([Loaded(named, piece.data)])
+
+
+async def _put_back(parts: UpkeepParts, lease: Lease, source: _Source) -> int:
+    """Write the conversation; how many of its messages were not there."""
+    for _ in range(_TRIES):
+        with suppress(UnknownMessage):  # somebody removed what was there: now it is not, and is written with the rest
+            return await parts.database.transact(lambda tx: _write(tx, parts.branches, lease, source))
+    raise StorageUnavailable(
+        f"messages of {source.name!r} are removed from {parts.database.name!r} while it is imported",
+        remedy="import it again",
+    )
+
+
+def _write(transaction: Transaction, branches: Branches, lease: Lease, source: _Source) -> int:
+    """Write the messages of a checked file, and the thread that ends with the last of them; how many were not there."""
+    header, added = None, 0
+    for _, item in source.lines():
+        match item:
+            case Header():
+                header = item
+            case ReadMessage():
+                assert header is not None, "the first line is a header"
+                added += item.put_back(transaction, header.root)
+            case End():
+                assert header is not None, "the first line is a header"
+                branch = branches.branch(lease.key, header.head, origin=lease.key)
+                Branches.write(transaction, [branch], [lease])
+                KeptMessages.put_back(transaction, lease.key, item.kept, at=int(branch.at.timestamp() * 1e6))
+            case Piece():
+                pass
+    lease.forget(transaction)
+    return added
+
+
+def _check(source: _Source) -> Header:
+    """Read a whole file and check that it is one conversation, all of which can be read again; write nothing."""
+    found = source.lines()
+    _, header = next(found)
+    assert isinstance(header, Header), "the first line is a header"
+    chain, attached = ReadChain(header.root), set[str | None]()
+    for number, item in found:
+        problem = ""
+        try:
+            if isinstance(item, ReadMessage):
+                attached |= {one.sha256 for one in chain.add(item)}
+            else:
+                problem = _misplaced(item, header, chain, attached)
+        except InvalidArgument as error:
+            problem = error.problem
+        if problem:
+            raise invalid(source.name, number, problem)
+    return header
+
+
+def _misplaced(item: Header | Piece | End, header: Header, chain: ReadChain, attached: set[str | None]) -> str:
+    """What is wrong with a line behind messages, or the empty text."""
+    if isinstance(item, Piece):
+        if item.sha256 not in attached:
+            return "holds the content of no message before it"
+        return "" if hashlib.sha256(item.data).hexdigest() == item.sha256 else "begins a content that has another hash"
+    if len(chain) != header.messages or chain.last != header.head:
+        return "comes after other messages than the first line tells of"
+    return "" if isinstance(item, End) and chain.ids.keys() >= set(item.kept) else "keeps messages that are not there"
+
+
+__all__ = ["Imported", "import_thread"]

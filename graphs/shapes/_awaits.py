@@ -1,0 +1,62 @@
+"""Where a program awaits what a call gives, as its text tells: the sandbox says it of a plain `await` alone."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_monty import SourceRange
+
+# How a call is handed on that is awaited elsewhere: what stands before it, and what after it.
+_TAKES = r"\b(?:asyncio\.run|gather|create_task|ensure_future|shield|wait_for)\s*\("
+_AWAITED = re.compile(r"\bawait[\s(]*\Z")
+_HANDED = re.compile(_TAKES + r"\s*(?:\*\s*[\[(]\s*)?\Z")
+_ENDED = re.compile(r"\s*(?:[,)\]]|for\b|if\b)")
+# A program that awaits what it has in a variable.
+_LATER = re.compile(r"\bawait[\s(]+[^\W\d][\w.]*\b(?!\w|[ \t]*[.(])")
+_LATER_IN_ASYNCIO = re.compile(_TAKES + r"(?:[^()]*,)?\s*(?:\*\s*)?[^\W\d]\w*\s*[,)\[]")
+_LOOKED_AT = 2000  # characters before a call
+
+
+class Awaits:
+    """What a program's text tells of its calls.
+
+    Args:
+        code: The program.
+
+    Attributes:
+        later: Whether it awaits what it has in a variable.
+    """
+
+    def __init__(self, code: str) -> None:
+        self._code = code.encode("utf-8", "surrogatepass")
+        self._asyncio = "asyncio" in code
+        self.later = bool(_LATER.search(code) or (self._asyncio and _LATER_IN_ASYNCIO.search(code)))
+
+    def takes(self, position: SourceRange) -> bool:
+        """Whether a call stands where something to await is wanted, and not what it gives."""
+        if not position.filename.startswith("<python-input-"):
+            return False  # in a text that the program evaluates
+        before = self._code[: position.start].decode("utf-8", "replace")
+        if _AWAITED.search(before):
+            return True
+        after = self._code[position.end :].decode("utf-8", "replace")
+        if not self._asyncio or not _ENDED.match(after):
+            return False
+        return _HANDED.search(_up_to_argument(before[-_LOOKED_AT:])) is not None
+
+
+def _up_to_argument(before: str) -> str:
+    """What stands before an argument, without the arguments before it; nothing where it is no argument."""
+    if before.rstrip()[-1:] not in tuple("([,*"):
+        return ""
+    depth = 0
+    for at in range(len(before) - 1, -1, -1):
+        depth += (before[at] in ")]}") - (before[at] in "([{")
+        if depth < 0:
+            return before[: at + 1]
+    return ""
+
+
+__all__ = ["Awaits"]

@@ -1,0 +1,159 @@
+"""Exports and imports beside a removal of what they read or stand on: complete, or the thread is not there (D10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.postgres import new_database
+from worldagent import WorldAgent
+from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.memory.attachments import Attachments
+from worldagent.memory.branches import Branches
+from worldagent.memory.upkeep import ReadMessage
+
+DATA = b"name,size\nhat,7\n"
+_BOUND = 30.0
+
+Work = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Reads:
+    """Does some work before a read of an agent's database, or of its attachments: the first is number 0."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, agent: WorldAgent, place: int, work: Work) -> None:
+        self.done = False
+        self._left = place
+        self._work = work
+        database, load = agent._runner.parts.upkeep.database, Attachments.read
+        read = database.read
+
+        async def hooked(*given: Any) -> Any:
+            await self._count()
+            return await read(*given)
+
+        async def loaded(store: Attachments, *given: Any) -> Any:
+            await self._count()
+            return await load(store, *given)
+
+        patch.setattr(database, "read", hooked)
+        patch.setattr(Attachments, "read", loaded)
+
+    async def _count(self) -> None:
+        self._left -= 1
+        if self._left == -1:
+            await self._work()
+            self.done = True
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.on_every_database
+@pytest.mark.parametrize("forked", [False, True])
+async def test_an_export_of_a_thread_that_is_removed_meanwhile_is_whole_or_says_so(
+    tmp_path: Path, forked: bool
+) -> None:
+    outcomes, removed = list[bool](), True
+    async with (
+        scripted_agent(tmp_path / "home", answering()) as agent,
+        scripted_agent(tmp_path / "home", answering()) as other,
+    ):
+        for place in range(100):
+            file, thread = tmp_path / f"{place}.jsonl", agent.thread("t1")
+            for text in ("one", "two"):
+                await thread.converse(text, attachments=[DATA])
+            said = await thread.history()
+            if forked:
+                await thread.fork(at=said[1].id, to="fork")
+            with pytest.MonkeyPatch.context() as patch:
+                reads = Reads(patch, agent, place, lambda: other.upkeep.remove("t1"))
+                exported, problem = None, ""
+                try:
+                    exported = await agent.upkeep.export("t1", file)
+                except InvalidArgument as error:
+                    problem = error.problem
+            outcomes.append(exported is not None)
+            if exported is None:
+                assert problem == "thread 'novel/t1' has no message"
+                assert not file.exists()
+            else:
+                assert (exported.messages, exported.attachments, exported.missing) == (4, 1, ())
+                assert (await agent.upkeep.import_thread(file, to="again")).messages == 4
+                assert await agent.thread("again").history() == said
+                await agent.upkeep.remove("again")
+            await agent.upkeep.remove("t1")
+            await agent.upkeep.remove("fork")
+            removed = reads.done
+            if not removed:
+                break
+    assert not removed, "it came after all reads"
+    assert outcomes[-1]
+    assert outcomes.count(False) > 4, "a removal came in the middle"
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("place", range(5))
+async def test_an_import_beside_a_removal_of_the_same_messages_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
+    file = tmp_path / "t1.jsonl"
+    async with (
+        scripted_agent(tmp_path / "home", answering()) as agent,
+        scripted_agent(tmp_path / "home", answering()) as other,
+    ):
+        for text in ("one", "two"):
+            await agent.thread("t1").converse(text, attachments=[DATA])
+        said = await agent.thread("t1").history()
+        await agent.upkeep.export("t1", file)
+        loop, steps = asyncio.get_running_loop(), list[int]()
+        put_back, write = ReadMessage.put_back, Branches.write
+
+        def count() -> None:
+            steps.append(0)
+            if len(steps) == place + 1:  # the import holds nothing yet that is there
+                asyncio.run_coroutine_threadsafe(other.upkeep.remove("t1"), loop).result(_BOUND)
+
+        def hooked(message: ReadMessage, *given: Any) -> bool:
+            count()
+            return put_back(message, *given)
+
+        def written(*given: Any) -> None:
+            count()
+            write(*given)
+
+        monkeypatch.setattr(ReadMessage, "put_back", hooked)
+        monkeypatch.setattr(Branches, "write", staticmethod(written))
+        imported = await agent.upkeep.import_thread(file, to="copy")
+        assert (imported.made, imported.messages, imported.added) == (True, 4, 4)
+        assert await agent.threads()
+        assert await agent.thread("t1").history() == ()
+        assert await agent.thread("copy").history() == said
+        for message in said:
+            for attachment in agent.attachments.of(message):
+                assert await agent.attachments.read(attachment) == DATA
+        assert (await agent.thread("copy").converse("three")).status == "done"
+
+
+@pytest.mark.requirement("T4")
+async def test_what_is_removed_again_and_again_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one")
+        await agent.upkeep.export("t1", file)
+
+        def gone(transaction: Any, branches: Sequence[Any], leases: Sequence[Any]) -> None:
+            transaction.execute("DELETE FROM wa_message")
+            write(transaction, branches, leases)
+
+        write = Branches.write
+        with monkeypatch.context() as patch:
+            patch.setattr(Branches, "write", staticmethod(gone))
+            with pytest.raises(StorageUnavailable, match=r"are removed from .* while it is imported; import it again"):
+                await agent.upkeep.import_thread(file, to="copy")
+        assert [state.thread for state in await agent.threads()] == ["t1"]
+        assert len(await agent.thread("t1").history()) == 2

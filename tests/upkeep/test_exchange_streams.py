@@ -1,0 +1,113 @@
+"""Exports to streams and imports from them, and contents that are too long for one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.exports import read, write
+from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
+
+LINES = "worldagent.agent.upkeep.exchange._lines.LONGEST"
+FILES = "worldagent.agent.upkeep.exchange._files"
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=[b"\0" * 2_000_000])
+        said = await agent.thread("t1").history()
+        stream = io.BytesIO()
+        exported = await agent.upkeep.export("t1", stream)
+        assert (exported.file, exported.messages, exported.attachments) == (None, 2, 1)
+        begun = io.BytesIO(b"what came before" + stream.getvalue())
+        begun.seek(len(b"what came before"))
+        assert (await agent.upkeep.import_thread(begun, to="t2")).made
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        feeding = threading.Thread(target=lambda: pipe.write_bytes(stream.getvalue()))
+        feeding.start()
+        assert (await agent.upkeep.import_thread(pipe, to="t3")).made
+        feeding.join()
+        end, beginning = os.pipe()
+        feeding = threading.Thread(target=lambda: _fed(beginning, stream.getvalue()))
+        feeding.start()
+        with os.fdopen(end, "rb") as source:
+            assert (await agent.upkeep.import_thread(source, to="t4")).made
+        feeding.join()
+        for name in ("t2", "t3", "t4"):
+            assert await agent.thread(name).history() == said
+        with pytest.raises(InvalidArgument, match="the stream gives text"):
+            await agent.upkeep.import_thread(io.StringIO("{}"), to="t5")  # type: ignore[arg-type]  # what it refuses
+        with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is cut off"):
+            await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("x" * 5000)
+        stream = io.BytesIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{FILES}.LONGEST", 4000)
+            with pytest.raises(
+                InvalidArgument, match="a message has more than 4000 bytes, and no import reads it; copy"
+            ):
+                await agent.upkeep.export("t1", stream)
+            with pytest.raises(InvalidArgument, match="a message has more than 4000 bytes"):
+                await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
+        assert stream.getvalue() == b""
+        full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
+        with full, pytest.raises(StorageUnavailable, match="'the stream' cannot be written"):
+            await agent.upkeep.export("t1", full)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_content_that_is_longer_than_any_line_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LINES, 4000)
+    monkeypatch.setattr(f"{FILES}.LONGEST", 4000)
+    monkeypatch.setattr(f"{FILES}._AT_ONCE", 1000)
+    file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=data)
+        assert (await agent.upkeep.export("t1", file)).attachments == 2
+        await agent.upkeep.remove("t1")
+        lines = read(file)
+        pieces = [place for place, line in enumerate(lines) if "attachment" in line]
+        assert len(pieces) == 101
+        assert max(map(len, file.read_bytes().splitlines())) < 4000
+        swapped = list(lines)
+        first = max(pieces[:2], key=lambda place: lines[place]["attachment"] == lines[place + 1]["attachment"])
+        swapped[first], swapped[first + 1] = lines[first + 1], lines[first]
+        write(tmp_path / "swapped", swapped)
+        with pytest.raises(ExportInvalid, match=r"line \d+ of .* begins a content that has another hash"):
+            await agent.upkeep.import_thread(tmp_path / "swapped")
+        assert (await agent.upkeep.import_thread(file)).made
+        [message, _] = await agent.thread("t1").history()
+        assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == data
+
+
+async def test_a_content_on_one_line_is_read_too(tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=[b"name,size\n" * 200_000])
+        await agent.upkeep.export("t1", file)
+        lines = read(file)
+        pieces = [line for line in lines if "attachment" in line]
+        assert len(pieces) == 3
+        whole = {**pieces[0], "data": "".join(line["data"] for line in pieces)}
+        write(file, [*(line for line in lines[:-1] if line not in pieces), whole, lines[-1]])
+        assert (await agent.upkeep.import_thread(file, to="t2")).made
+
+
+def _fed(handle: int, data: bytes) -> None:
+    with os.fdopen(handle, "wb") as pipe:
+        pipe.write(data)

@@ -1,0 +1,201 @@
+"""What an edit kept under another name and is removed: what its turns called and where they stood goes with it.
+
+Those turns ran under the name of the thread that was edited, which goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, scripted_agent
+from support.jobs import Nothing, Said
+from support.processes import clean_environment
+from support.removed import found, rows
+from worldagent import WorldAgent
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("T4")]
+
+WORDS = {
+    place: (f"the {place} " * 8).strip()  # no 40 letters of one are in another
+    for place in ("message", "request", "verdict", "argument", "result", "question", "answer")
+}
+
+
+@tool
+async def look(what: str) -> str:
+    return WORDS["result"]
+
+
+async def pay(what: str) -> str:
+    return WORDS["result"]
+
+
+async def _work(params: Nothing, ctx: TaskContext) -> Said:
+    await ctx.call("look", {"what": WORDS["argument"]})
+    await ctx.calls.ask_person(WORDS["question"])
+    return Said(text=await ctx.call("pay", {"what": WORDS["argument"]}))
+
+
+async def _wait(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=await ctx.calls.ask_person("Which?"))
+
+
+def _reply(call: ScriptedCall) -> dict[str, Any]:
+    if "request" in call.fields:
+        return {"result": WORDS["verdict"]}
+    if "judge" in call.user and WORDS["verdict"] not in call.text:
+        return {"reply": "", "dispatches": [{"to": "critic", "request": WORDS["request"]}]}
+    if "ask" in call.user and "Red." not in call.text:
+        return {"reply": "", "dispatches": [{"to": "wait", "params": {}}]}
+    return {"reply": "Fine.", "dispatches": []}
+
+
+@asynccontextmanager
+async def opened(home: Path, **more: Any) -> AsyncGenerator[WorldAgent]:
+    shapes: list[Shape[Any, Any]] = [
+        Shape("work", Nothing, Said, _work),
+        Shape("wait", Nothing, Said, _wait, description="Ask."),
+    ]
+    functions = [look, tool(approval=True)(pay)]
+    async with scripted_agent(
+        home, ScriptedLM(_reply), workers=[CRITIC], functions=functions, shapes=shapes, **more
+    ) as agent:
+        yield agent
+
+
+async def lived(agent: WorldAgent) -> str:
+    """Let a thread do all that leaves something behind after its second message, whose id it gives."""
+    thread = agent.thread("t1")
+    await thread.converse("one")
+    await thread.converse(WORDS["message"])
+    second = (await thread.history())[2].id
+    await thread.converse("judge")
+    turn = await thread.task("work", {})
+    turn = await thread.resume({turn.pauses[0].id: WORDS["answer"]})
+    assert (await thread.resume({turn.pauses[0].id: Approve()})).status == "done"
+    return second
+
+
+async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        await thread.edit("two", at=await lived(agent), keep_as="before")
+        said = await thread.history()
+        for text in WORDS.values():
+            assert found(tmp_path / "home", [text]), text
+        removed = await agent.upkeep.remove("before")
+        assert removed is not None
+        assert (removed.messages, removed.turns) == (2 + 4 + 2, 3)
+        assert removed.calls >= 4
+        assert removed.checkpoints > 3 * 3
+        assert found(tmp_path / "home", [*WORDS.values()]) == []
+        assert await rows(agent, "wa_call") == 0
+        assert await rows(agent, "wa_turn") == 2
+        assert await thread.history() == said
+        assert [message.body["text"] for message in said] == ["one", "Fine.", "two", "Fine."]
+        assert (await thread.converse("three")).status == "done"
+        removed = await agent.upkeep.remove("t1")
+        assert removed is not None
+        assert (removed.messages, removed.turns) == (6, 3)
+        for table in ("wa_message", "wa_turn", "checkpoints"):
+            assert await rows(agent, table) == 0
+
+
+async def test_what_a_fork_stands_on_stays_and_the_turns_behind_it_go(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        second = await lived(agent)
+        fork = await thread.fork(at=second, to="fork")
+        stands = await fork.history()
+        await thread.edit("two", at=second, keep_as="before")
+        assert await agent.upkeep.remove("before") is not None
+        assert found(tmp_path / "home", [text for place, text in WORDS.items() if place != "message"]) == []
+        assert await fork.history() == stands
+        assert (await fork.replay()).text == "Fine."
+        assert await rows(agent, "wa_turn", "thread='novel/t1'") == 2
+
+
+async def test_a_branch_that_was_edited_twice_loses_what_one_name_alone_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        second = await lived(agent)
+        await thread.edit("two", at=second, keep_as="before")
+        await thread.converse("judge")
+        kept = await thread.history()
+        await thread.edit("three", at=kept[2].id, keep_as="between")
+        assert await agent.upkeep.remove("before") is not None
+        assert found(tmp_path / "home", [WORDS["answer"], WORDS["question"], WORDS["argument"]]) == []
+        assert await agent.thread("between").history() == kept
+        assert found(tmp_path / "home", [WORDS["verdict"]])
+        assert await rows(agent, "wa_turn") == 4
+        assert await agent.upkeep.remove("between") is not None
+        assert found(tmp_path / "home", [WORDS["verdict"]]) == []
+        assert await rows(agent, "wa_turn") == 2
+
+
+@pytest.mark.requirement("T5")
+async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", settings={"checkpoint_keep": 0}) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.edit("ask", at=await lived(agent), keep_as="before")
+        assert turn.status == "paused"
+        before = await rows(agent, "checkpoints", "thread_id LIKE 'novel/t1%'")
+        removed = await agent.upkeep.remove("before")
+        assert removed is not None
+        assert found(tmp_path / "home", [*WORDS.values()]) == []
+        assert await rows(agent, "checkpoints", "thread_id LIKE 'novel/t1%'") == before - removed.checkpoints
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        assert (await thread.resume({turn.pauses[0].id: "Red."})).text == "Fine."
+        assert [message.body.get("text") for message in await thread.history()][:3] == ["one", "Fine.", "ask"]
+
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from support.agents import answering, scripted_agent
+from worldagent.graphs._engine import TurnEngine
+
+async def run(*given, **more):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    TurnEngine.run = run
+    async with scripted_agent(Path(sys.argv[1]), answering()) as agent:
+        await agent.thread("t1").edit("two", at=sys.argv[2], keep_as="before")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T5")
+async def test_an_edit_that_was_killed_before_its_first_step_goes_on_where_it_began(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as agent:
+        second = await lived(agent)
+        await agent.thread("t1").converse("last")
+    url = os.environ.get("WORLDAGENT_DATABASE_URL")
+    environment = clean_environment(**({} if url is None else {"WORLDAGENT_DATABASE_URL": url}))
+    argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), second)
+    child = await asyncio.create_subprocess_exec(*argv, env=environment)
+    assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
+    async with opened(tmp_path / "home") as agent:
+        thread = agent.thread("t1")
+        assert (await agent.thread("before").history())[-1].body["text"] == "Fine."
+        assert await agent.upkeep.remove("before") is not None
+        assert found(tmp_path / "home", [*WORDS.values()]) == []
+        assert [message.body["text"] for message in await thread.history()] == ["one", "Fine.", "two"]
+        assert (await thread.resume()).text == "Fine."
+        assert [message.body["text"] for message in await thread.history()] == ["one", "Fine.", "two", "Fine."]
