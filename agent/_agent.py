@@ -7,18 +7,25 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
 
-from ..core import STORED_TIERS, Clock, Emitter, Scope, SystemClock, check_id, new_id
+from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
-from ..graphs import EngineParts, GraphOptions, Shape, TurnEngine
-from ..harness import CallContext, Function, OnError, Registry, Worker, call_alone
-from ..harness.journal import Drive, Frame, SqlJournal
+from ..graphs import EngineParts, Shape, TurnEngine
+from ..harness import Function, Policy, Registry, Worker
+from ..harness.gate import Approver
+from ..harness.journal import SqlJournal
+from ..harness.limits import Limits, Spent, Usage
+from ..harness.running import OnError
+from ..harness.trace import Trace, Traces, TraceSink
+from ..harness.trace.running import TraceIndex, Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
+from ..mcp_client.tools import McpServer, McpSources
 from ..memory import ConversationLog
 from ..memory.attachments import Attachments
 from ..memory.branches import Branches
@@ -31,13 +38,14 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..signatures import LM, ModelCaller, ModelOptions, Program, open_model
+from ..signatures import LM, Program, open_model
 from ..storage import Database, Storage
 from ._role_request import RoleRequests
 from ._roles import Roles, StoredRoles
-from ._runs import Pins, RunnerParts, TurnRunner
-from ._settings import Settings
+from ._runs import Pins, RunnerParts, TurnRunner, call_outside
+from ._settings import Settings, limits_of
 from ._thread import Thread
+from .choices import all_models, all_workers, graph_options, model_options, open_models
 from .threads import SCHEMAS, ThreadState, ThreadStatus
 from .upkeep import Retention, Upkeep, UpkeepParts
 
@@ -51,19 +59,27 @@ class WorldAgent:
         workspace: The workspace's id.
         identity: Who the agent is: static text of its Signatures, out of any role's reach.
         lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Without it the setting `lm` counts.
-        workers: What it can dispatch to.
+        workers: What it can dispatch to: workers, files and folders of workers, and functions that stand in a worker's
+            place (H6, H8). Those in the folder of the setting `workers` come on top.
+        models: Models by names that workers can use; they go over those of the setting `models`.
         functions: What it can call.
+        policy: What may be called without asking, what a person is asked for, what is refused (H9). Without it the
+            setting `policy` counts.
+        approver: Answers approvals in the process; what it leaves open pauses the turn.
+        mcp: MCP servers by name, whose tools it can call as well; they go over those of the setting `mcp_servers`.
         shapes: Kinds of work beside `subagent`; those with a description are offered to the planner.
         storage: Where it keeps its files.
         roles: Where roles come from and how several become one.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
         settings: How it behaves; without it they are read from the environment and the file.
+        trace: Where traces go beside the home, and what is captured in them (H5).
         on_error: Gets the original of every error that is replaced by one of ours. It may hold a prompt: keep it in
             the process (D5).
         clock: Where time comes from.
 
     Raises:
-        InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid: An argument does not fit; the text names it.
+        InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid: An argument or a setting does not
+            fit; the text names it.
     """
 
     def __init__(
@@ -72,18 +88,25 @@ class WorldAgent:
         *,
         identity: str | None = None,
         lm: str | LM | None = None,
-        workers: Iterable[Worker] = (),
+        workers: Iterable[Worker | Function | PathLike[str]] = (),
+        models: Mapping[str, str | LM] | None = None,
         functions: Iterable[Function] = (),
+        mcp: Mapping[str, McpServer] | None = None,
         shapes: Iterable[Shape[Any, Any]] = (),
+        policy: Policy | None = None,
+        approver: Approver | None = None,
         storage: Storage | None = None,
         roles: Roles | None = None,
         programs: Mapping[str, Any] | None = None,
         settings: Settings | None = None,
+        trace: Trace | TraceSink | Iterable[TraceSink] | None = None,
         on_error: OnError | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.workspace = check_id("workspace", workspace)
-        _check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
+        _check_kinds(
+            storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings), policy=(policy, Policy)
+        )
         self.settings = settings if settings is not None else Settings()
         self._lm = lm if lm is not None else self.settings.lm
         if self._lm is None:
@@ -95,10 +118,16 @@ class WorldAgent:
         self._identity = identity
         self._role_settings = roles if roles is not None else Roles()
         self._requests = RoleRequests(self._role_settings.on_request)
-        self._registry = Registry((*functions, *self._requests.functions), workers)
+        self._registry = Registry((*functions, *self._requests.functions), all_workers(workers, self.settings))
+        self._models = all_models(models, self.settings)
         self._shapes = (*shapes, *self._requests.shapes)
+        self._policy = self.settings.gate_policy(policy)
+        self._approver = approver
+        self._servers = {name: entry.server() for name, entry in self.settings.mcp_servers.items()} | _servers(mcp)
+        self._mcp: McpSources | None = None
         self._storage = self.settings.storage(storage)
         self._programs = dict(programs or {})
+        self._trace = Trace.of(trace)
         self._on_error = on_error
         self._clock = clock or SystemClock()
         self._runner = TurnRunner()
@@ -196,6 +225,21 @@ class WorldAgent:
         return self._storage
 
     @property
+    def policy(self) -> Policy:
+        """What decides about its calls."""
+        return self._policy
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All that can be called by name: functions, workers and shapes.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        registry = self._runner.parts.engine.services.registry
+        return tuple(registry.function(name) for name in registry.names)
+
+    @property
     def roles(self) -> StoredRoles:
         """The stored roles.
 
@@ -214,6 +258,26 @@ class WorldAgent:
         return self._runner.parts.attachments
 
     @property
+    def traces(self) -> Traces:
+        """What the home keeps of turns and calls: listing them, looking into one.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.tracer.traces(self.workspace)
+
+    @property
+    def mcp(self) -> McpSources:
+        """The MCP servers, by name: whether one is there, what it offers, its resources.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        _ = self._runner.parts
+        assert self._mcp is not None, "an open agent has them"
+        return self._mcp
+
+    @property
     def upkeep(self) -> Upkeep:
         """Removing, exporting and importing threads, pruning checkpoints, backing up.
 
@@ -223,10 +287,10 @@ class WorldAgent:
         return Upkeep(self._runner.parts.upkeep, self.workspace)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
-        """Call one function by name, outside any turn.
+        """Call one function, worker or shape by name, outside any turn.
 
         Args:
-            name: The function.
+            name: The function, worker or shape.
             input: Its params.
             account: On whose behalf.
 
@@ -234,16 +298,19 @@ class WorldAgent:
             UnknownFunction, ParamsInvalid, ResultInvalid, TaskFailed: See `worldagent.harness.call`.
             AgentClosed: The agent is not open.
         """
-        parts = self._runner.parts
-        path = new_id("call")
-        root = CallContext(
-            scope=Scope(workspace=self.workspace, account=account),
-            registry=self._registry,
-            emit=Emitter(path, parts.clock, lambda event: None),
-            frame=Frame(Drive(path, clock=parts.clock), path, 0),
-            on_error=self._on_error,
-        )
-        return await self._runner.own(call_alone(name, input, root))
+        scope = Scope(workspace=self.workspace, account=account)
+        return await self._runner.own(call_outside(self._runner.parts, scope, name, input))
+
+    async def usage(self, *, account: str | None = None) -> Spent:
+        """What was used today (UTC), by all processes. What turns under way use is added when they end, or sooner.
+
+        Args:
+            account: Whose; None is the whole workspace.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.parts.usage.used(self.workspace, account)
 
     async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:
         """What would be active in a conversation turn now, in what order and how long; it shows no content.
@@ -278,29 +345,38 @@ class WorldAgent:
         caller = await open_model(
             self._lm,
             api_base=settings.api_base,
-            options=_model_options(settings),
+            options=model_options(settings),
             on_error=self._on_error,
         )
         opened.push_async_callback(caller.aclose)
+        models = open_models(caller, self._models, settings, caller.options, self._on_error)
+        opened.push_async_callback(models.aclose)
         database = await Database.open(storage.place, schemas=SCHEMAS)
         opened.push_async_callback(database.aclose)
+        tracer = self._open_traces(opened)
+        usage = _usage(settings, database, self._clock)
+        opened.push_async_callback(usage.aclose)
         journal, branches = SqlJournal(database), Branches(database, self._clock)
         attachments = Attachments(storage.attachments, database, limit=settings.attachment_limit)
         resolver = await self._open_resolver(opened)
+        self._mcp = await self._open_servers(attachments, opened)
         parts = EngineParts(
             caller=caller,
+            models=models,
             registry=self._registry,
             shapes=self._shapes,
             resolver=resolver,
             log=ConversationLog(database, self._clock),
             identity=self._identity,
-            options=_graph_options(settings, caller),
+            options=graph_options(settings, caller),
             programs=self._programs,
             on_error=self._on_error,
             journal=journal,
             branches=branches,
             kept=KeptMessages(database, self._clock),
             attachments=attachments,
+            policy=self._policy,
+            approver=self._approver,
             clock=self._clock,
         )
         engine = await TurnEngine.open(parts, storage.place)
@@ -316,6 +392,7 @@ class WorldAgent:
             heads=engine.heads,
             wait=settings.thread_wait,
             removed=removed,
+            flush=tracer.flush,
         )
         return RunnerParts(
             engine=engine,
@@ -334,7 +411,25 @@ class WorldAgent:
             clock=self._clock,
             thread_wait=settings.thread_wait,
             turn_timeout=settings.turn_timeout,
+            tracer=tracer,
+            usage=usage,
         )
+
+    def _open_traces(self, opened: AsyncExitStack) -> Tracer:
+        """What hands traces on; the home's file is made with the first of them."""
+        index = TraceIndex(self._storage.traces, age=self.settings.trace_age)
+        tracer = self._trace.tracer(index, on=self.settings.trace)
+        opened.push_async_callback(tracer.aclose)
+        return tracer
+
+    async def _open_servers(self, attachments: Attachments, opened: AsyncExitStack) -> McpSources:
+        async def keep(content: bytes, media_type: str, kind: str) -> Mapping[str, Any]:
+            return (await attachments.add(content, name=kind, media_type=media_type)).to_json()
+
+        sources = McpSources(self._servers, registry=self._registry, clock=self._clock, keep=keep)
+        opened.push_async_callback(sources.aclose)
+        await sources.start()
+        return sources
 
     async def _open_resolver(self, opened: AsyncExitStack) -> RoleResolver:
         settings = self.settings
@@ -372,23 +467,13 @@ class WorldAgent:
         return store
 
 
-def _model_options(settings: Settings) -> ModelOptions:
-    return ModelOptions(
-        timeout=settings.model_timeout,
-        attempts=settings.model_attempts,
-        backoff=settings.model_backoff,
-        echo=settings.echo,
-        takes=settings.model_takes,
-    )
-
-
-def _graph_options(settings: Settings, caller: ModelCaller) -> GraphOptions:
-    return GraphOptions(
-        max_rounds=settings.max_rounds,
-        history_limit=settings.history_limit,
-        history_characters=settings.history_characters or caller.history_characters,
-        summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
-        attachment_fallback=settings.attachment_fallback,
+def _usage(settings: Settings, database: Database, clock: Clock) -> Usage:
+    return Usage(
+        database,
+        clock,
+        turn=Limits(calls=settings.turn_calls, tokens=settings.turn_tokens, cost=settings.turn_cost),
+        account=limits_of(settings.account_limits),
+        workspace=limits_of(settings.workspace_limits),
     )
 
 
@@ -398,3 +483,14 @@ def _check_kinds(**given: tuple[object, type]) -> None:
             raise InvalidArgument(
                 f"{name}= is of type {type(value).__name__!r}", remedy=f"pass {kind.__name__}(...) or leave it out"
             )
+
+
+def _servers(given: object) -> dict[str, McpServer]:
+    servers = dict(given) if isinstance(given, Mapping) else {}
+    if (given is not None and not isinstance(given, Mapping)) or not all(
+        isinstance(server, McpServer) for server in servers.values()
+    ):
+        raise InvalidArgument("mcp= is no mapping of servers", remedy="give {'fs': McpServer(StdioHost([...]))}")
+    for name in servers:
+        check_id("MCP server", name)
+    return servers

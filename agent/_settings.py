@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,8 +11,12 @@ import platformdirs
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from ..core.errors import InvalidArgument, SettingsInvalid
+from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
+from ..harness import Policy
+from ..harness.gate import load_policy
+from ..harness.limits import Limits
 from ..mcp_client import HttpHost
+from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT
 from ..storage import PostgresAddress, Storage
@@ -38,10 +43,21 @@ class Settings(BaseSettings):
 
     lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
     api_base: str | None = Field(default=None, description="address of the model's service, if not the usual one")
+    models: dict[str, str] = Field(
+        default={}, description="models by names that workers can use, as a table or JSON; models= goes over it"
+    )
+    workers: Path | None = Field(
+        default=None, description="folder of files called NAME.worker.md, workers beside those in workers="
+    )
     home: Path | None = Field(default=None, description="folder of the databases, if not the user's data directory")
     database_url: SecretStr | None = Field(
         default=None,
         description="address of the Postgres database of turns and messages; none is a file in the home",
+    )
+    policy: Path | None = Field(
+        default=None,
+        description="YAML or JSON file of the policy, where WorldAgent(policy=...) is left out; none asks a person for "
+        "all that is not read_only",
     )
     role_host: str | None = Field(
         default=None,
@@ -51,6 +67,9 @@ class Settings(BaseSettings):
     role_host_timeout: float = Field(default=4.0, gt=0, description="seconds one call of it may take")
     role_host_tools: dict[str, str] = Field(
         default={}, description="its own names for the tools of the contract, as a table or JSON"
+    )
+    mcp_servers: dict[str, McpEntry] = Field(
+        default={}, description="MCP servers whose tools can be called, by name, as tables or JSON"
     )
     role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
     role_key: SecretStr | None = Field(
@@ -80,6 +99,19 @@ class Settings(BaseSettings):
     turn_timeout: float | None = Field(
         default=None, gt=0, description="seconds a turn may run before it fails and can be resumed; none is no limit"
     )
+    turn_calls: int | None = Field(
+        default=None, ge=0, description="calls of functions, workers and shapes in one turn; none is no limit"
+    )
+    turn_tokens: int | None = Field(
+        default=None, ge=0, description="tokens of models, sent and received, in one turn; none is no limit"
+    )
+    turn_cost: float | None = Field(
+        default=None, ge=0, description="US dollars of one turn, as far as they are known; none is no limit"
+    )
+    account_limits: dict[str, float] = Field(
+        default={}, description="calls, tokens and cost of each account in a day (UTC), as a table or JSON"
+    )
+    workspace_limits: dict[str, float] = Field(default={}, description="the same of each workspace")
     max_rounds: int = Field(default=8, ge=0, description="rounds of dispatches before the planner must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
     history_characters: int | None = Field(
@@ -116,6 +148,19 @@ class Settings(BaseSettings):
         "place for",
     )
 
+    trace: bool = Field(
+        default=True, description="whether the home keeps what turns and calls did, without any text of theirs"
+    )
+    trace_age: float | None = Field(
+        default=2_592_000.0, ge=0, le=AGE_LIMIT, description="seconds after which a trace goes; none is never"
+    )
+
+    model_tools: Literal["auto", "native", "json"] = Field(
+        default="auto",
+        description="how the model is offered tools: by its service's own means, or in words; auto is the former where "
+        "its interface has a place for them and api_base is not set",
+    )
+
     def __init__(self, **values: Any) -> None:
         problem = ""
         try:
@@ -143,10 +188,25 @@ class Settings(BaseSettings):
             if self.database_url is not None:
                 name = "database_url"
                 PostgresAddress(self.database_url.get_secret_value())
+            for server, entry in self.mcp_servers.items():
+                name = f"mcp_servers.{server}"
+                entry.server()
         except InvalidArgument as error:
             problem = f"{error.problem}; {error.remedy}"
         if problem:
             raise ValueError(f"{name}: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _limiting(self) -> Self:
+        for name in ("account_limits", "workspace_limits"):
+            try:
+                limits_of(getattr(self, name))
+            except (FunctionInvalid, TypeError) as error:
+                problem = error.problem if isinstance(error, FunctionInvalid) else "it has others than these"
+            else:
+                continue
+            raise ValueError(f"{name}: {problem}; give any of calls, tokens and cost")
         return self
 
     def storage(self, given: Storage | None = None) -> Storage:
@@ -156,6 +216,18 @@ class Settings(BaseSettings):
         return Storage(
             home=given.home if given.home is not None else self.home, url=given.url if given.url is not None else url
         )
+
+    def gate_policy(self, given: Policy | None = None) -> Policy:
+        """What may be called without asking: what `given` says, else the file that `policy` names.
+
+        Raises:
+            PolicyInvalid: The file cannot be read, or says what there is not; the text names file and line.
+            MissingExtra: The extra `yaml` is not installed.
+        """
+        if given is not None or self.policy is None:
+            return given if given is not None else Policy()
+        # Where a user is not known, `~name` stays a name in this folder, and no file has it.
+        return load_policy(os.path.expanduser(self.policy))
 
     def host(self) -> HttpHost | None:
         """The role host that `role_host` names, with its token; None is the embedded store."""
@@ -175,6 +247,19 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = TomlConfigSettingsSource(settings_cls, toml_file=settings_file())
         return init_settings, env_settings, file
+
+
+def limits_of(given: Mapping[str, float]) -> Limits:
+    """Limits in calls, tokens and cost.
+
+    Raises:
+        FunctionInvalid, TypeError: They are not.
+    """
+    if "seconds" in given:
+        raise TypeError
+    whole = ("calls", "tokens")
+    # Read as numbers, which have a point in TOML and JSON or have none.
+    return Limits(**{n: int(v) if n in whole and v == int(v) else v for n, v in given.items()})  # type: ignore[arg-type]  # they are checked there
 
 
 def settings_file() -> Path:

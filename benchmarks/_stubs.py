@@ -103,10 +103,10 @@ class BareTurns:
         self._numbers = itertools.count()
 
     @classmethod
-    async def open(cls, lm: dspy.LM, *, workers: Sequence[Worker] = ()) -> BareTurns:
+    async def open(cls, lm: dspy.LM, *, workers: Sequence[Worker] = (), registry: Registry | None = None) -> BareTurns:
         parts = EngineParts(
             caller=await open_model(lm),
-            registry=Registry((), workers),
+            registry=registry if registry is not None else Registry((), workers),
             shapes=(),
             resolver=RoleResolver(_NoStore(), {}),
             log=MemoryLog(),

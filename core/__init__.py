@@ -1,7 +1,7 @@
 """What every folder may use: scope, tiers, ids, time. And the modules `errors`, `events`, `pauses`, `validation`."""
 
 from ._clock import Clock, SystemClock
-from ._emitter import Emitter
+from ._emitter import CaptureKind, Emitter
 from ._ids import canonical_json, digest, new_id
 from ._limits import ECHO_RUN
 from ._scope import STORED_TIERS, Scope, Tier, check_id
@@ -9,6 +9,7 @@ from ._scope import STORED_TIERS, Scope, Tier, check_id
 __all__ = [
     "ECHO_RUN",
     "STORED_TIERS",
+    "CaptureKind",
     "Clock",
     "Emitter",
     "Scope",

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from ._clock import Clock
 from .events import Event, TextDelta, TextReplaced
 
 Sink = Callable[[Event], None]
+CaptureKind = Literal["inputs", "outputs", "prompts"]
+
+
+class Capture(Protocol):
+    """Takes what no event has: what calls got and gave, for traces alone (H5)."""
+
+    def wants(self, what: CaptureKind) -> bool:
+        """Whether such a thing is captured."""
+        ...
+
+    def keep(self, turn_id: str, call_id: str, what: CaptureKind, value: Any) -> None:
+        """Take what is captured, as JSON; it must not block."""
+        ...
 
 
 class Emitter:
@@ -18,12 +31,14 @@ class Emitter:
         turn_id: The turn's id.
         clock: Where the events' times come from.
         sink: What gets every event, in order; it must not block.
+        capture: What takes the rest, where something does.
     """
 
-    def __init__(self, turn_id: str, clock: Clock, sink: Sink) -> None:
+    def __init__(self, turn_id: str, clock: Clock, sink: Sink, capture: Capture | None = None) -> None:
         self.turn_id = turn_id
         self._clock = clock
         self._sink = sink
+        self._capture = capture
         self._seq = 0
         self._standing = False
 
@@ -31,6 +46,15 @@ class Emitter:
     def standing(self) -> bool:
         """Whether a reader who follows the deltas sees any text now."""
         return self._standing
+
+    def wants(self, what: CaptureKind) -> bool:
+        """Whether such a thing is captured."""
+        return self._capture is not None and self._capture.wants(what)
+
+    def keep(self, call_id: str, what: CaptureKind, value: Any) -> None:
+        """Hand on what is captured of the call, task or turn `call_id`, where it is wanted."""
+        if self._capture is not None and self._capture.wants(what):
+            self._capture.keep(self.turn_id, call_id, what, value)
 
     def __call__(self, kind: type[Any], /, **fields: Any) -> None:
         """Emit one event of `kind`; the turn's id, the number and the time are added."""

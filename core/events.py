@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ._scope import Tier
-from .pauses import PauseKind
 
+Risk = Literal["read_only", "write", "network", "destructive"]
+PauseKind = Literal["approval", "question", "uncertain"]
 TurnKind = Literal["message", "task", "skill", "schedule"]
 
 
@@ -28,11 +29,14 @@ class _Event(BaseModel):
 
 
 class TurnStarted(_Event):
-    """The role is resolved and the turn begins; nothing has reached a model yet."""
+    """The role is resolved and the turn begins; nothing has reached a model yet.
+
+    Of the kind `call` is what begins outside any turn, with `agent.call`; traces alone get it.
+    """
 
     type: Literal["turn_started"] = "turn_started"
     thread: str
-    kind: TurnKind
+    kind: TurnKind | Literal["call"]
     role_tiers: tuple[Tier, ...] = ()
     resumed: bool = False
 
@@ -85,12 +89,13 @@ class SummaryFailed(_Event):
 
 
 class TaskStarted(_Event):
-    """A dispatched task begins. `task_id` is its path id, below the turn's."""
+    """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it."""
 
     type: Literal["task_started"] = "task_started"
     task_id: str
     shape: str
     label: str
+    parent: str = ""
 
 
 class TaskEnded(_Event):
@@ -103,11 +108,18 @@ class TaskEnded(_Event):
 
 
 class CallStarted(_Event):
-    """A Function is called inside the turn. `call_id` is its path id."""
+    """A Function is called inside the turn. `call_id` is its path id, `parent` that of the call, task or turn above it.
+
+    `gate` says what let it through: `code` where no model had a say, `default`, `rule:NAME`, `always`, `approver` or
+    `person`.
+    """
 
     type: Literal["call_started"] = "call_started"
     call_id: str
     function: str
+    parent: str = ""
+    risk: tuple[Risk, ...] = ()
+    gate: str = ""
 
 
 class CallEnded(_Event):
@@ -119,6 +131,42 @@ class CallEnded(_Event):
     code: str | None = None
 
 
+class CallDecided(_Event):
+    """The gate did not simply let a call through: it asks, it refuses, or somebody has answered.
+
+    `gate` is as in `CallStarted`, or `limit`; `account` is who answered, where that is known.
+    """
+
+    type: Literal["call_decided"] = "call_decided"
+    call_id: str
+    function: str
+    decision: Literal["ask", "approve", "modify", "reject", "refuse"]
+    gate: str
+    account: str | None = None
+    parent: str = ""
+
+
+class CallRetried(_Event):
+    """A Function's call failed for a passing reason and is tried again after `seconds`. `attempt` is the next one."""
+
+    type: Literal["call_retried"] = "call_retried"
+    call_id: str
+    function: str
+    attempt: int
+    code: str
+    seconds: float
+
+
+class CallProgress(_Event):
+    """How far the call of a tool of an MCP server is, as the server says. `total` is None where it does not know."""
+
+    type: Literal["call_progress"] = "call_progress"
+    call_id: str
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+
 class AttachmentLeftOut(_Event):
     """The model gets the name of an attachment alone: it takes none of that kind or of that size, or it is gone."""
 
@@ -128,12 +176,19 @@ class AttachmentLeftOut(_Event):
 
 
 class Usage(_Event):
-    """Tokens of one model call, as the model's service counts them."""
+    """Tokens of one model call, as the model's service counts them, and its cost in US dollars where it is known.
+
+    `call_id` is the path id of the call, task or turn whose model call it is; `seconds` is how long it took.
+    """
 
     type: Literal["usage"] = "usage"
     signature: str
     input_tokens: int
     output_tokens: int
+    cost: float | None = None
+    call_id: str = ""
+    model: str = ""
+    seconds: float = 0.0
 
 
 class PauseOpened(_Event):
@@ -144,6 +199,11 @@ class PauseOpened(_Event):
     kind: PauseKind
     function: str
     arguments: dict[str, Any] = Field(default_factory=dict)
+    hash: str = ""
+    risk: tuple[Risk, ...] = ()
+    reason: str = ""
+    caller: str = ""
+    approvers: tuple[str, ...] = ()
     question: str | None = None
     options: tuple[str, ...] | None = None
     answer_schema: dict[str, Any] | None = None
@@ -180,6 +240,9 @@ Event = Annotated[
     | TaskEnded
     | CallStarted
     | CallEnded
+    | CallDecided
+    | CallRetried
+    | CallProgress
     | PauseOpened
     | PauseClosed
     | AttachmentLeftOut
@@ -210,13 +273,18 @@ def parse_event(data: str | bytes) -> Event | None:
 
 __all__ = [
     "AttachmentLeftOut",
+    "CallDecided",
     "CallEnded",
+    "CallProgress",
+    "CallRetried",
     "CallStarted",
     "Event",
     "HistorySummarised",
     "PauseClosed",
+    "PauseKind",
     "PauseOpened",
     "PlanRejected",
+    "Risk",
     "RoleTierSkipped",
     "SummaryFailed",
     "TaskEnded",

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-PauseKind = Literal["approval", "question", "uncertain"]
+from .events import PauseKind, Risk
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """The call may be made."""
+    """The call may be made.
+
+    Attributes:
+        arguments: Other arguments than it asked for; they are validated, and the policy is asked, again.
+        always: Whether more calls of this function by this caller may be made in this turn without asking, up to the
+            limits of `Policy`. A call that is `destructive` is always asked for.
+        hash: The pause's `hash` that was seen; left out, whatever waits is meant.
+    """
+
+    arguments: Mapping[str, Any] | None = None
+    always: bool = False
+    hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +82,15 @@ class Pause:
             happened.
         function: The function that asks, or the one that wants to be called.
         arguments: The call's params; empty for a question.
+        hash: Stands for function and arguments: what is approved is what runs.
+        risk: The function's, for an approval.
+        reason: Why the gate asks, for an approval.
+        caller: Who wants to make the call: a worker, a shape, a function, `converse` for the planner, `code` for the
+            host's own code.
+        approvers: Globs over the accounts that may answer; empty is anybody.
         question: What is asked, for a question.
         options: What can be answered, where there is a choice.
-        schema: The JSON Schema of the answer's value; None where no value is answered.
+        schema: The JSON Schema of the answer's value, or of the arguments of an approval; None where there is neither.
         problem: Why the last answer was not taken, where there was one.
         since: When it was asked.
         expires: When it answers itself with a failure; None is never.
@@ -83,6 +100,11 @@ class Pause:
     kind: PauseKind
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    hash: str = ""
+    risk: tuple[Risk, ...] = ()
+    reason: str = ""
+    caller: str = ""
+    approvers: tuple[str, ...] = ()
     question: str | None = None
     options: tuple[str, ...] | None = None
     schema: Mapping[str, Any] | None = None

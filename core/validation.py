@@ -235,7 +235,11 @@ def _where(value: object, steps: tuple[object, ...] = ()) -> str:
 
 
 def _misfit(model: type[BaseModel], problems: str, what: str, error: type[WorldAgentError]) -> WorldAgentError:
-    fields = ", ".join(info.alias or name for name, info in model.model_fields.items()) or "none"
+    # One that a JSON Schema declares has no fields of its own.
+    names = [info.alias or name for name, info in model.model_fields.items()] or model.model_json_schema().get(
+        "properties", ()
+    )
+    fields = ", ".join(names) or "none"
     return error(f"{what} do not fit: {problems}", remedy=f"the fields are: {fields}")
 
 

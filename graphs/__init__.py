@@ -2,7 +2,8 @@
 
 from ._composed import Composed
 from ._context import GraphOptions, TokenCount
-from ._engine import EngineParts, TurnEngine, TurnOutcome, TurnRequest, TurnRun
+from ._engine import TurnEngine
+from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
 from ._shape import Shape, ShapeRegistry
 from ._task import TaskContext, task
 

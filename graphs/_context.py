@@ -6,6 +6,7 @@ The role travels in `TurnContext` alone, which LangGraph carries as `context=` a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -13,13 +14,17 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from ..core import Emitter, Scope
 from ..core.errors import RoleChanged
 from ..core.events import TextDelta, TextReplaced, Usage
-from ..harness import OnError, Registry
+from ..harness import Policy, Registry
+from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.journal import Drive, Journal
+from ..harness.limits import Budget
+from ..harness.running import OnError
 from ..memory import ConversationStore
 from ..memory.attachments import Attachments
 from ..memory.kept import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import Listener, ModelCaller, Planner, PredictorPool
+from ..signatures.models import Models
 from ..storage import Lease
 from ._rests import Rests
 from ._shape import ShapeRegistry
@@ -56,6 +61,7 @@ class Services:
     """What all turns of one agent share; process lifetime."""
 
     caller: ModelCaller
+    models: Models
     registry: Registry
     shapes: ShapeRegistry
     predictors: PredictorPool
@@ -69,6 +75,8 @@ class Services:
     journal: Journal | None = None
     attachments: Attachments | None = None
     kept: KeptMessages | None = None
+    policy: Policy = field(default_factory=Policy)
+    approver: Approver | None = None
 
 
 @dataclass(slots=True)
@@ -97,6 +105,10 @@ class TurnContext:
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
         drive: This owner's run at the turn's calls.
         noted: What stands for the role in the turn's state; the same at every node (R13).
+        gate: What decides about its calls.
+        caller: Who dispatches its tasks: the planner, or the host's own code.
+        task: The path id of the task that this context was made for; empty is the turn itself.
+        budget: What the turn, or the task, may still use.
     """
 
     turn_id: str
@@ -111,6 +123,10 @@ class TurnContext:
     prompt: str | None = None
     drive: Drive
     noted: str | None = None
+    gate: Gate = field(default_factory=Gate)
+    caller: Caller = CODE
+    task: str = ""
+    budget: Budget = field(default_factory=Budget)
 
     def check_role(self, noted: str | None) -> None:
         """Compare the role with what the state of a graph keeps of it, before anything is done (R13).
@@ -126,17 +142,25 @@ class TurnContext:
 
     def listener(self, signature: str, field: str | None = None) -> Listener:
         """Who hears of one model call of this turn; deltas of `field` only where they are wanted."""
+        call_id = self.task or self.turn_id
+        budget = self.budget
 
-        def count(sent: int, received: int) -> None:
-            self.usage.input_tokens += sent
-            self.usage.output_tokens += received
+        def count(*, input_tokens: int, output_tokens: int, **more: Any) -> None:
+            self.usage.input_tokens += input_tokens
+            self.usage.output_tokens += output_tokens
             self.usage.calls += 1
-            self.emit(Usage, signature=signature, input_tokens=sent, output_tokens=received)
+            self.budget.spend(input_tokens + output_tokens, more.get("cost") or 0.0)
+            tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+            self.emit(Usage, signature=signature, call_id=call_id, **tokens, **more)
 
+        prompt = partial(self.emit.keep, call_id, "prompts") if self.emit.wants("prompts") else None
         if field is None or not self.stream:
-            return Listener(usage=count)
+            return Listener(usage=count, prompt=prompt, before=budget.check, after=budget.settle)
         return Listener(
             usage=count,
+            prompt=prompt,
+            before=budget.check,
+            after=budget.settle,
             field=field,
             emit=lambda text: self.emit(TextDelta, text=text),
             withdraw=lambda: self.emit(TextReplaced, text=""),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from ..core import Clock, Emitter, Scope, SystemClock
+from ..core import Emitter, Scope
 from ..core.errors import (
     Diverged,
     GraphChanged,
@@ -20,115 +20,35 @@ from ..core.errors import (
     UnknownMessage,
 )
 from ..core.events import TurnKind
-from ..core.pauses import Pause
 from ..core.validation import declared_alike
-from ..harness import Function, OnError, Registry
-from ..harness.journal import CallRecord, Drive, Journal, pause_of
-from ..memory import ConversationStore, Draft, Message
-from ..memory.attachments import Attachment, Attachments
-from ..memory.branches import Branch, Branches
-from ..memory.kept import KeptMessages
-from ..role_resolution import ResolvedRole, RoleResolver
-from ..signatures import ModelCaller, Planner, PredictorPool, Program
+from ..harness import CallContext, Function
+from ..harness.gate import CODE, Caller, Gate
+from ..harness.journal import CallRecord, Drive, Frame, pause_of
+from ..harness.limits import Budget, Use
+from ..memory import Draft, Message
+from ..memory.attachments import Attachment
+from ..role_resolution import NO_ROLE, ResolvedRole
+from ..signatures import Planner, PredictorPool, Program
+from ..signatures.models import Models
 from ..signatures.summaries import SUMMARISE
 from ..storage import Lease, PostgresAddress
 from ._attached import check_taken, room_of
 from ._checkpoints import Saver, open_saver, run_graph
-from ._context import GraphOptions, Services, TokenCount, TurnContext
-from ._history import body_of
+from ._context import Services, TokenCount, TurnContext
+from ._history import body_of, untrusted_in
 from ._plan import Work, roster, storable
+from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
 from ._rests import Rests
-from ._shape import Shape, ShapeRegistry
+from ._shape import SUBAGENT, Shape, ShapeRegistry
+from ._task import calls_of
 from ._turn import TurnState, build_turn_graph, first_state
-from ._worker_loop import Subagents
 from .heads import Heads
+from .workers import Subagents
+
+_PLANNER = "converse"
+"""What the planner is called where it is a caller."""
 
 _AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRequest:
-    """What a surface asks for.
-
-    Attributes:
-        turn_id: The new turn's id.
-        kind: Which surface.
-        thread_key: The id of the checkpointed thread.
-        scope: The ids the turn runs under.
-        author: Who asks.
-        body: What goes into the log as the turn's first message.
-        work: The task that a task or skill turn runs.
-        branch: Where the thread is set to as the turn begins, if it is.
-    """
-
-    turn_id: str
-    kind: TurnKind
-    thread_key: str
-    scope: Scope
-    author: str
-    body: Mapping[str, Any]
-    work: Work | None = None
-    branch: Branch | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOutcome:
-    """What a turn gave.
-
-    Attributes:
-        status: `done`, `paused` where a person is asked, `stopped` where it was to stop and can go on later.
-        text: The answer; empty for a task.
-        result: A task's result.
-        usage: Its tokens.
-        pauses: What is asked.
-    """
-
-    status: Literal["done", "paused", "stopped"] = "done"
-    text: str = ""
-    result: BaseModel | None = None
-    usage: TokenCount = field(default_factory=TokenCount)
-    pauses: tuple[Pause, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRun:
-    """What one owner's run at a turn works with.
-
-    Attributes:
-        role: The turn's resolved role.
-        emit: Where events go.
-        lease: The ownership of the thread.
-        stream: Whether anybody wants deltas.
-        prompt: A skill's prompt.
-        refreshed: Whether the turn may go on under another role than it began with.
-    """
-
-    role: ResolvedRole = field(repr=False)
-    emit: Emitter
-    lease: Lease | None
-    stream: bool = False
-    prompt: str | None = field(default=None, repr=False)
-    refreshed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineParts:
-    """What an engine is made of, besides its checkpoints."""
-
-    caller: ModelCaller
-    registry: Registry
-    shapes: Iterable[Shape[Any, Any]]
-    resolver: RoleResolver
-    log: ConversationStore
-    identity: str | None = None
-    options: GraphOptions = field(default_factory=GraphOptions)
-    programs: Mapping[str, Any] = field(default_factory=dict)
-    on_error: OnError | None = None
-    journal: Journal | None = None
-    branches: Branches | None = None
-    kept: KeptMessages | None = None
-    attachments: Attachments | None = None
-    clock: Clock = field(default_factory=SystemClock)
 
 
 class TurnEngine:
@@ -150,12 +70,16 @@ class TurnEngine:
         self._saver = saver
         subagents = Subagents(parts.registry)
         shapes = ShapeRegistry([subagents.shape(), *parts.shapes])
+        for shape in shapes.shapes.values():
+            parts.registry.add_shape(shape.function)
+        if parts.registry.complete:  # a rule may be about what a source has that cannot be reached now
+            parts.policy.check(parts.registry.names)
         planner = Planner(parts.identity, roster(parts.registry, shapes), plain=parts.caller.plain)
         predictors = PredictorPool()
         predictors.add(*planner.predictors)
         predictors.add(SUMMARISE)
-        for signature in subagents.signatures.values():
-            predictors.add(signature)
+        models = parts.models if parts.models is not None else Models(parts.caller)
+        subagents.signatures(predictors, models)
         for shape in shapes.shapes.values():
             for signature in shape.all_signatures():
                 predictors.add(signature)
@@ -163,6 +87,7 @@ class TurnEngine:
         planner.use(predictors)
         self.services = Services(
             caller=parts.caller,
+            models=models,
             registry=parts.registry,
             shapes=shapes,
             predictors=predictors,
@@ -176,6 +101,8 @@ class TurnEngine:
             options=parts.options,
             on_error=parts.on_error,
             journal=parts.journal,
+            policy=parts.policy,
+            approver=parts.approver,
         )
         self.heads = Heads(saver, parts.branches)
         self._clock = parts.clock
@@ -389,10 +316,14 @@ class TurnEngine:
         assert self.services.journal is not None, "a turn without a journal is over when it ends"
         records = await self.services.journal.load(request.turn_id)
         self._check_declared(records)
+        if run.use is not None:
+            run.use.recall(record.id for record in records.values() if record.counts)
         turn = self._context(request, run, records)
         found = await self.heads.values(request.thread_key)
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
             return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
+        # A run that goes on after the plan does not look at what the planner had read.
+        turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
         for item in found["work"]:
             self._work_again(item["shape"], item["params"])
         if found.get("status") == "done":
@@ -403,6 +334,7 @@ class TurnEngine:
         """Compare what a turn's calls were declared as with what they are now, where they are asked for again (D15).
 
         Raises:
+            HostError: One is from a source, such as an MCP server, that cannot be reached.
             GraphChanged: One is gone, takes other params, or is a leaf and was none, or the other way round.
         """
         services = self.services
@@ -412,6 +344,9 @@ class TurnEngine:
                 continue
             known = services.shapes.shapes if record.kind == "task" else services.registry.functions
             found: Function | Shape[Any, Any] | None = known.get(record.name)
+            absent = services.registry.absent(record.name) if found is None and record.kind != "task" else None
+            if absent is not None:
+                raise absent
             kind = found.kind if isinstance(found, Function) else "task"
             if found is None or kind != record.kind or not declared_alike(record.version, found.declared):
                 raise GraphChanged(
@@ -468,6 +403,12 @@ class TurnEngine:
 
     def _context(self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord]) -> TurnContext:
         services = self.services
+        gate = Gate(services.policy, approver=services.approver, clock=self._clock)
+        # What is not there any more, such as the tools of a server that is down, is not known to be trusted.
+        gone = {
+            each.name for each in records.values() if each.kind in ("leaf", "flow")
+        } - services.registry.functions.keys()
+        gate.recall(records.values(), (*services.registry.untrusted, *gone))
         return TurnContext(
             turn_id=request.turn_id,
             thread_key=request.thread_key,
@@ -481,10 +422,34 @@ class TurnEngine:
             prompt=run.prompt,
             drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed),
             noted=services.resolver.key.digest(run.role) if services.journal is not None else None,
+            gate=gate,
+            caller=CODE if request.kind in ("task", "skill") else Caller(_PLANNER, modelled=True),
+            budget=Budget(clock=self._clock) if run.use is None else run.use.budget,
         )
 
+    def root(self, path: str, scope: Scope, emit: Emitter, use: Use | None = None) -> CallContext:
+        """The context of calls outside any turn. They have no role, and nobody can be asked.
+
+        Args:
+            path: The path id that theirs are below.
+            scope: The ids they run under.
+            emit: Where their events go.
+            use: What they may use.
+        """
+        request = TurnRequest(turn_id=path, kind="task", thread_key=path, scope=scope, author="", body={})
+        turn = self._context(request, TurnRun(role=NO_ROLE, emit=emit, lease=None, use=use), {})
+        drive = Drive(path, clock=self._clock)
+        return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
+
     def _new_drive(self, turn_id: str, records: dict[str, CallRecord], lease: Lease | None, refreshed: bool) -> Drive:
-        drive = Drive(turn_id, records=records, journal=self.services.journal, lease=lease, clock=self._clock)
+        drive = Drive(
+            turn_id,
+            records=records,
+            journal=self.services.journal,
+            lease=lease,
+            clock=self._clock,
+            thinkers=(SUBAGENT,),
+        )
         drive.refreshed = refreshed
         drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
         drive.stopping = self._stopping

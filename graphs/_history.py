@@ -81,6 +81,11 @@ def said_by(message: Message) -> str | None:
             return None
 
 
+def untrusted_in(messages: Iterable[Message]) -> frozenset[str]:
+    """The untrusted functions whose results the turns that wrote these messages had read."""
+    return frozenset(source for message in messages for source in message.body.get("untrusted", ()))
+
+
 def schedule_message(schedule: str, fired_at: str, payload: Any) -> str:
     """The planner's message for a scheduled run."""
     return (

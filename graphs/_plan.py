@@ -7,12 +7,13 @@ from typing import Any, TypedDict
 
 from pydantic import BaseModel
 
+from ..core import canonical_json
 from ..core.errors import ModelFacing, ParamsInvalid
 from ..core.validation import json_of
 from ..harness import Registry
+from ..harness.requests import takes_text
 from ..signatures import RosterEntry
-from ._shape import ShapeRegistry
-from ._worker_loop import SUBAGENT
+from ._shape import SUBAGENT, ShapeRegistry
 
 MAX_DISPATCHES = 16
 """How many tasks one plan may ask for."""
@@ -46,7 +47,14 @@ def read_plan(dispatches: Sequence[dict[str, Any]], registry: Registry, shapes: 
 
 def roster(registry: Registry, shapes: ShapeRegistry) -> list[RosterEntry]:
     """Whom the planner can dispatch to: all workers, and the shapes that say what they are for."""
-    entries = [RosterEntry(name=worker.name, description=worker.description) for worker in registry.workers.values()]
+    entries = [
+        RosterEntry(
+            name=each.name,
+            description=each.description,
+            params=None if takes_text(each) else each.input_schema.get("properties", {}),
+        )
+        for each in registry.offered.values()
+    ]
     for shape in offered(shapes):
         entries.append(
             RosterEntry(
@@ -63,12 +71,14 @@ def offered(shapes: ShapeRegistry) -> Sequence[Any]:
 
 def _work(item: dict[str, Any], registry: Registry, shapes: ShapeRegistry) -> Work:
     name = str(item.get("to", "")).strip()
-    if name in registry.workers:
-        shape, params = SUBAGENT, {"worker": name, "request": str(item.get("request", "")).strip()}
+    found = registry.offered.get(name)
+    if found is not None:
+        asked = str(item.get("request", "")).strip() if takes_text(found) else canonical_json(item.get("params") or {})
+        shape, params = SUBAGENT, {"worker": name, "request": asked}
     elif name in (shape.key for shape in offered(shapes)):
         shape, params = name, item.get("params") or {}
     else:
-        raise PlanFault(f"there is no {name[:_SHOWN]!r}; there is {_listed([*registry.workers], offered(shapes))}")
+        raise PlanFault(f"there is no {name[:_SHOWN]!r}; there is {_listed([*registry.offered], offered(shapes))}")
     problem = ""
     try:
         checked = storable(shapes.get(shape).read_params(params), what="its params")

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, read_model, validate_model
-from ..harness import check_name
+from ..harness import Function, Risk
+from ..harness.running import READ_ONLY, check_name, risks
 from ..signatures import PredictorPool, Signature
 
 if TYPE_CHECKING:
     from ._task import TaskContext
+
+SUBAGENT = "subagent"
+"""The key of the shape that runs a worker."""
 
 P = TypeVar("P", bound=BaseModel)
 R = TypeVar("R", bound=BaseModel)
@@ -34,6 +38,7 @@ class Shape(Generic[P, R]):
         entry: The Signature that a role attaches to by default (R6); None for a shape that calls no model.
         signatures: The other Signatures that its handler may predict with.
         description: What it is for. A shape with a description is offered to the planner.
+        risk: What dispatching it does to the world. What its handler calls passes the gate by itself.
     """
 
     key: str
@@ -43,9 +48,11 @@ class Shape(Generic[P, R]):
     entry: Signature | None = None
     signatures: tuple[Signature, ...] = ()
     description: str = ""
+    risk: tuple[Risk, ...] = READ_ONLY
 
     def __post_init__(self) -> None:
         check_name("shape", self.key)
+        object.__setattr__(self, "risk", risks(self.key, self.risk))
         called = getattr(self.handler, "__call__", None)  # noqa: B004 -- an object may be a handler, too
         if not (inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)):
             raise FunctionInvalid(f"the handler of shape {self.key!r} is not async", remedy="make it 'async def'")
@@ -67,6 +74,27 @@ class Shape(Generic[P, R]):
     def declared(self) -> str:
         """Stands for what its params and its result are declared as."""
         return declaration(self.params, self.result)
+
+    @property
+    def function(self) -> Function:
+        """The shape as a function of its params, which gives its result."""
+        return Function(
+            self.key,
+            _undispatched,
+            self.params,
+            TypeAdapter(self.result),
+            self.description,
+            kind="shape",
+            risk=self.risk,
+        )
+
+    def callee(self, params: P) -> Function:
+        """What the gate decides about where a task with these params is dispatched."""
+        return self.function
+
+    def stand_in(self, params: P) -> tuple[Function, Mapping[str, Any]] | None:
+        """The function that is called instead of a task with these params, and its own params, if one is (H8)."""
+        return None
 
     def all_signatures(self) -> tuple[Signature, ...]:
         """The entry Signature and the others."""
@@ -122,6 +150,10 @@ class Shape(Generic[P, R]):
         return validate_model(
             self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid
         )
+
+
+async def _undispatched(**_: Any) -> Any:
+    raise AssertionError("a shape is dispatched")
 
 
 class ShapeRegistry:

@@ -6,23 +6,28 @@ that is run again gets the answers of its model calls and calls from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core import Scope
-from ..core.errors import FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
+from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of, json_of_value, read_value
-from ..harness import CallContext, call, guarded
+from ..harness import CallContext, Function, call
+from ..harness.gate import Caller
 from ..harness.journal import SUSPENDED, Frame, Step
+from ..harness.limits import Budget
+from ..harness.requests import request_of, text_of, value_of
+from ..harness.running import Call, Prepared, guarded, run_call, timely
 from ..memory.attachments import Attachments
-from ..role_resolution import ResolvedRole, Role
+from ..role_resolution import NO_ROLE, ResolvedRole, Role
 from ..signatures import Signature
 from ._context import TurnContext
-from ._shape import Shape
+from ._shape import SUBAGENT, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +109,9 @@ class TaskContext:
         name = signature.__name__
         call_id, site = await frame.child(name, asked)
         step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask, site=site)
-        return outputs.read(await frame.do(step))
+        fields = outputs.read(await frame.do(step))
+        frame.hear()  # it has a say in what is called from now on
+        return fields
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run a function as a child of this task; see `worldagent.harness.call`."""
@@ -180,72 +187,148 @@ async def task(
     checked = found.check_params(params)
     entries, others = found.names_for(checked, services.shapes)
     resolved = services.resolver.resolve_call(role, entry=entries, signatures=others)
-    params_json = json_of(checked, what=f"params of shape {shape!r}", error=ParamsInvalid)
-    frame = ctx.calls.frame
-    path, site = await frame.child(found.key, params_json, key)
-    turn = replace(ctx.turn, prompt=None)
-    step = task_step(found, params_json, turn=turn, path=path, parent=frame, role=resolved)
-    return found.read_result(await frame.do(replace(step, site=site)))
+    stand_in = found.stand_in(checked)
+    if stand_in is not None:
+        function, given = stand_in
+        value = await run_call(Call(function=function, input=given, ctx=ctx.calls, key=key))
+        return found.check_result(given_by(function, value))
+    how = Dispatched(shape=found, role=resolved)
+    return await run_call(Call(function=found.callee(checked), input=checked, ctx=ctx.calls, key=key, how=how))
 
 
-def task_step(
-    shape: Shape[Any, Any],
-    params: Mapping[str, Any],
-    *,
-    turn: TurnContext,
-    path: str,
-    parent: Frame | None,
-    role: ResolvedRole,
-) -> Step:
-    """A task as a step of the turn's journal.
+def given_by(function: Function, value: object) -> dict[str, str]:
+    """What a function gave that stands in a worker's place, as a worker's result."""
+    return {"worker": function.name, "text": text_of(function, value)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatched:
+    """How a task is dispatched, beside its params.
+
+    Attributes:
+        shape: What runs it.
+        role: Its own role.
+        around: What its run is wrapped in, where it has to wait for others.
+        prompted: Whether a skill's prompt, where the turn has one, is for this task.
+        raw: Whether its result is wanted as JSON.
+    """
+
+    shape: Shape[Any, Any]
+    role: ResolvedRole = NO_ROLE
+    around: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]] | None = None
+    prompted: bool = False
+    raw: bool = False
+
+
+def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
+    """The context of a turn's calls.
 
     Args:
-        shape: The shape.
-        params: Its params as JSON.
-        turn: The turn that it belongs to.
-        path: Its path id.
-        parent: The calls of whoever dispatches it; None is the turn itself.
-        role: Its own role.
+        turn: The turn, as the tasks that are dispatched there see it.
+        frame: Where the calls are held.
+        caller: Who makes them.
     """
-    noted = turn.services.resolver.key.digest(role) if turn.services.journal is not None else None
-    frame = Frame(turn.drive, path, 0 if parent is None else parent.depth + 1)
-    turn = replace(turn, role=role, stream=False, noted=noted)
+    services = turn.services
+    return CallContext(
+        scope=turn.scope,
+        registry=services.registry,
+        emit=turn.emit,
+        frame=frame,
+        gate=turn.gate,
+        caller=caller,
+        dispatch=partial(_dispatch, turn),
+        on_error=services.on_error,
+        budget=turn.budget,
+    )
 
-    async def run(_: Any) -> Any:
-        return await _run(shape, shape.read_params(params), turn, frame)
 
-    return Step(
+async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
+    """What the call of a worker or a shape will do. One that is called by its name has no role (T8)."""
+    how = call.how if isinstance(call.how, Dispatched) else None
+    shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _whole)
+    how = how or Dispatched(shape=shape)
+    params = shape.check_params(given)
+    shape.names_for(params, turn.services.shapes)  # whoever dispatches, it refuses what it may not run
+    params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
+    frame = call.ctx.frame
+    path, site = (call.id, None) if call.id else await frame.child(shape.key, params_json, call.key)
+    noted = turn.services.resolver.key.digest(how.role) if turn.services.journal is not None else None
+    prompt = turn.prompt if how.prompted else None
+    turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path)
+    caller = call.ctx.asker.caller
+
+    async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
+        # Read again: a handler may change what it is given.
+        taken = shape.read_params(params_json if changed is None else changed)
+        below, inside = Frame(turn.drive, path, frame.depth + 1), replace(turn, budget=budget)
+        calls = calls_of(inside, below, caller.calling(call.function.name))
+        if call.function.capture:
+            turn.emit.keep(path, "inputs", params_json if changed is None else dict(changed))
+        running = _run(shape, taken, inside, calls, call.function)
+        return await (running if how.around is None else how.around(running))
+
+    def fits(changed: Mapping[str, Any]) -> None:
+        taken = shape.read_params(changed)
+        shape.names_for(taken, turn.services.shapes)
+        if shape.callee(taken).name != call.function.name:
+            raise AnswerInvalid(f"the arguments are for another worker than {call.function.name!r}", remedy="name it")
+
+    step = Step(
         id=path,
-        parent=turn.turn_id if parent is None else parent.path,
+        parent=frame.path,
         name=shape.key,
         kind="task",
-        input=params,
-        body=run,
+        input=params_json,
+        body=_nothing,
         role=noted,
         version=shape.declared,
+        site=site,
+        check=fits,
     )
+    read_whole = _whole if how.raw else lambda value: read(shape.read_result(value))
+    return Prepared(step=step, run=run, read=read_whole, params=shape.params)
 
 
-async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, frame: Frame) -> Any:
+def _called(turn: TurnContext, call: Call) -> tuple[Shape[Any, Any], Any, Callable[[Any], Any]]:
+    """Shape, params, and what the caller gets of the result, of what is called by its name."""
+    function = call.function
+    if function.kind == "shape":
+        return turn.services.shapes.get(function.name), call.input, _whole
+    params = {"worker": function.name, "request": request_of(function, call.input)}
+    return turn.services.shapes.get(SUBAGENT), params, lambda result: value_of(function, result.text)
+
+
+def _whole(value: Any) -> Any:
+    return value
+
+
+async def _nothing(_: Any) -> Any:
+    raise AssertionError("the journal's layer gives each step its body")
+
+
+async def _run(
+    shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, calls: CallContext, function: Function
+) -> Any:
     entry, others = shape.entry_for(params)
-    services = turn.services
-    calls = CallContext(
-        scope=turn.scope, registry=services.registry, emit=turn.emit, frame=frame, on_error=services.on_error
-    )
+    services, frame = turn.services, calls.frame
     ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
-    turn.emit(TaskStarted, task_id=frame.path, shape=shape.key, label=entry.__name__ if entry else shape.key)
+    label = entry.__name__ if entry else shape.key
+    turn.emit(TaskStarted, task_id=frame.path, shape=shape.key, label=label, parent=frame.path.rpartition("/")[0])
     status, code = "cancelled", None
     try:
-        value = await guarded(
+        handler = guarded(
             frame.run(_awaited(shape, params, ctx)),
             what=f"the handler of shape {shape.key!r}",
             on_error=services.on_error,
         )
+        value = await (handler if function.limits.seconds is None else timely(handler, function, turn.budget))
         if value is SUSPENDED:
             status = "paused"
             return value
         what = f"fields of the result of shape {shape.key!r}"
         result = json_of(shape.check_result(value), what=what, error=ResultInvalid)
+        if function.capture:
+            turn.emit.keep(frame.path, "outputs", result)
         status = "done"
     except WorldAgentError as error:
         status, code = "failed", error.code

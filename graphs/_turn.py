@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypedDict
 
 from langgraph.graph import START, StateGraph
@@ -17,14 +18,15 @@ from langgraph.types import Command, interrupt
 
 from ..core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
-from ..harness.journal import ABOUT_THE_TURN, SUSPENDED
+from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Frame
+from ..harness.running import Call, run_call
 from ..memory import Draft
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ..signatures import Planner
 from ._attached import Shown
 from ._context import AGENT, STOPPED, WAITING, TurnContext
 from ._plan import PlanFault, Work, read_plan
-from ._task import task_step
+from ._task import Dispatched, calls_of, given_by
 from ._window import Window
 
 _END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
@@ -193,7 +195,25 @@ async def _dispatched(turn: TurnContext, item: Work, path: str) -> Draft | None:
 async def _done(turn: TurnContext, item: Work, path: str, role: ResolvedRole) -> Draft | None:
     """Do a task; None where it waits or was told to stop."""
     shape = turn.services.shapes.get(item["shape"])
-    result = await turn.drive.run(task_step(shape, item["params"], turn=turn, path=path, parent=None, role=role))
+    params = shape.read_params(item["params"])
+    ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, -1), turn.caller)
+    stand_in = shape.stand_in(params)
+    if stand_in is not None:
+        function, given = stand_in
+        value = await run_call(Call(function=function, input=given, ctx=ctx, id=path, waits=False))
+        if value is SUSPENDED:
+            return None
+        return _result_draft(item, {"status": "done", "result": given_by(function, value)})
+    result = await run_call(
+        Call(
+            function=shape.callee(params),
+            input=params,
+            ctx=ctx,
+            id=path,
+            waits=False,
+            how=Dispatched(shape=shape, role=role, prompted=True, raw=True),
+        )
+    )
     return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
 
 
@@ -202,4 +222,7 @@ def _result_draft(item: Work, outcome: dict[str, Any]) -> Draft:
 
 
 async def _append(turn: TurnContext, head: str, drafts: Sequence[Draft]) -> str:
+    if turn.gate.marks:  # what is said after something untrusted was read may come from there
+        untrusted = {"untrusted": sorted(turn.gate.marks)}
+        drafts = [replace(draft, body={**draft.body, **untrusted}) for draft in drafts]
     return await turn.services.log.append(head, drafts, thread=turn.thread_key, turn_id=turn.turn_id, lease=turn.lease)

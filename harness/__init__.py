@@ -1,20 +1,25 @@
-"""Functions and workers, and the one call that runs them. No model and no role in here."""
+"""Functions and workers, and the one call that runs them, behind one gate. No model and no role in here."""
 
-from ._call import CallContext, OnError, call, call_alone, guarded
-from ._function import Function, check_name, flow, tool
+from ._context import CallContext, ToolContext, WorkerContext
+from ._function import Function, Risk
+from ._pipeline import call
 from ._registry import Registry
+from ._tool import flow, tool
 from ._worker import Worker
+from .gate import Policy
+from .worker_files import load_workers
 
 __all__ = [
     "CallContext",
     "Function",
-    "OnError",
+    "Policy",
     "Registry",
+    "Risk",
+    "ToolContext",
     "Worker",
+    "WorkerContext",
     "call",
-    "call_alone",
-    "check_name",
     "flow",
-    "guarded",
+    "load_workers",
     "tool",
 ]

@@ -1,28 +1,36 @@
-"""Functions as data: a name, a params model, a result type and an async body. How they are called is in `_call`."""
+"""Functions as data: a name, a params model, a result type and an async body. How they are called is in `_pipeline`.
+
+Python functions become one in `_tool`; workers and shapes stand in the same registry (H2, H10).
+"""
 
 from __future__ import annotations
 
-import inspect
 import re
-import typing
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core.errors import FunctionInvalid
+from ..core.events import Risk
 from ..core.validation import declaration
+from .limits import Limits, Retry
 
 Body = Callable[..., Awaitable[object]]
-FunctionKind = Literal["leaf", "flow"]
+FunctionKind = Literal["leaf", "flow", "worker", "shape"]
 
+READ_ONLY: Final[tuple[Risk, ...]] = ("read_only",)
+UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
+"""The risk of a function that does not say what it does."""
+
+_RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Something that can be called by name: `call(name, input, ctx)`.
+    """Something that can be called by name: `call(name, input, ctx)` (H1, H2).
 
     Attributes:
         name: 1 to 64 letters, digits, `_`, `.` and `-`, not starting with a digit.
@@ -31,8 +39,19 @@ class Function:
         result: The declared result.
         description: What it does, for whoever chooses it.
         kind: A `leaf` may have effects and calls nothing; a `flow` calls others and has no effects of its own (D8).
+            A `worker` or `shape` is dispatched as a task.
         idempotent: Whether running the body twice does the same as running it once.
-        approval: Whether a person is asked before it runs.
+        approval: Whether a person is always asked before it runs, whatever the policy approves.
+        risk: What it does to the world, one class or several (H9). One that does not say counts as `write` and
+            `network`.
+        untrusted: Whether its result may hold what strangers wrote, which marks the turn of a model that reads it.
+        capabilities: What it is good for, in words that `Registry.find` looks up.
+        tools: Globs over the names that it may call; None is any.
+        timeout: Seconds that one try of it may take; None is what is left of the caller's.
+        retry: How often a leaf is tried where it fails for a passing reason.
+        limits: What one call of it, and all below it, may use.
+        context: Whether a leaf's body gets the `ToolContext` before its params.
+        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
     """
 
     name: str
@@ -43,62 +62,70 @@ class Function:
     kind: FunctionKind = "leaf"
     idempotent: bool = False
     approval: bool = False
+    risk: tuple[Risk, ...] = UNKNOWN
+    untrusted: bool = False
+    capabilities: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    timeout: float | None = None
+    retry: Retry = field(default_factory=Retry)
+    context: bool = False
+    capture: bool = False
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         check_name("function", self.name)
+        object.__setattr__(self, "risk", risks(self.name, self.risk))
+        if self.timeout is not None and not (
+            isinstance(self.timeout, int | float) and not isinstance(self.timeout, bool) and self.timeout > 0
+        ):
+            raise FunctionInvalid(
+                f"the timeout {self.timeout!r} of the function {self.name!r} is no time",
+                remedy="give seconds above 0, or leave it out",
+            )
+        if (
+            self.kind != "leaf" and self.retry.attempts > 1
+        ):  # what it called before is in the journal, and would be given again
+            raise FunctionInvalid(
+                f"the {self.kind} {self.name!r} cannot be retried", remedy="retry the leaves that it calls"
+            )
 
     @property
     def declared(self) -> str:
         """Stands for what its params and its result are declared as."""
         return declaration(self.params, self.result)
 
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its params."""
+        return self.params.model_json_schema()
 
-def tool(
-    body: Body | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    idempotent: bool = False,
-    approval: bool = False,
-) -> Any:
-    """Make a leaf `Function` of an async Python function; its type hints become the params and the result.
-
-    Args:
-        body: The function, when used as `@tool` without brackets.
-        name: Its name, if not the function's own.
-        description: What it does, if not the first paragraph of the docstring.
-        idempotent: Whether running it twice does the same as running it once.
-        approval: Whether a person is asked before it runs.
-
-    Raises:
-        FunctionInvalid: It is not async, a parameter has no type hint, or a hint has no schema.
-    """
-    return _decorate(body, name=name, description=description, kind="leaf", idempotent=idempotent, approval=approval)
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its result; empty where the type has none."""
+        try:
+            return self.result.json_schema()
+        except PydanticUserError:
+            return {}
 
 
-def flow(
-    body: Body | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    approval: bool = False,
-) -> Any:
-    """Make a flow `Function` of an async Python function whose first parameter is the `CallContext`.
-
-    A flow calls other functions through `ctx.call` and has no effects of its own, so that its body can be run again.
+def risks(name: str, given: object) -> tuple[Risk, ...]:
+    """Return risk classes in their order, from one class or several.
 
     Args:
-        body: The function, when used as `@flow` without brackets.
-        name: Its name, if not the function's own.
-        description: What it does, if not the first paragraph of the docstring.
-        approval: Whether a person is asked before it runs.
+        name: Whose they are, for the error.
+        given: A class, or an iterable of classes.
 
     Raises:
-        FunctionInvalid: It is not async, a parameter has no type hint, or a hint has no schema.
+        FunctionInvalid: There is none, or one that is no class of risk.
     """
-    return _decorate(body, name=name, description=description, kind="flow", idempotent=True, approval=approval)
+    wanted = {given} if isinstance(given, str) else set(given) if isinstance(given, Iterable) else set[Any]()
+    unknown = sorted(str(each) for each in wanted if each not in _RISKS)
+    if unknown or not wanted or ("read_only" in wanted and len(wanted) > 1):
+        what = f"{unknown[0]!r}" if unknown else "'read_only' beside others" if wanted else "none"
+        raise FunctionInvalid(
+            f"the risk of {name!r} cannot be {what}", remedy=f"use read_only alone, or any of {', '.join(_RISKS[1:])}"
+        )
+    return tuple(risk for risk in _RISKS if risk in wanted)
 
 
 def check_name(what: str, name: object) -> str:
@@ -114,76 +141,4 @@ def check_name(what: str, name: object) -> str:
     )
 
 
-def _decorate(body: Body | None, **options: Any) -> Any:
-    if body is None:
-        return lambda given: _make(given, **options)
-    return _make(body, **options)
-
-
-def _make(body: Body, *, name: str | None, description: str | None, **options: Any) -> Function:
-    kind: FunctionKind = options["kind"]
-    own_name = name or str(getattr(body, "__name__", ""))
-    if not inspect.iscoroutinefunction(body):
-        raise FunctionInvalid(f"the function {own_name!r} is not async", remedy="declare it with 'async def'")
-    try:
-        hints = typing.get_type_hints(body, include_extras=True)
-    except Exception as error:
-        raise FunctionInvalid(
-            f"the type hints of the function {own_name!r} cannot be read ({type(error).__name__})",
-            remedy="import the names that its hints use",
-        ) from error
-    parameters = list(inspect.signature(body).parameters.values())
-    if kind == "flow":
-        if not parameters:
-            raise FunctionInvalid(f"the flow {own_name!r} takes no context", remedy="give it 'ctx' as first parameter")
-        parameters = parameters[1:]
-    return Function(
-        own_name,
-        body,
-        _params_model(own_name, parameters, hints),
-        _result_type(own_name, hints),
-        description if description is not None else _summary(body),
-        **options,
-    )
-
-
-def _params_model(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} cannot be given by name",
-                remedy="use plain named parameters",
-            )
-        if parameter.name not in hints:
-            raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} has no type hint", remedy="give it one"
-            )
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], Field(default))
-    config = ConfigDict(extra="forbid", hide_input_in_errors=True, arbitrary_types_allowed=False)
-    try:
-        return create_model(f"{name}_params", __config__=config, **fields)
-    except (PydanticUserError, NameError) as error:
-        problem = type(error).__name__
-    raise FunctionInvalid(
-        f"the params of the function {name!r} have no schema ({problem})",
-        remedy="use types that pydantic can validate, and names without a leading underscore",
-    )
-
-
-def _result_type(name: str, hints: dict[str, Any]) -> TypeAdapter[Any]:
-    if "return" not in hints:
-        raise FunctionInvalid(f"the function {name!r} does not say what it returns", remedy="annotate its return type")
-    try:
-        return TypeAdapter(hints["return"])
-    except PydanticUserError as error:
-        problem = type(error).__name__
-    raise FunctionInvalid(
-        f"the result of the function {name!r} has no schema ({problem})", remedy="use a type that pydantic can validate"
-    )
-
-
-def _summary(body: Body) -> str:
-    text = inspect.getdoc(body) or ""
-    return " ".join(text.split("\n\n", 1)[0].split())
+__all__ = ["READ_ONLY", "UNKNOWN", "Body", "Function", "FunctionKind", "Risk", "check_name", "risks"]

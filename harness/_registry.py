@@ -1,13 +1,16 @@
-"""Functions and workers by name. One name means one thing (H10)."""
+"""Functions, workers and shapes by name, and by what they are good for. One name means one thing (H10)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from ..core.errors import FunctionInvalid, NameTaken, UnknownFunction, UnknownWorker
+from ..core.errors import FunctionInvalid, NameTaken, UnknownFunction, UnknownWorker, WorldAgentError
 from ._function import Function
 from ._worker import Worker
+
+Missing = Callable[[str], WorldAgentError | None]
+"""Says why a source does not have a function of this name, or None where it never would."""
 
 
 class Registry:
@@ -15,26 +18,37 @@ class Registry:
 
     Args:
         functions: The functions.
-        workers: The workers.
+        workers: The workers, and functions that stand in a worker's place.
 
     Raises:
         NameTaken: Two of them have one name.
         FunctionInvalid: Something else was given.
     """
 
-    def __init__(self, functions: Iterable[Function] = (), workers: Iterable[Worker] = ()) -> None:
+    def __init__(self, functions: Iterable[Function] = (), workers: Iterable[Worker | Function] = ()) -> None:
         self._functions: dict[str, Function] = {}
         self._workers: dict[str, Worker] = {}
+        self._tasks: dict[str, Function] = {}
+        self._shapes: set[str] = set()
+        self._sources: dict[str, frozenset[str]] = {}
+        self._missing: dict[str, Missing] = {}
+        self._unknown: set[str] = set()
+        self._offered: dict[str, Function] = {}
         for function in functions:
             if not isinstance(function, Function):
                 raise FunctionInvalid(f"{function!r} is not a function", remedy="decorate it with @tool or @flow")
             self._claim(function.name)
             self._functions[function.name] = function
         for worker in workers:
+            if isinstance(worker, Function):
+                self._claim(worker.name)
+                self._functions[worker.name] = self._offered[worker.name] = worker
+                continue
             if not isinstance(worker, Worker):
                 raise FunctionInvalid(f"{worker!r} is not a worker", remedy="make it with Worker(name, instructions)")
             self._claim(worker.name)
             self._workers[worker.name] = worker
+            self._tasks[worker.name] = self._offered[worker.name] = worker.function
 
     @property
     def functions(self) -> Mapping[str, Function]:
@@ -46,15 +60,99 @@ class Registry:
         """All workers by name."""
         return MappingProxyType(self._workers)
 
+    @property
+    def offered(self) -> Mapping[str, Function]:
+        """What the planner is told of: all workers, and the functions that stand in a worker's place (H8)."""
+        return MappingProxyType(self._offered)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that can be called."""
+        return (*self._functions, *self._tasks)
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """The names of functions whose results may hold what strangers wrote."""
+        return tuple(function.name for function in self._functions.values() if function.untrusted)
+
     def function(self, name: str) -> Function:
-        """Return the function called `name`.
+        """Return what is called `name`: a function, or a worker or shape as one.
 
         Raises:
             UnknownFunction: There is none.
+            HostError: Its source, such as an MCP server, cannot be reached.
         """
-        if name in self._functions:
-            return self._functions[name]
-        raise UnknownFunction(f"there is no function {name!r}", remedy=_known("functions", self._functions))
+        found = self._functions.get(name) or self._tasks.get(name)
+        if found is not None:
+            return found
+        absent = self.absent(name)
+        if absent is not None:
+            raise absent
+        raise UnknownFunction(f"there is no function {name!r}", remedy=_known("functions", self.names))
+
+    def find(self, capability: str) -> tuple[Function, ...]:
+        """Return what is good for something, in the order in which it was given.
+
+        Args:
+            capability: One of the words that a function declares.
+        """
+        return tuple(
+            found for found in (*self._functions.values(), *self._tasks.values()) if capability in found.capabilities
+        )
+
+    def add_shape(self, function: Function) -> None:
+        """Add a shape as a function, or put it in the place of the one of an earlier run. Its key is its name.
+
+        Raises:
+            NameTaken: Its name is taken.
+        """
+        if function.name not in self._shapes:
+            self._claim(function.name)
+        self._tasks[function.name] = function
+        self._shapes.add(function.name)
+
+    def replace_source(
+        self, source: str, functions: Iterable[Function], *, missing: Missing | None = None, known: bool = True
+    ) -> None:
+        """Put functions in the place of all that a source gave before.
+
+        Args:
+            source: Where they are from, such as an MCP server.
+            functions: All that it has now.
+            missing: Says why it does not have another one.
+            known: Whether it is known what it has.
+
+        Raises:
+            NameTaken: One has a name that is not the source's to give; nothing is changed.
+        """
+        given = {function.name: function for function in functions}
+        before = self._sources.get(source, frozenset())
+        for name in given:
+            if not self.is_free(name, source):
+                self._claim(name)
+        for name in before - given.keys():
+            del self._functions[name]
+        self._functions.update(given)
+        self._sources[source] = frozenset(given)
+        self._unknown.discard(source)
+        if not known:
+            self._unknown.add(source)
+        if missing is not None:
+            self._missing[source] = missing
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known what all sources have."""
+        return not self._unknown
+
+    def is_free(self, name: str, source: str) -> bool:
+        """Whether a source can give a function of this name."""
+        taken = name in self._functions or name in self._tasks
+        return not taken or name in self._sources.get(source, frozenset())
+
+    def absent(self, name: str) -> WorldAgentError | None:
+        """Why a function that is not there may be one of a source that cannot be reached; None where it is none."""
+        return next((error for missing in self._missing.values() if (error := missing(name)) is not None), None)
 
     def worker(self, name: str) -> Worker:
         """Return the worker called `name`.
@@ -64,11 +162,11 @@ class Registry:
         """
         if name in self._workers:
             return self._workers[name]
-        raise UnknownWorker(f"there is no worker {name!r}", remedy=_known("workers", self._workers))
+        raise UnknownWorker(f"there is no worker {name!r}", remedy=_known("workers", self._offered))
 
     def _claim(self, name: str) -> None:
-        if name in self._functions or name in self._workers:
-            raise NameTaken(f"two functions or workers are called {name!r}", remedy="rename one of them")
+        if name in self._functions or name in self._tasks:
+            raise NameTaken(f"two functions, workers or shapes are called {name!r}", remedy="rename one of them")
 
 
 def _known(what: str, names: Iterable[str]) -> str:

@@ -10,12 +10,13 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from ..core import Tier
 from ..core.errors import HostUnavailable, RoleInvalid, RoleTooLong
 from ..role_resolution import Role
 from ._failures import Failure, forbidden, invalid
+from ._request import Request
 
 CONTRACT = 1
 
@@ -36,7 +37,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(ABC, Generic[T]):
+class Operation(Request[T], ABC):
     """One call of a tool of the contract."""
 
     tool: ClassVar[str]

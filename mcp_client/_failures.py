@@ -25,7 +25,15 @@ from ._hosts import LONGEST_ANSWER, Host, StdioHost
 SESSION_GONE: Final = 404
 """The code of the error that says that a host no longer knows the session, and did nothing about the call."""
 
-_CONTRACT: Final = "let it answer as the contract of role hosts says"
+CONTRACT: Final = "let it answer as the contract of role hosts says"
+LONGER: Final = "see what keeps it, or give it longer by timeout= or the setting role_host_timeout"
+SHORTER: Final = "let it answer with roles and no more"
+TOKEN: Final = "give a token that it accepts for this scope"
+
+
+def named(label: str) -> str:
+    """What the texts call a host; `tools` says it otherwise."""
+    return f"role host {label!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class Failure:
 
 
 def unreachable(label: str, why: str, remedy: str = "start it, or correct how it is reached") -> Failure:
-    return Failure(HostUnavailable, f"role host {label!r} could not be reached ({why})", remedy)
+    return Failure(HostUnavailable, f"{named(label)} could not be reached ({why})", remedy)
 
 
 def unopened(label: str, error: BaseException) -> Failure:
@@ -84,9 +92,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = inner or error.__context__
 
 
-def late(host: Host) -> Failure:
-    remedy = "see what keeps it, or give it longer by timeout= or the setting role_host_timeout"
-    return _no_answer(host.label, host.timeout, remedy)
+def late(host: Host, seconds: float | None = None) -> Failure:
+    return _no_answer(host.label, host.timeout if seconds is None else seconds, LONGER)
 
 
 def late_connecting(host: Host) -> Failure:
@@ -94,29 +101,27 @@ def late_connecting(host: Host) -> Failure:
 
 
 def _no_answer(label: str, seconds: float, remedy: str) -> Failure:
-    return Failure(HostUnavailable, f"role host {label!r} did not answer within {seconds:g} s", remedy)
+    return Failure(HostUnavailable, f"{named(label)} did not answer within {seconds:g} s", remedy)
 
 
 def broken(host: Host) -> Failure:
     return Failure(
-        HostUnavailable, f"the connection to role host {host.label!r} ended in the middle of a call", _start(host)
+        HostUnavailable, f"the connection to {named(host.label)} ended in the middle of a call", _start(host)
     )
 
 
 def gone(host: Host) -> Failure:
     """The connection was lost before the call was made."""
-    return Failure(
-        HostUnavailable, f"the connection to role host {host.label!r} was lost", _start(host), repeatable=True
-    )
+    return Failure(HostUnavailable, f"the connection to {named(host.label)} was lost", _start(host), repeatable=True)
 
 
 def silent(host: Host) -> Failure:
     """A program is ended because of calls before this one."""
-    return Failure(HostUnavailable, f"role host {host.label!r} left two calls without an answer", _start(host))
+    return Failure(HostUnavailable, f"{named(host.label)} left two calls without an answer", _start(host))
 
 
 def deaf(host: Host) -> Failure:
-    return Failure(HostUnavailable, f"role host {host.label!r} does not read what is sent to it", _start(host))
+    return Failure(HostUnavailable, f"{named(host.label)} does not read what is sent to it", _start(host))
 
 
 def _start(host: Host) -> str:
@@ -138,16 +143,16 @@ def failed(label: str, code: int, data: object = None) -> Failure:
         case 429 | 503:
             when = f"in {data} s" if isinstance(data, int) else "later"
             return Failure(
-                HostUnavailable, f"role host {label!r} takes no calls at present (HTTP {code})", f"try again {when}"
+                HostUnavailable, f"{named(label)} takes no calls at present (HTTP {code})", f"try again {when}"
             )
         case _ if code in range(100, 600):
-            return Failure(HostUnavailable, f"role host {label!r} failed (HTTP {code})", remedy)
+            return Failure(HostUnavailable, f"{named(label)} failed (HTTP {code})", remedy)
         case _:
-            return Failure(HostUnavailable, f"role host {label!r} failed (MCP error {code})", remedy)
+            return Failure(HostUnavailable, f"{named(label)} failed (MCP error {code})", remedy)
 
 
 def oversized(label: str) -> Failure:
-    return invalid(label, f"answered with more than {LONGEST_ANSWER >> 20} MiB", "let it answer with roles and no more")
+    return invalid(label, f"answered with more than {LONGEST_ANSWER >> 20} MiB", SHORTER)
 
 
 def garbled(label: str) -> Failure:
@@ -165,17 +170,17 @@ def stray(label: str) -> Failure:
 def crowded(label: str, waiting: int) -> Failure:
     return Failure(
         HostUnavailable,
-        f"role host {label!r} has {waiting} calls waiting",
+        f"{named(label)} has {waiting} calls waiting",
         "try again later, or find out why the host is slow",
     )
 
 
 def forbidden(label: str) -> Failure:
-    return Failure(HostForbidden, f"role host {label!r} refused access", "give a token that it accepts for this scope")
+    return Failure(HostForbidden, f"{named(label)} refused access", TOKEN)
 
 
-def invalid(label: str, why: str, remedy: str = _CONTRACT) -> Failure:
-    return Failure(RoleSourceInvalid, f"role host {label!r} {why}", remedy)
+def invalid(label: str, why: str, remedy: str = CONTRACT) -> Failure:
+    return Failure(RoleSourceInvalid, f"{named(label)} {why}", remedy)
 
 
 def foreign(label: str) -> Failure:
@@ -187,12 +192,12 @@ def foreign(label: str) -> Failure:
 def elsewhere(label: str) -> Failure:
     return Failure(
         AgentClosed,
-        f"the connection to role host {label!r} is in use in another event loop",
+        f"the connection to {named(label)} is in use in another event loop",
         "close it there first, or make a store for each loop",
     )
 
 
 def closed(label: str) -> Failure:
     return Failure(
-        AgentClosed, f"the connection to role host {label!r} is closed", "use it before it is closed, or open it again"
+        AgentClosed, f"the connection to {named(label)} is closed", "use it before it is closed, or open it again"
     )

@@ -1,4 +1,4 @@
-"""Where a role host is and how long it may take: values only. `_transports` reaches it, `_connection` keeps it."""
+"""Where a role host or an MCP server is and how long it may take: values only. `_transports` reaches it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mode = Literal["auto", "legacy"]
 
 @dataclass(frozen=True, slots=True)
 class HttpHost:
-    """A role host at an address (streamable HTTP).
+    """A role host, or another MCP server, at an address (streamable HTTP).
 
     Attributes:
         url: Its MCP endpoint, `http://` or `https://`. No name or password in it: see `token`.
@@ -31,6 +31,7 @@ class HttpHost:
         timeout: Seconds that one call may take, and the setting up of a TCP connection.
         connect_timeout: Seconds from the first request to the moment when calls can be made.
         tools: The host's own names for tools of the contract, such as `{"role_list": "my_list"}`.
+        headers: More headers that go with every request; never shown.
 
     Raises:
         InvalidArgument: An argument does not fit; the text names it.
@@ -42,6 +43,7 @@ class HttpHost:
     timeout: float = field(default=4.0, kw_only=True)
     connect_timeout: float = field(default=20.0, kw_only=True)
     tools: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not _is_address(self.url):
@@ -56,6 +58,7 @@ class HttpHost:
                 remedy="give printable ASCII without blanks, or None where the host needs no token",
             )
         object.__setattr__(self, "tools", _checked(self.mode, self.timeout, self.connect_timeout, self.tools))
+        object.__setattr__(self, "headers", _headers(self.headers))
 
     @property
     def label(self) -> str:
@@ -66,7 +69,9 @@ class HttpHost:
 
 @dataclass(frozen=True, slots=True)
 class StdioHost:
-    """A role host that is a program: started at the first call, spoken to over its standard streams, ended at the end.
+    """A role host, or another MCP server, that is a program.
+
+    It is started at the first call, spoken to over its standard streams, ended at the end.
 
     Attributes:
         argv: The program and its arguments.
@@ -149,6 +154,18 @@ def _is_address(url: str) -> bool:
 
 def _is_token(token: object) -> bool:
     return isinstance(token, str) and token.isascii() and token.isprintable() and bool(token) and " " not in token
+
+
+def _headers(given: object) -> dict[str, str]:
+    headers = dict(given) if isinstance(given, Mapping) else {"": ""}
+    for name, value in headers.items():
+        if not _is_token(name) or ":" in name or not _is_header(value):
+            raise InvalidArgument("headers holds what no header may be", remedy="give names and values in ASCII")
+    return headers
+
+
+def _is_header(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isprintable() and value == value.strip()
 
 
 def _is_word(word: object) -> bool:

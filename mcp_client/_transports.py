@@ -57,7 +57,9 @@ async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStre
         else:
             response.stream = _Checked(response, host.label, lost)
 
-    headers = {} if host.token is None else {"Authorization": f"Bearer {host.token}"}
+    headers = dict(host.headers)
+    if host.token is not None:
+        headers["Authorization"] = f"Bearer {host.token}"
     async with (
         _Client(
             # What is packed may be a thousand times as long once it is unpacked.

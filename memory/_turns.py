@@ -143,6 +143,7 @@ class TurnRegister:
         code: str | None = None,
         lease: Lease,
         also: Callable[[Transaction, str], object] | None = None,
+        each: Callable[[Transaction, bool], None] | None = None,
     ) -> TurnRecord:
         """Write down what became of a turn, for now or for good; one that somebody wants cancelled does not stay open.
 
@@ -152,6 +153,7 @@ class TurnRegister:
             code: The error's, where it failed.
             lease: The ownership of its thread.
             also: What is done in the same transaction where the turn is over then; it gets the key of the thread.
+            each: What is done there in any case; it gets whether the turn can go on later.
 
         Raises:
             LeaseLost: Another owner took the thread over.
@@ -164,6 +166,8 @@ class TurnRegister:
             written: TurnStatus = rows[0][0] if rows else status
             if also is not None and written not in OPEN:
                 also(transaction, record.thread)
+            if each is not None:
+                each(transaction, written in OPEN)
             return written
 
         written = await self._database.transact(work)

@@ -28,6 +28,9 @@ from .media import MEDIA_FIELDS, parts_of
 ROLE = "role"
 """The name of the role's input field, always the last one."""
 
+TOOLS = "offered_tools"
+"""The name of the input that holds tools as model services take them; it goes beside the messages, not into them."""
+
 LM = dspy.BaseLM
 Program = dspy.Predict
 Signature = type[dspy.Signature]
@@ -71,6 +74,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self._past: Sequence[Past] = ()
         self._system: weakref.WeakKeyDictionary[Signature, tuple[str | None, str]] = weakref.WeakKeyDictionary()
         self._bare: weakref.WeakKeyDictionary[Signature, Signature] = weakref.WeakKeyDictionary()
+        self._untooled: weakref.WeakKeyDictionary[Signature, Signature] = weakref.WeakKeyDictionary()
 
     def with_past(self, past: Sequence[Past]) -> RoleAdapter:
         """This adapter with earlier messages of one call; what is rendered once stays shared."""
@@ -101,6 +105,26 @@ class RoleAdapter(dspy.ChatAdapter):
         content = self.format_user_message_content(signature, inputs, main_request=True)
         # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here; text stays text.
         return [*messages, {"role": "user", "content": content}]
+
+    def _call_preprocess(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, inputs: dict[str, Any]
+    ) -> Any:
+        """Dspy would ask the model's abilities, for which it may load a list over the network."""
+        if TOOLS not in inputs or self.without_tools(signature) is signature:
+            return super()._call_preprocess(lm, lm_kwargs, signature, inputs)
+        lm_kwargs["tools"] = inputs[TOOLS]
+        return self.without_tools(signature)
+
+    def without_tools(self, signature: Signature) -> Signature:
+        """The Signature as it stands in the prompt where the service has a place of its own for tools."""
+        found = self._untooled.get(signature)
+        if found is None:
+            calls = [name for name, info in signature.output_fields.items() if info.annotation is dspy.ToolCalls]
+            found = signature
+            for name in (TOOLS, *calls) if calls else ():
+                found = found.delete(name)
+            self._untooled[signature] = found
+        return found
 
     def format_system_message(self, signature: Signature) -> str:
         kept = self._system.get(signature)

@@ -10,23 +10,25 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import dspy
-from dspy.utils.usage_tracker import UsageTracker
 from pydantic import BaseModel
 
-from ..core.errors import ModelTimeout, RoleEchoed, WorldAgentError
+from ..core.errors import ModelRateLimited, ModelTimeout, RoleEchoed, WorldAgentError
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ._adapter import ROLE, Past, PlainAdapter, RoleAdapter, Signature, whole_text
 from ._echo import EchoGuard
-from ._engines import ModelConnection, classify, connect_model, is_local
+from ._engines import CostTracker, HeldBack, ModelConnection, classify, connect_model, is_local
 from ._escape import escape_control, escape_markers
 from ._fields import AnswerStream
 from ._gguf import control_tokens
 from ._programs import fitting_program
+from ._shown import shown_prompt
 from ._signature import named, with_media, with_role
 from .media import Media, MediaKind, as_dspy
 
@@ -35,6 +37,7 @@ _CHARACTERS = 1
 
 Echo = Literal["withhold", "allow", "fail"]
 Takes = Literal["auto", "text", "images", "files"]
+Tools = Literal["auto", "native", "json"]
 OnError = Callable[[BaseException], None]
 
 
@@ -49,6 +52,8 @@ class ModelOptions:
         echo: What happens to a role that the model repeats (R16).
         takes: What it takes beside text: `text` is nothing, `images`, or `files` (images and documents); `auto` is what
             is known of the model, and all where nothing is.
+        tools: How it is offered tools: `native`, by its service's own means, or `json`, in words; `auto` is by what is
+            known of the model.
     """
 
     timeout: float = 120.0
@@ -56,6 +61,7 @@ class ModelOptions:
     backoff: float = 0.5
     echo: Echo = "withhold"
     takes: Takes = "auto"
+    tools: Tools = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,11 @@ class ModelCaller:
         return told.get(self.options.takes, self.connection.takes)
 
     @property
+    def native_tools(self) -> bool:
+        """Whether it is offered tools by its service's own means."""
+        return self.connection.tools if self.options.tools == "auto" else self.options.tools == "native"
+
+    @property
     def history_characters(self) -> int | None:
         """How many characters of history fit beside a long message, where the model's context is known."""
         context = self.connection.context
@@ -118,16 +129,22 @@ class Listener:
     """Who hears of a call while it runs.
 
     Attributes:
-        usage: Gets input and output tokens of every try, as the model's service counts them.
+        usage: Gets by name what every try took: `model`, both tokens as its service counts them, `cost`, `seconds`.
         field: The text output field whose deltas are wanted, or None.
         emit: Gets each piece of its text.
         withdraw: Called when what was emitted does not stand any more.
+        prompt: Gets the messages of every try, with `[role: N characters]` in the role's place; None is nobody.
+        before: Called before every try; what it raises is raised, and the model is not called.
+        after: Awaited once the call is over, well or not.
     """
 
-    usage: Callable[[int, int], None] = lambda sent, received: None
+    usage: Callable[..., None] = lambda **spent: None
     field: str | None = None
     emit: Callable[[str], None] = lambda text: None
     withdraw: Callable[[], None] = lambda: None
+    prompt: Callable[[list[dict[str, Any]]], None] | None = None
+    before: Callable[[], None] = lambda: None
+    after: Callable[[], Awaitable[None]] | None = None
 
 
 async def open_model(
@@ -233,10 +250,20 @@ class Predictor:
             HostError: The model failed; the text holds nothing of the prompt.
         """
         call = _Call(self, inputs, caller, role.reveal(self.name), past, listener)
+        failure: WorldAgentError | None = None
+        answer: Answer | None = None
         try:
-            return await _retried(call.run, caller.options)
+            answer = await _retried(call.run, caller.options)
+        except WorldAgentError as error:
+            failure = error
         finally:
             call.forget()
+        if listener.after is not None:
+            await listener.after()
+        if answer is None:
+            assert failure is not None
+            raise failure
+        return answer
 
     def predict(self, *, roled: bool) -> dspy.Predict:
         """The prebuilt module with or without the role field."""
@@ -276,8 +303,14 @@ class _Call:
             self._guard = EchoGuard(*dict.fromkeys((role, sent(role))), others=others)
 
     async def run(self) -> Answer:
+        options, connection = self._caller.options, self._caller.connection
+        async with connection.pace.place(options.timeout, backoff=options.backoff, model=connection.name):
+            return await self._try()
+
+    async def _try(self) -> Answer:
+        self._listener.before()
         self._stream = self._open_stream()
-        usage = UsageTracker()
+        usage, began = CostTracker(), time.perf_counter()
         settled = False
         try:
             answer = self._read(await self._ask(usage))
@@ -295,8 +328,11 @@ class _Call:
             tokens = [entry for entries in usage.usage_data.values() for entry in entries]
             if tokens:
                 self._listener.usage(
-                    sum(int(entry.get("prompt_tokens") or 0) for entry in tokens),
-                    sum(int(entry.get("completion_tokens") or 0) for entry in tokens),
+                    model=self._caller.connection.name,
+                    input_tokens=sum(int(entry.get("prompt_tokens") or 0) for entry in tokens),
+                    output_tokens=sum(int(entry.get("completion_tokens") or 0) for entry in tokens),
+                    cost=usage.cost,
+                    seconds=time.perf_counter() - began,
                 )
 
     def forget(self) -> None:
@@ -304,14 +340,16 @@ class _Call:
         self._role = self._guard = self._stream = None
         self._emitted = ""
 
-    async def _ask(self, usage: UsageTracker) -> dspy.Prediction:
+    async def _ask(self, usage: CostTracker) -> dspy.Prediction:
         """Call dspy; whatever it raises is replaced by a fresh error, outside the `except` (D5)."""
         options, name = self._caller.options, self._caller.connection.name
         failure: BaseException
         problem: Exception | None = None
-        limit = asyncio.timeout(options.timeout)
+        limit = asyncio.timeout(None)
         try:
             async with limit:
+                # A timer that was cancelled keeps its context for as long; this one would keep the turn and its role.
+                Context().run(limit.reschedule, asyncio.get_running_loop().time() + options.timeout)
                 return await self._acall(usage)
         except asyncio.CancelledError:
             # The frames of the original hold the role; a fresh one cancels just as well.
@@ -329,7 +367,7 @@ class _Call:
         del problem
         raise failure
 
-    async def _acall(self, usage: UsageTracker) -> dspy.Prediction:
+    async def _acall(self, usage: CostTracker) -> dspy.Prediction:
         inputs = {name: as_dspy(value) for name, value in self._inputs.items()}
         predict = self._predictor.predict(roled=self._role is not None)
         if self._role is not None:
@@ -347,6 +385,8 @@ class _Call:
             "stream_listeners": [],
         }
         signature: Any = predict.signature
+        if self._listener.prompt is not None:
+            self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
         config = {"cache": False, **self._adapter.options(signature)}
         with _no_instrumentation(), dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
@@ -427,16 +467,15 @@ async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) 
     try:
         return await run()
     except WorldAgentError as error:
-        if not error.retryable or options.attempts == 1:
+        if not error.retryable or options.attempts == 1 or isinstance(error, HeldBack):
             raise
         failed = error
     import stamina
 
     def passing(error: Exception) -> bool | float:
-        if not isinstance(error, WorldAgentError) or not error.retryable:
+        if not isinstance(error, WorldAgentError) or not error.retryable or isinstance(error, HeldBack):
             return False
-        after = getattr(error, "retry_after", None)
-        return float(after) if after else True
+        return 0.0 if isinstance(error, ModelRateLimited) else True  # the model's pace makes it wait
 
     first: WorldAgentError | None = failed
     async for attempt in stamina.retry_context(

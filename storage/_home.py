@@ -88,6 +88,11 @@ class Storage:
         return self.resolve() / "attachments"
 
     @property
+    def traces(self) -> Path:
+        """The file of what turns and calls did, with a `url` as well."""
+        return self.resolve() / "traces.db"
+
+    @property
     def typed(self) -> Path:
         """The file of what was typed in chats, of all threads."""
         return self.resolve() / "chat-history.jsonl"

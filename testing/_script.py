@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import to_json
 
-Format: TypeAlias = Literal["chat", "json"]
+Format: TypeAlias = Literal["chat", "json", "native"]
 Outcome: TypeAlias = str | Mapping[str, Any] | BaseException | type[BaseException]
 
 _HEADER = re.compile(r"\s*\[\[ ## (\w+) ## \]\]")
@@ -29,12 +29,14 @@ class ScriptedCall:
         system: The system message, or the empty text.
         messages: All other messages in order, as pairs of speaker (`"user"`, `"assistant"`) and text.
         media: All images and documents in order, as pairs of kind (`"image"`, `"document"`) and address or data URI.
+        tools: The names of the tools that were offered by the service's own means, beside the messages.
     """
 
     index: int
     system: str = field(repr=False)
     messages: tuple[tuple[str, str], ...] = field(repr=False)
     media: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tools: tuple[str, ...] = ()
 
     # Tells the scan for roles that this object is the fake's own record.
     _holds_prompts = True
@@ -118,11 +120,15 @@ class Script:
         return None if self._answer else len(self._replies)
 
     def take(
-        self, system: str, messages: tuple[tuple[str, str], ...], media: tuple[tuple[str, str], ...] = ()
+        self,
+        system: str,
+        messages: tuple[tuple[str, str], ...],
+        media: tuple[tuple[str, str], ...] = (),
+        tools: tuple[str, ...] = (),
     ) -> tuple[ScriptedCall, Reply | None]:
         """Record a call and return it with its reply; None when the replies have run out."""
         with self._lock:
-            call = ScriptedCall(index=len(self.calls) + 1, system=system, messages=messages, media=media)
+            call = ScriptedCall(index=len(self.calls) + 1, system=system, messages=messages, media=media, tools=tools)
             self.calls.append(call)
         if self._on_call:
             self._on_call(call)

@@ -15,6 +15,8 @@ from typing import Any
 import dspy
 from dspy.lm15 import (
     DocumentPart,
+    FinishReason,
+    FunctionTool,
     ImagePart,
     Message,
     Request,
@@ -24,9 +26,12 @@ from dspy.lm15 import (
     StreamStartEvent,
     TextDelta,
     TextPart,
+    ToolCallDelta,
+    ToolCallPart,
     Usage,
 )
 from dspy.utils.exceptions import LMError
+from pydantic_core import to_json
 
 from ..core.errors import InvalidArgument
 from ._script import Format, Reply, Script, ScriptedCall, pieces, render
@@ -73,7 +78,9 @@ class ScriptedLM(dspy.LM):
             delay: Seconds before the first token of each reply.
             chunk: Characters in one streamed piece; whole words by default.
             model: The name that the model reports.
-            form: Which adapter a mapping is rendered for, `"chat"` or `"json"`.
+            form: Which adapter a mapping is rendered for, `"chat"` or `"json"`. A `"native"` one takes tools by its
+                service's own means: the `calls` of a mapping are tool calls, where it is offered tools; the rest is as
+                for `"chat"`.
             on_call: Called with each `ScriptedCall` before it is answered.
 
         Raises:
@@ -111,6 +118,7 @@ class _Engine:
     def __init__(self, script: Script, *, delay: float, chunk: int | None, form: Format) -> None:
         self.script, self.delay, self.chunk = script, delay, chunk
         self.form: Format = form
+        self.supports_function_calling = form == "native"  # what dspy and others read an engine's abilities from
 
     def complete(self, request: Request) -> Response:
         call, reply = self.begin(request)
@@ -121,7 +129,7 @@ class _Engine:
             if inspect.iscoroutine(reply):
                 reply.close()
             raise InvalidArgument("this scripted reply is async", remedy="call the program with `acall`")
-        return self.response(request, call, self.text(reply))
+        return self.response(request, call, *self.said(call, reply))
 
     def begin(self, request: Request) -> tuple[ScriptedCall, Reply]:
         system = request.system or ""
@@ -129,13 +137,26 @@ class _Engine:
             system = "".join(getattr(part, "text", "") for part in system)
         messages = tuple((message.role, _text(message)) for message in request.messages)
         media = tuple(found for message in request.messages for found in _media(message))
-        call, reply = self.script.take(system, messages, media)
+        tools = tuple(tool.name for tool in request.tools or () if isinstance(tool, FunctionTool))
+        call, reply = self.script.take(system, messages, media, tools)
         if reply is None:
             raise ScriptExhausted(
                 f"the scripted model was called {call.index} times and has {self.script.size} replies; "
                 "add replies, or give a function that answers every call"
             )
         return call, reply
+
+    def said(self, call: ScriptedCall, outcome: Any) -> tuple[str, tuple[ToolCallPart, ...]]:
+        """What an outcome is as a text, and as tool calls beside it."""
+        if not (call.tools and self.supports_function_calling and isinstance(outcome, Mapping) and "calls" in outcome):
+            return self.text(outcome), ()
+        asked = tuple(
+            # Services take no dots in names, so tools have others there.
+            ToolCallPart(f"call_{call.index}_{place}", each["tool"].replace(".", "_"), each.get("arguments") or {})
+            for place, each in enumerate(outcome["calls"])
+        )
+        rest = {name: value for name, value in outcome.items() if name != "calls"}
+        return render(rest, self.form) if rest or not asked else "", asked
 
     def text(self, outcome: Any) -> str:
         if isinstance(outcome, type) and issubclass(outcome, BaseException):
@@ -149,12 +170,14 @@ class _Engine:
             remedy="give a text, a mapping of output fields, an exception, or something that gives one of these",
         )
 
-    def response(self, request: Request, call: ScriptedCall, text: str) -> Response:
+    def response(
+        self, request: Request, call: ScriptedCall, text: str, asked: tuple[ToolCallPart, ...] = ()
+    ) -> Response:
         return Response(
             id=None,
             model=request.model,
-            message=Message.assistant(text),
-            finish_reason="stop",
+            message=Message.assistant((*((TextPart(text),) if text else ()), *asked) if asked else text),
+            finish_reason="tool_call" if asked else "stop",
             usage=_usage(call, text),
         )
 
@@ -171,22 +194,29 @@ class _AsyncEngine:
     async def complete(self, request: Request) -> Response:
         call, reply = self.engine.begin(request)
         async with contextlib.aclosing(self._deltas(call, reply)) as deltas:
-            text = "".join([delta async for delta in deltas])
-        return self.engine.response(request, call, text)
+            said = [delta async for delta in deltas]
+        text = "".join(delta for delta in said if isinstance(delta, str))
+        return self.engine.response(request, call, text, tuple(each for each in said if not isinstance(each, str)))
 
     async def stream(
         self, request: Request
     ) -> AsyncGenerator[StreamStartEvent | StreamDeltaEvent | StreamEndEvent, None]:
         call, reply = self.engine.begin(request)
-        said: list[str] = []
+        said: list[str | ToolCallPart] = []
         async with contextlib.aclosing(self._deltas(call, reply)) as deltas:
             yield StreamStartEvent(id=None, model=request.model)
             async for delta in deltas:
                 said.append(delta)
-                yield StreamDeltaEvent(TextDelta(text=delta))
-        yield StreamEndEvent(finish_reason="stop", usage=_usage(call, "".join(said)))
+                if isinstance(delta, str):
+                    yield StreamDeltaEvent(TextDelta(text=delta))
+                else:
+                    told = to_json(delta.input).decode()
+                    yield StreamDeltaEvent(ToolCallDelta(told, len(said), id=delta.id, name=delta.name))
+        text = "".join(delta for delta in said if isinstance(delta, str))
+        reason: FinishReason = "stop" if all(isinstance(delta, str) for delta in said) else "tool_call"
+        yield StreamEndEvent(finish_reason=reason, usage=_usage(call, text))
 
-    async def _deltas(self, call: ScriptedCall, reply: Any) -> AsyncGenerator[str, None]:
+    async def _deltas(self, call: ScriptedCall, reply: Any) -> AsyncGenerator[str | ToolCallPart, None]:
         await asyncio.sleep(self.engine.delay)
         while not isinstance(reply, type) and (callable(reply) or inspect.isawaitable(reply)):
             reply = await reply if inspect.isawaitable(reply) else reply(call)
@@ -194,10 +224,13 @@ class _AsyncEngine:
             async for delta in reply:
                 yield delta
             return
-        for delta in pieces(self.engine.text(reply), self.engine.chunk):
+        text, asked = self.engine.said(call, reply)
+        for delta in pieces(text, self.engine.chunk):
             # A real stream lets others run between tokens, and can be cancelled there.
             await asyncio.sleep(0)
             yield delta
+        for each in asked:
+            yield each
 
     async def aclose(self) -> None:
         """Nothing is held."""

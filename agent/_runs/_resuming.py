@@ -52,10 +52,19 @@ def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResu
     )
 
 
-async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object]) -> tuple[str, ...]:
+async def take_answers(
+    parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], *, account: str | None
+) -> tuple[str, ...]:
     """Write down a person's answers, all or none that fits; give the ids of the pauses.
 
+    Args:
+        parts: What the agent works with.
+        record: The turn.
+        answers: Answers by the ids of pauses.
+        account: Who answers.
+
     Raises:
+        NotAnApprover: The policy does not let this account answer.
         UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer cannot be taken.
         NothingToResume: The turn was ended meanwhile.
     """
@@ -64,14 +73,16 @@ async def take_answers(parts: RunnerParts, record: TurnRecord, answers: Mapping[
     if not answers:
         return ()
     try:
-        return await _take(parts, record, answers)
+        return await _take(parts, record, answers, account)
     except (UnknownPause, AlreadyAnswered) as error:
         refused: UsageError = error
     # What is cancelled asks nothing any more, and nobody has answered it for that.
     raise ended(await parts.turns.latest(record.thread), record.id, record.thread) or refused
 
 
-async def _take(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object]) -> tuple[str, ...]:
+async def _take(
+    parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], account: str | None
+) -> tuple[str, ...]:
     records = await parts.journal.load(record.id)
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():
@@ -88,7 +99,7 @@ async def _take(parts: RunnerParts, record: TurnRecord, answers: Mapping[str, ob
                 f"the answer to the pause {pause_id!r} comes after its end",
                 remedy="go on without an answer to it; it fails with PauseExpired",
             )
-        decisions[pause_id] = decision_of(pause_of(found), answer)
+        decisions[pause_id] = decision_of(pause_of(found), answer, account)
     for pause_id in await parts.journal.answer(record.id, decisions):
         raise _answered(pause_id)
     return tuple(decisions)

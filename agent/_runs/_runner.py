@@ -126,7 +126,7 @@ class TurnRunner:
         """
         parts = self.parts
         record = await resumable(parts, scope)
-        taken = await take_answers(parts, record, answers)
+        taken = await take_answers(parts, record, answers, account=scope.account)
         return self._streamed(record.id, ResumedTurn(record, how, taken), deltas=deltas, detach=False)
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
@@ -200,7 +200,8 @@ class TurnRunner:
         def run(sink: Sink) -> Awaitable[Turn]:
             if self.parts is not parts:
                 raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
-            return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, sink), deltas)()
+            tap = parts.tracer.tap(work.scope)
+            return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sink), tap), deltas)()
 
         return TurnStream(turn_id, run, lambda turn: self._spawn(turn_id, turn), detach=detach)
 

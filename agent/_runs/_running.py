@@ -23,6 +23,7 @@ from ...core.errors import (
 )
 from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
+from ...harness.limits import Use
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.attachments import Loaded
 from ...role_resolution import NO_ROLE, Resolution, Role
@@ -148,10 +149,13 @@ class TurnRunning:
             else:
                 await parts.turns.begin(record, lease=lease, also=partial(start.write, asked=asked))
                 self.kept_as = start.kept_as
-        run = TurnRun(role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=work.ask.prompt)
-        async with self._kept(record, lease), limited(parts.turn_timeout, parts.clock):
+        use = await parts.usage.open(record.id, record.scope)
+        run = TurnRun(
+            role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=work.ask.prompt, use=use
+        )
+        async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
             outcome = await engine.run(request, run, asked=record.asked)
-        return await self._over(record, outcome, resolution, lease)
+        return await self._over(record, outcome, resolution, lease, use)
 
     async def _loaded(self, work: NewTurn) -> tuple[Loaded, ...]:
         """Read what is attached, and put the references into what goes into the log; nothing is written yet."""
@@ -225,6 +229,7 @@ class TurnRunning:
             body=message.body,
             work=item,
         )
+        use = await parts.usage.open(record.id, record.scope, again=True)
         run = TurnRun(
             role=resolution.role,
             emit=self.emit,
@@ -232,12 +237,13 @@ class TurnRunning:
             stream=self.deltas,
             prompt=how.prompt,
             refreshed=refreshed,
+            use=use,
         )
         del how
         record = await parts.turns.end(record, "running", lease=lease)
-        async with self._kept(record, lease), limited(parts.turn_timeout, parts.clock):
+        async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
             outcome = await engine.resume(request, run, asked=record.asked)
-        return await self._over(record, outcome, resolution, lease)
+        return await self._over(record, outcome, resolution, lease, use)
 
     async def _was_over(self, record: TurnRecord, item: Any) -> Turn:
         """Another owner ended the turn while this one waited for the thread."""
@@ -279,30 +285,38 @@ class TurnRunning:
             self.emit(RoleTierSkipped, tier=tier, code=code)
 
     @asynccontextmanager
-    async def _kept(self, record: TurnRecord, lease: Lease) -> AsyncGenerator[None]:
+    async def _kept(self, record: TurnRecord, lease: Lease, use: Use) -> AsyncGenerator[None]:
         """Write down how a run ends that gives no outcome."""
         try:
             yield
         except asyncio.CancelledError:
             # What did not come to a stop in time can go on later all the same.
-            self.stopped = await self._note(record, "stopped" if self.parts.drain.begun else "cancelled", None, lease)
+            self.stopped = await self._note(
+                record, "stopped" if self.parts.drain.begun else "cancelled", None, lease, use
+            )
             raise
         except WorldAgentError as error:
-            await self._note(record, "failed", error.code, lease)
+            await self._note(record, "failed", error.code, lease, use)
             raise
 
-    async def _note(self, record: TurnRecord, status: TurnStatus, code: str | None, lease: Lease) -> bool:
+    async def _note(self, record: TurnRecord, status: TurnStatus, code: str | None, lease: Lease, use: Use) -> bool:
         """Whether the turn can go on later."""
         try:
-            record = await self.parts.turns.end(record, status, code=code, lease=lease)
+            writing = use.writing()
+            record = await self.parts.turns.end(record, status, code=code, lease=lease, each=writing)
+            writing.done()
             if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
                 await self.parts.journal.withdraw(record.id)
         except (WorldAgentError, asyncio.CancelledError):
             pass  # what ended the run is told, not that it could not be written down
         return record.status == "stopped"
 
-    async def _over(self, record: TurnRecord, outcome: TurnOutcome, resolution: Resolution, lease: Lease) -> Turn:
-        record = await self.parts.turns.end(record, outcome.status, lease=lease, also=self.parts.retention)
+    async def _over(
+        self, record: TurnRecord, outcome: TurnOutcome, resolution: Resolution, lease: Lease, use: Use
+    ) -> Turn:
+        writing, retention = use.writing(), self.parts.retention
+        record = await self.parts.turns.end(record, outcome.status, lease=lease, also=retention, each=writing)
+        writing.done()
         if record.status == "cancelled":  # somebody asked for it while this run came to its end
             await self.parts.journal.withdraw(record.id)
             self.parts.pins.drop(record.id)
@@ -318,6 +332,11 @@ class TurnRunning:
                 kind=pause.kind,
                 function=pause.function,
                 arguments=dict(pause.arguments),
+                hash=pause.hash,
+                risk=pause.risk,
+                reason=pause.reason,
+                caller=pause.caller,
+                approvers=pause.approvers,
                 question=pause.question,
                 options=pause.options,
                 answer_schema=None if pause.schema is None else dict(pause.schema),

@@ -10,6 +10,8 @@ from ...core import Clock, Scope
 from ...core.events import TurnKind
 from ...graphs import TurnEngine
 from ...harness.journal import Journal
+from ...harness.limits import Usage
+from ...harness.trace.running import Tracer
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Attachments, AttachmentSource
 from ...memory.branches import Branches
@@ -71,7 +73,9 @@ class RunnerParts:
     thread_role_ttl: float
     upkeep: UpkeepParts
     retention: Retention
+    usage: Usage
     drain: Drain = field(default_factory=Drain)
+    tracer: Tracer = field(default_factory=Tracer)
 
     @property
     def threads(self) -> ThreadRegister:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ...harness.journal import JOURNAL
+from ...harness.limits import USAGE
 from ...memory import CONVERSATION, TURNS
 from ...storage import EPOCHS, Schema
 
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL)
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE)
 """Whoever opens the database opens it with all of them; what copies, checks or scans it takes its tables from here."""

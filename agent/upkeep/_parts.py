@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...core import Clock, SystemClock
+from ...harness.trace.running import TraceIndex
 from ...memory import ConversationLog, TurnRegister
 from ...memory.attachments import Attachments
 from ...memory.branches import Branches
@@ -33,6 +35,7 @@ class UpkeepParts:
         clock: Tells the time.
         wait: How many seconds a turn that is cancelled may take to end.
         removed: Is told of each thread that is removed, by its id and that of its newest turn.
+        flush: Waits until the traces of what happened so far are written.
     """
 
     storage: Storage
@@ -46,6 +49,7 @@ class UpkeepParts:
     clock: Clock = field(default_factory=SystemClock)
     wait: float = 30.0
     removed: Callable[[str, str], None] = lambda thread, turn: None
+    flush: Callable[[], Awaitable[None]] | None = None
 
     @staticmethod
     def of(storage: Storage, database: Database, clock: Clock | None = None) -> UpkeepParts:
@@ -74,6 +78,17 @@ class UpkeepParts:
 
         async with Heads.open(self.storage.place, self.branches) as heads:
             return await heads.position(thread)
+
+    @asynccontextmanager
+    async def traces(self) -> AsyncGenerator[TraceIndex]:
+        """The traces of the home, with all that happened so far in them."""
+        if self.flush is not None:
+            await self.flush()
+        index = TraceIndex(self.storage.traces)
+        try:
+            yield index
+        finally:
+            await index.aclose()
 
     @property
     def checkpoints(self) -> CheckpointRows:

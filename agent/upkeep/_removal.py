@@ -28,6 +28,7 @@ _OTHERS: Final = """SELECT thread, id FROM wa_turn t
                     WHERE id IN ({}) AND thread<>? AND status NOT IN ('running', 'paused', 'stopped')
                       AND id < (SELECT MAX(id) FROM wa_turn WHERE thread=t.thread)"""
 _DROP_CALLS: Final = "DELETE FROM wa_call WHERE turn IN ({}) RETURNING decision"
+_DROP_SPENT: Final = "DELETE FROM wa_spent WHERE turn IN ({})"
 _DROP_TURNS: Final = "DELETE FROM wa_turn WHERE id IN ({})"
 _AT_ONCE: Final = 500
 _NO_NEW_BRANCH: Final = "LOCK TABLE wa_branch IN SHARE ROW EXCLUSIVE MODE"
@@ -76,6 +77,8 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
     async with parts.leases.hold(key, wait=parts.wait if cancel else _LET_GO, last=True) as lease:
         if not cancel:
             await _check_over(parts, key)
+        async with parts.traces() as traces:  # first, since nobody else finds them once the thread is gone
+            await traces.forget(scope.workspace, scope.thread or "")
         ends = await _ends(parts, await parts.database.read(lambda tx: sharers(tx, key)))
         removed = await parts.database.transact(lambda tx: _remove(tx, lease, parts, ends))
     if removed is None:
@@ -152,6 +155,7 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
     decisions: list[str | None] = []
     for marks, some in _portions(turns):
         decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
+        transaction.execute(_DROP_SPENT.format(marks), some)
         transaction.execute(_DROP_TURNS.format(marks), some)
     return decisions
 
@@ -166,6 +170,8 @@ def _portions(ids: Sequence[str]) -> Iterable[tuple[str, Sequence[str]]]:
 async def _scrub(parts: UpkeepParts, key: str) -> None:
     try:
         await parts.database.scrub()
+        async with parts.traces() as traces:
+            await traces.scrub()
     except StorageUnavailable as error:
         problem = error.problem
     else:

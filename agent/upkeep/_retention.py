@@ -118,6 +118,8 @@ async def prune(parts: UpkeepParts, prefix: str, retention: Retention) -> Pruned
         checkpoints += gone or 0
     dropped = await parts.attachments.drop_unreferenced()
     await parts.database.scrub()
+    async with parts.traces() as traces:
+        await traces.scrub()
     return Pruned(threads=threads, checkpoints=checkpoints, left=left, attachments=len(dropped))
 
 

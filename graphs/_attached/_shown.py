@@ -34,6 +34,7 @@ _SHARE: Final = 4
 
 _ATTACHED: Final = "attachments"
 _Why = Literal["not_taken", "missing", "too_large"]
+_ATTACHMENT: Final = "attachment"  # what the gate calls it, beside the names of untrusted functions
 _GONE: Final = "its content is gone"
 _NO_ROOM: Final = "not shown again"
 _TOO_LARGE: Final = "not shown: it is too large beside the others"
@@ -163,6 +164,7 @@ class _Gathering:
         content = await self._content(attachment, room)
         if content is None:
             return f", {_GONE}"
+        self._turn.gate.mark(_ATTACHMENT)  # a person hands on what strangers may have written
         if kind == "text":
             return self._in_words(content, room) if isinstance(content, bytes) else ""
         self._used(room, size)

@@ -69,7 +69,9 @@ class WorkerChannels(_Strict):
     """A worker's state as it is stored."""
 
     worker: str
-    request: str
+    round: int = 0
+    status: Literal["think", "act", "waiting", "done"] = "think"
+    request: str = ""  # of older versions
     text: str = ""
 
 

@@ -12,26 +12,38 @@ from .._context import TurnContext
 from ._promises import DURABILITY, LEASE
 
 
-async def run_graph(graph: Any, state: Any, *, turn: TurnContext, suffix: str | None = None) -> dict[str, Any]:
+async def run_graph(
+    graph: Any,
+    state: Any,
+    *,
+    turn: TurnContext,
+    suffix: str | None = None,
+    context: Any = None,
+    steps: int | None = None,
+) -> dict[str, Any]:
     """Run a compiled graph to its end: start and recovery are this one function (D8).
 
     Args:
         graph: The compiled graph.
         state: Its input; None goes on where the thread stands.
-        turn: The turn it runs for, which is its context.
+        turn: The turn it runs for.
         suffix: Names a child thread of the turn's thread.
+        context: What its nodes get; None is the turn.
+        steps: How many steps it may have; None is by the turn's rounds.
     """
     thread = turn.thread_key if suffix is None else f"{turn.thread_key}#{suffix}"
     config = {
         "configurable": {"thread_id": thread},
-        "recursion_limit": 3 * turn.services.options.max_rounds + 10,
+        "recursion_limit": 3 * turn.services.options.max_rounds + 10 if steps is None else steps,
     }
-    extra = {"durability": DURABILITY.get()} if turn.services.saver is not None else {}
+    extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
     # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.
     outer = var_child_runnable_config.set(None)
     owner = LEASE.set(turn.lease)
     try:
-        result: dict[str, Any] = await graph.ainvoke(state, config, context=turn, **extra)
+        result: dict[str, Any] = await graph.ainvoke(
+            state, config, context=turn if context is None else context, **extra
+        )
         return result
     except NodeCancelledError:
         pass  # nobody cancels the turn: what a node waited for was cancelled, and tasks have said so themselves

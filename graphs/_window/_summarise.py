@@ -22,7 +22,7 @@ from ...role_resolution import NO_ROLE
 from ...signatures.summaries import SUMMARISE, scrubbed
 from .._attached import texts_of
 from .._context import AGENT, STOPPED, TurnContext
-from .._history import as_past, said_by
+from .._history import as_past, said_by, untrusted_in
 from ._view import SHARE, Bounds, Group, View, size, uncovered, word_for_word
 
 _CALLS: Final = 8  # of the model for one summary
@@ -77,6 +77,9 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
         rests.begin(turn.thread_key)
         turn.emit(SummaryFailed, code=error.code)
         return None
+    untrusted = turn.gate.marks | untrusted_in(older)
+    if untrusted:
+        body["untrusted"] = sorted(untrusted)
     made = await log.append(
         head, [Draft(AGENT, "summary", body)], thread=turn.thread_key, turn_id=turn.turn_id, lease=turn.lease
     )

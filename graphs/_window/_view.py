@@ -16,7 +16,7 @@ from ...memory import ConversationStore, Message
 from ...signatures import Past
 from .._attached import size_of, texts_of
 from .._context import TurnContext
-from .._history import as_past, body_of, said_by
+from .._history import as_past, body_of, said_by, untrusted_in
 
 Group = tuple[Message, ...]
 """The messages of one turn."""
@@ -74,6 +74,12 @@ class View:
         """The turns before this one, oldest first."""
         groups = (tuple(group) for _, group in groupby(self.messages, key=lambda message: message.turn_id))
         return tuple(group for group in groups if group[0].turn_id != self.turn_id)
+
+    @property
+    def untrusted(self) -> frozenset[str]:
+        """The untrusted functions whose results are in what it shows, as they are or retold."""
+        shown = (*self.standing, *self.messages, *(() if self.summary is None else (self.summary,)))
+        return untrusted_in(shown)
 
     @property
     def text(self) -> str:

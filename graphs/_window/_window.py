@@ -83,6 +83,7 @@ class Window:
 
     def _show(self, view: View) -> None:
         self._view = view
+        self._turn.gate.mark(*view.untrusted)
         most = self._bounds.characters
         self._fixed = view.fixed(most)
         self.message, self._own = view.own(self._told)

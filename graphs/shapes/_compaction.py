@@ -7,19 +7,19 @@ its own role, which its caller gave it (T8); the model call that shortens has no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core import canonical_json
-from ...core.errors import ParamsInvalid, ResultInvalid
-from ...core.validation import json_of
+from ...core.errors import ResultInvalid
 from ...harness.journal import Step
+from ...harness.running import Call, run_call
 from ...role_resolution import NO_ROLE
 from ...signatures.summaries import COMPACT, scrubbed
 from .._shape import Shape, ShapeRegistry
-from .._task import TaskContext, task_step
+from .._task import Dispatched, TaskContext
 from ._over import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
@@ -85,13 +85,12 @@ class _CompactionShape(Shape[CompactionParams, CompactionResult]):
 
 
 async def _compaction(params: CompactionParams, ctx: TaskContext) -> CompactionResult:
-    turn, frame = ctx.turn, ctx.calls.frame
+    turn = ctx.turn
     shape = turn.services.shapes.get(params.shape)
-    checked = json_of(shape.read_params(params.params), what=f"params of shape {shape.key!r}", error=ParamsInvalid)
-    path, site = await frame.child(shape.key, checked)
-    step = task_step(shape, checked, turn=turn, path=path, parent=frame, role=turn.role)
-    result = await frame.do(replace(step, site=site))
-    entries, others = shape.names_for(shape.read_params(checked), turn.services.shapes)
+    inner = shape.read_params(params.params)
+    how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
+    result = await run_call(Call(function=shape.callee(inner), input=inner, ctx=ctx.calls, how=how))
+    entries, others = shape.names_for(inner, turn.services.shapes)
     names = (*entries, *others)
     text = _text_of(result)
     most = turn.services.options.history_characters or _UNKNOWN
@@ -123,6 +122,7 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
     call_id, site = await frame.child(name, inputs)
     step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=inputs, body=ask, site=site)
     text = str(await frame.do(step))
+    frame.hear()
     if not text:
         raise ResultInvalid("nothing is left of the result", remedy="say in wanted= what should be left")
     return text if len(text) <= most else f"{text[:most]} [...]"

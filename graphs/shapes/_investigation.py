@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError
 
 from ...core.errors import Diverged, FunctionInvalid, OutputInvalid, ParamsInvalid, ResultInvalid
 from ...core.validation import json_of, json_of_value, read_model
-from ...harness import CallContext, Function, guarded
+from ...harness import CallContext, Function
 from ...harness.journal import Step
+from ...harness.running import guarded
 from ...signatures.shapes import INVESTIGATE
 from .._shape import Shape, ShapeRegistry
 from .._task import TaskContext
@@ -223,7 +224,7 @@ class _Bench:
 
 def _arguments(function: Function, placed: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """What a program gave by place and by name, as params; what does not fit them is refused."""
-    names = list(function.params.model_fields)
+    names = list(function.input_schema.get("properties", ()))
     by_place = dict(zip(names, placed, strict=False))
     twice = sorted(by_place.keys() & named.keys())
     if len(placed) > len(names) or twice:
@@ -250,13 +251,13 @@ def _previewed(name: str, value: Any) -> str:
 
 
 def _described(function: Function) -> str:
-    params = function.params.model_json_schema()
+    params = function.input_schema
     taken = {key: params[key] for key in ("properties", "required", "$defs") if key in params}
     try:
         gives = json.dumps(function.result.json_schema())
     except PydanticUserError:  # a type without a schema
         gives = "a value"
-    names = ", ".join(function.params.model_fields)
+    names = ", ".join(params.get("properties", ()))
     text = f"- {function.name}({names}): {function.description or 'no description'}"
     return f"{text}; takes: {json.dumps(taken)}; gives: {gives}"
 

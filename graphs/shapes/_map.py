@@ -6,17 +6,18 @@ It dispatches for whoever dispatched it: its own role, which its caller gave it,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...core.errors import ModelFacing, ParamsInvalid, WorldAgentError
-from ...core.validation import json_of
-from ...harness.journal import SUSPENDED, Drive, Step
+from ...core.errors import ModelFacing, WorldAgentError
+from ...harness.journal import SUSPENDED, Drive
+from ...harness.running import Call, run_call
 from .._shape import Shape, ShapeRegistry
-from .._task import TaskContext, task_step
+from .._task import Dispatched, TaskContext
 from ._over import allowed_of, check_allowed
 
 MAP = "map"
@@ -112,25 +113,24 @@ async def _item(
     try:
         params = shape.read_params(item)
         shape.names_for(params, ctx.turn.services.shapes)
-        checked = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
-        path, site = await frame.child(shape.key, checked, place)
-        step = task_step(shape, checked, turn=ctx.turn, path=path, parent=frame, role=ctx.turn.role)
-        step = replace(step, site=site)
-        return MapItem(status="done", result=await frame.do(_in_turn(step, frame.drive, slots)))
+        how = Dispatched(
+            shape=shape, role=ctx.turn.role, around=partial(_in_turn, frame.drive, slots), prompted=True, raw=True
+        )
+        item_call = Call(function=shape.callee(params), input=params, ctx=ctx.calls, key=place, how=how)
+        return MapItem(status="done", result=await run_call(item_call))
     except WorldAgentError as error:
         failure = MapFailure(code=error.code, message=error.problem)
     return MapItem(status="failed", error=failure)
 
 
-def _in_turn(step: Step, drive: Drive, slots: asyncio.Semaphore) -> Step:
-    """The step, to run once a slot is free. One that waits for a person gives its slot back."""
-
-    async def body(given: Any) -> Any:
+async def _in_turn(drive: Drive, slots: asyncio.Semaphore, running: Coroutine[Any, Any, Any]) -> Any:
+    """Run an item once a slot is free. One that waits for a person gives its slot back."""
+    try:
         async with slots:
             # All items were asked for at once, and the turn may have been told to stop since.
-            return SUSPENDED if drive.stopping else await step.body(given)
-
-    return replace(step, body=body)
+            return SUSPENDED if drive.stopping else await running
+    finally:
+        running.close()  # where it was not begun
 
 
 __all__ = ["MAP", "MapFailure", "MapItem", "MapParams", "MapResult", "map_shape"]

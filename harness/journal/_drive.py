@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from ...core import Clock, canonical_json, digest
+from ...core import Clock, canonical_json
 from ...core.errors import (
     AnswerInvalid,
     CallRefused,
@@ -22,6 +23,7 @@ from ...core.errors import (
     HostError,
     LeaseLost,
     NobodyToAsk,
+    ParamsInvalid,
     PauseExpired,
     RoleChanged,
     StorageInvalid,
@@ -29,10 +31,11 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ...storage import Lease
+from ..limits import TurnLimitReached
 from ._records import CallRecord, Journal
 from ._steps import SUSPENDED, Ask, Step, Suspended
 
-ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost, StorageUnavailable, StorageInvalid)
+ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost, StorageUnavailable, StorageInvalid, TurnLimitReached)
 """Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
 
 IN_LEAF: ContextVar[str | None] = ContextVar("worldagent_leaf", default=None)
@@ -48,6 +51,7 @@ class Drive:
         journal: Where calls are kept; None keeps nothing, and asks nobody.
         lease: The ownership of the turn's thread.
         clock: Tells the time.
+        thinkers: The names of tasks that are a model's work through and through.
 
     Attributes:
         stopping: Whether nothing new may begin: the turn is to stop where it can go on later.
@@ -63,6 +67,7 @@ class Drive:
         journal: Journal | None = None,
         lease: Lease | None = None,
         clock: Clock,
+        thinkers: Collection[str] = (),
     ) -> None:
         self.turn = turn
         self.stopping = False
@@ -73,6 +78,7 @@ class Drive:
         self._below: dict[str, list[CallRecord]] = {}
         for record in self._records.values():
             self._below.setdefault(record.parent, []).append(record)
+        self._heard = _heard(self._records.values(), thinkers)
         self._journal = journal
         self._lease = lease
         self._epoch = lease.epoch if lease is not None else 0
@@ -88,6 +94,19 @@ class Drive:
     def recorded_below(self, parent: str) -> tuple[CallRecord, ...]:
         """The calls that `parent` made before this run."""
         return tuple(self._below.get(parent, ()))
+
+    def hears(self, path: str) -> None:
+        """A model has had a say in what the body of this call does and gives."""
+        self._heard.add(path)
+
+    def heard(self, path: str) -> bool:
+        """Whether a model has had a say in what the body of this call does and gives."""
+        return path in self._heard
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can be asked: an answer would find what waits for it."""
+        return self._journal is not None
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -109,6 +128,8 @@ class Drive:
         record = self._recall(step)
         if record.over:
             return _given(record)
+        if step.refusal is not None:
+            return await self._fail(replace(record, gate=step.gate), step.refusal)
         record, held = await self._admit(step, record)
         if held is not None:
             return held
@@ -134,7 +155,7 @@ class Drive:
 
     def _recall(self, step: Step) -> CallRecord:
         found = self._records.get(step.id)
-        stands_for = digest([step.kind, step.input])
+        stands_for = step.hash
         if found is None:
             made = CallRecord(
                 id=step.id,
@@ -150,6 +171,7 @@ class Drive:
                 role=step.role,
                 version=step.version,
                 site=step.site,
+                gate=step.gate,
             )
             if self._journal is not None:
                 self._records[step.id] = self._unwritten[step.id] = made
@@ -194,9 +216,11 @@ class Drive:
         match decision:
             case None if step.ask is not None:  # else leave is no longer needed; what a person said counts all the same
                 return record, await self._waits(step, record)
+            case {"kind": "approve"} if step.kind != "question":
+                return await self._let(step, record, decision)
             case {"kind": "reject", "reason": reason}:
                 return record, await self._fail(
-                    record,
+                    self._told_of(step, record, decision, "reject"),
                     CallRefused(
                         f"a person refused the call of {step.name!r}" + (f": {reason}" if reason else ""),
                         remedy="do without it, or ask for something else",
@@ -209,6 +233,22 @@ class Drive:
                 )
             case _:
                 return record, None
+
+    async def _let(self, step: Step, record: CallRecord, decision: dict[str, Any]) -> tuple[CallRecord, Any]:
+        """A person gives leave; what may not be, or is something else by now, leaves the question open."""
+        arguments, ask = decision.get("arguments"), step.ask
+        if ask is not None:
+            problem = ask.outdated(json.loads(record.ask or "{}"), decision.get("account"))
+            if not problem and arguments is not None and step.check is not None:
+                problem = _misfit(step.check, arguments)
+            if problem:
+                await self._put(replace(record, decision=None, ask=ask.json(problem)))
+                return record, SUSPENDED
+        return self._told_of(step, record, decision, "approve" if arguments is None else "modify"), None
+
+    def _told_of(self, step: Step, record: CallRecord, decision: dict[str, Any], said: str) -> CallRecord:
+        """The record with what a person decided, which outlives the answer."""
+        return record if step.noted is None else replace(record, gate=step.noted(said, decision))
 
     async def _waits(self, step: Step, record: CallRecord) -> Suspended:
         assert step.ask is not None
@@ -260,7 +300,7 @@ class Drive:
     async def _do(self, step: Step, record: CallRecord) -> Any:
         leaf = IN_LEAF.set(step.name) if step.kind == "leaf" else None
         try:
-            value = await step.body(None)
+            value = await step.body(record.let)
         except (*ABOUT_THE_TURN, NobodyToAsk):
             raise
         except HostError as error:
@@ -306,6 +346,23 @@ class Drive:
             self._unwritten.pop(written.id, None)
         self._records[record.id] = record
         return [*reversed(above), record]
+
+
+def _heard(records: Iterable[CallRecord], thinkers: Collection[str]) -> set[str]:
+    """The calls in which a model had a say: those that asked one, and those that got what such a call gave."""
+    found: set[str] = set()
+    for record in sorted(records, key=lambda record: record.id.count("/"), reverse=True):  # from the leaves up
+        if record.kind == "model" or record.name in thinkers or (record.over and record.id in found):
+            found.add(record.parent)
+    return found
+
+
+def _misfit(check: Callable[[Any], object], arguments: Any) -> str:
+    try:
+        check(arguments)
+    except (AnswerInvalid, ParamsInvalid) as error:
+        return error.problem
+    return ""
 
 
 def _failed(record: CallRecord, error: WorldAgentError) -> CallRecord:

@@ -16,14 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from ...core import digest
-from ...core.errors import DepthExceeded, Diverged, FunctionInvalid, InvalidArgument, WorldAgentError
+from ...core.errors import Diverged, FunctionInvalid, InvalidArgument, WorldAgentError
 from ...core.validation import is_text
 from ._drive import ABOUT_THE_TURN, IN_LEAF, Drive
 from ._sites import Sites
 from ._steps import SUSPENDED, Step
-
-DEPTH: Final = 5
-"""How deep calls may nest (H4)."""
 
 _GRACE: Final = 0.02  # seconds without any movement after which a body that waits is taken to wait for a person
 _LATE: Final = 2.0  # seconds after which a body that wants something new is taken to have forgotten what it did before
@@ -58,12 +55,17 @@ class Frame:
         drive: The turn's.
         path: The path id of the call whose body it is.
         depth: How deep it stands; the turn's own calls are 1.
+
+    Attributes:
+        cancelled: Whether nobody waits for the body any more, though it may still be running on a thread.
     """
 
     def __init__(self, drive: Drive, path: str, depth: int) -> None:
         self.drive = drive
         self.path = path
         self.depth = depth
+        self._modelled = False
+        self.cancelled = False
         self._tasks: list[asyncio.Task[Any]] = []
         self._moved = asyncio.Event()
         self._waiting = self._live = self._held = 0
@@ -83,6 +85,16 @@ class Frame:
         self._guesses = 0
         if not self._unvisited:
             self._caught_up.set()
+
+    @property
+    def modelled(self) -> bool:
+        """Whether a model has had a say in what the body calls from now on."""
+        return self._modelled
+
+    def hear(self) -> None:
+        """A model has a say in what the body calls from now on, and in what it gives."""
+        self._modelled = True
+        self.drive.hears(self.path)
 
     async def child(self, name: str, data: object, key: str | None = None) -> tuple[str, str]:
         """The path id of the next call of `name` with this input, and its site; equal ones are numbered.
@@ -113,18 +125,12 @@ class Frame:
 
         Raises:
             FunctionInvalid: It is a leaf that asks.
-            DepthExceeded: Calls nest too deep.
             WorldAgentError: What the step raised.
         """
         leaf = IN_LEAF.get()
         if leaf is not None:
             raise FunctionInvalid(
                 f"the leaf {leaf!r} calls {step.name!r}", remedy="make it a @flow, and its own effects leaves"
-            )
-        if self.depth >= DEPTH:
-            raise DepthExceeded(
-                f"the call of {step.name!r} is {self.depth + 1} deep, and {DEPTH} is the limit",
-                remedy="let calls nest less deep",
             )
         try:
             value = await self._asked(step)
@@ -139,6 +145,18 @@ class Frame:
             finally:
                 self._waiting -= 1  # its caller was cancelled, by a sibling that failed or by the end of the body
         return value
+
+    async def direct(self, step: Step) -> Any:
+        """Do a step for one who keeps the order of its calls itself, and is told where it waits.
+
+        Returns:
+            Its result as JSON, or `SUSPENDED`.
+
+        Raises:
+            WorldAgentError: What the step raised.
+        """
+        self._unvisited.discard(step.id)
+        return await self.drive.run(step)
 
     async def run(self, body: Coroutine[Any, Any, Any]) -> Any:
         """Run a body to its end, or until nothing in it can go on.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
-from ...core.errors import AnswerInvalid, StorageInvalid
+from ...core.errors import AnswerInvalid, NotAnApprover, StorageInvalid
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from ...core.validation import kept_json
 from ._records import CallRecord
@@ -19,8 +20,13 @@ def pause_of(record: CallRecord) -> Pause:
     return Pause(
         id=record.id,
         kind=ask["kind"],
-        function=record.name,
-        arguments={} if ask["kind"] == "question" or record.input is None else json.loads(record.input),
+        function=ask.get("function", record.name),
+        arguments={} if ask["kind"] == "question" else record.arguments,
+        hash=record.hash,
+        risk=tuple(ask.get("risk", ())),
+        reason=ask.get("reason", ""),
+        caller=ask.get("caller", ""),
+        approvers=tuple(ask.get("approvers", ())),
         question=ask.get("question"),
         options=tuple(ask["options"]) if ask.get("options") else None,
         schema=ask.get("schema"),
@@ -30,21 +36,29 @@ def pause_of(record: CallRecord) -> Pause:
     )
 
 
-def decision_of(pause: Pause, answer: object) -> dict[str, Any]:
+def decision_of(pause: Pause, answer: object, account: str | None = None) -> dict[str, Any]:
     """What the journal keeps of an answer.
 
     Args:
         pause: What is answered.
         answer: A `PersonAnswer`; for a question its value alone will do.
+        account: Who answers.
 
     Raises:
+        NotAnApprover: Somebody else may answer; the pause stays open.
         AnswerInvalid: It is no answer to this pause, or does not fit its schema; the pause stays open.
     """
+    if pause.approvers and not (account is not None and any(fnmatchcase(account, glob) for glob in pause.approvers)):
+        raise NotAnApprover(
+            f"the account {account!r} may not answer the pause {pause.id!r}",
+            remedy=f"let one of these answer: {', '.join(pause.approvers)}",
+        )
+    by = {} if account is None else {"account": account}
     match pause.kind, answer:
         case "approval", Approve():
-            return {"kind": "approve"}
+            return {"kind": "approve", **_leave(pause, answer), **by}
         case "approval", Reject(reason) if isinstance(reason, str):
-            return {"kind": "reject", "reason": reason}
+            return {"kind": "reject", "reason": reason, **by}
         case "question", Answer(value):
             return {"kind": "answer", "value": _fitting(pause, value)}
         case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
@@ -63,6 +77,24 @@ def decision_of(pause: Pause, answer: object) -> dict[str, Any]:
         f"{type(answer).__name__} is no answer to the pause {pause.id!r}, which is of kind {pause.kind!r}",
         remedy=f"answer with {_KNOWN[pause.kind]}",
     )
+
+
+def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
+    """What an approval says beyond yes."""
+    if answer.hash is not None and answer.hash != pause.hash:
+        raise AnswerInvalid(
+            f"the approval of the pause {pause.id!r} is for other arguments than wait there",
+            remedy="look at the pause again, and answer with its hash",
+        )
+    if answer.always and "destructive" in pause.risk:
+        raise AnswerInvalid(
+            f"{pause.function!r} is destructive, so that each call of it is approved by itself",
+            remedy="approve this one call, without always=True",
+        )
+    said: dict[str, Any] = {"always": True} if answer.always else {}
+    if answer.arguments is not None:
+        said["arguments"] = _fitting(pause, dict(answer.arguments))
+    return said
 
 
 _KNOWN: Mapping[str, str] = {

@@ -13,11 +13,13 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from ...core import canonical_json
+from ...core.errors import CallRefused, LimitReached, PauseExpired
 from ...storage import Database, Lease, Schema, Transaction, check_row
 from ._stored import CallKind, CallState, StoredCall
 
 _COLUMNS = (
-    "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version, site"
+    "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version, site, "
+    "gate"
 )
 
 _NAMES = tuple(_COLUMNS.split(", "))
@@ -46,11 +48,14 @@ JOURNAL = Schema(
             "CREATE INDEX wa_call_turn ON wa_call(turn)",
         ),
         ("ALTER TABLE wa_call ADD COLUMN site TEXT",),
+        ("ALTER TABLE wa_call ADD COLUMN gate TEXT",),
     ),
 )
 _PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
            ON CONFLICT(id) DO UPDATE SET state=excluded.state, epoch=excluded.epoch, ask=excluded.ask,
-             decision=excluded.decision, result=excluded.result, expires=excluded.expires"""
+             decision=excluded.decision, result=excluded.result, expires=excluded.expires, gate=excluded.gate"""
+_LIMIT = LimitReached.code
+_REFUSED = (CallRefused.code, PauseExpired.code)
 _LOAD = f"SELECT {_COLUMNS} FROM wa_call WHERE turn=?"
 _ROLES = "SELECT DISTINCT role FROM wa_call WHERE turn=? AND role IS NOT NULL ORDER BY role"
 # Path ids of all that a call has called begin with its own and a slash; `0` is the character after it.
@@ -87,6 +92,7 @@ class CallRecord:
         expires: When nobody need answer any more, in seconds since 1970.
         version: Stands for what its params and its result are declared as.
         site: Where its body made it, which tells it from equal ones; None where an older version wrote it.
+        gate: What the gate said of it, and a person after it, as JSON.
     """
 
     id: str
@@ -106,11 +112,43 @@ class CallRecord:
     expires: float | None = None
     version: str | None = None
     site: str | None = None
+    gate: str | None = None
+
+    @property
+    def let(self) -> Any:
+        """What the gate said of it, or None."""
+        return None if self.gate is None else json.loads(self.gate)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What it is, or was, made with: its params, or what a person put in their place."""
+        changed = (self.let or {}).get("arguments")
+        if changed is None:
+            changed = {} if self.input is None else json.loads(self.input)
+        return dict(changed)
+
+    @property
+    def by(self) -> str:
+        """What let it through."""
+        let = self.let
+        return "" if let is None else str(let["by"])
 
     @property
     def over(self) -> bool:
         """Whether it has a result or an error, which a replay gets again."""
         return self.state in ("done", "failed")
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a call that was made, and not one that a limit refused."""
+        if self.kind not in ("leaf", "flow", "task"):
+            return False
+        return self.state != "failed" or self.gate is not None or json.loads(self.result or "{}").get("code") != _LIMIT
+
+    @property
+    def refused(self) -> bool:
+        """Whether it failed for want of leave, so that nothing was done."""
+        return self.state == "failed" and json.loads(self.result or "{}").get("code") in _REFUSED
 
     @property
     def made(self) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from ...core import canonical_json
-from ...core.pauses import PauseKind
+from ...core import canonical_json, digest
+from ...core.errors import WorldAgentError
+from ...core.events import Risk
+from ...core.pauses import Pause, PauseKind
 from ._stored import CallKind
 
 
@@ -27,22 +31,55 @@ class Ask:
 
     Attributes:
         kind: Whether it is leave for a call or a question.
+        function: What is to be called, where that is not what the step is called.
         question: What is asked.
         options: What can be answered.
         schema: The JSON Schema of the answer.
         seconds: How long an answer is waited for; None is for ever.
+        risk: What the function does to the world, for leave.
+        reason: Why leave is needed.
+        caller: Who wants to make the call.
+        approvers: Globs over the accounts that may answer; empty is anybody.
     """
 
     kind: PauseKind
+    function: str = ""
     question: str | None = None
     options: tuple[str, ...] | None = None
     schema: dict[str, Any] | None = None
     seconds: float | None = None
+    risk: tuple[Risk, ...] = ()
+    reason: str = ""
+    caller: str = ""
+    approvers: tuple[str, ...] = ()
+
+    def outdated(self, asked: Mapping[str, Any], account: str | None) -> str:
+        """Why leave that was given for what was asked then is none for this; empty if it is.
+
+        Args:
+            asked: What was asked, as the journal keeps it.
+            account: Who gave it.
+        """
+        if self.approvers and not (account is not None and any(fnmatchcase(account, each) for each in self.approvers)):
+            return f"by now one of these must answer: {', '.join(self.approvers)}"
+        more = [risk for risk in self.risk if risk not in asked.get("risk", self.risk)]
+        return f"by now it is {' and '.join(more)}" if more else ""
 
     def json(self, problem: str | None = None) -> str:
         """As the journal keeps it."""
         given = {"question": self.question, "options": self.options, "schema": self.schema, "problem": problem}
-        return canonical_json({"kind": self.kind} | {name: value for name, value in given.items() if value is not None})
+        asked = {
+            "function": self.function,
+            "risk": self.risk,
+            "reason": self.reason,
+            "caller": self.caller,
+            "approvers": self.approvers,
+        }
+        return canonical_json(
+            {"kind": self.kind}
+            | {name: value for name, value in given.items() if value is not None}
+            | {name: value for name, value in asked.items() if value}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +92,18 @@ class Step:
         name: What it is called.
         kind: What it is.
         input: Its params as JSON.
-        body: Does it; gives JSON, or `SUSPENDED`. For a question it reads the answer, and raises if that does not fit.
+        body: Does it; gives JSON, or `SUSPENDED`. It gets what the gate said, or for a question the answer, which it
+            reads; it raises if that does not fit.
         role: Stands for the role it gets; opaque here.
         ask: What a person is asked before.
         once: Whether doing it twice would be doing it once too often.
         version: Stands for what its params and its result are declared as.
         site: Where its body makes it, from `Frame.child`; None where nothing could be equal to it.
+        gate: What the gate said of it, as JSON for the journal.
+        by: What let it through, or asks; see `CallStarted.gate`.
+        refusal: Why it is not done; the journal keeps it as its failure.
+        check: Looks at other arguments that a person gave, and raises if they may not be.
+        noted: Hears of what a person decided; gives what the journal keeps of that, as JSON.
     """
 
     id: str
@@ -74,3 +117,31 @@ class Step:
     once: bool = False
     version: str | None = None
     site: str | None = None
+    gate: str | None = None
+    by: str = ""
+    refusal: WorldAgentError | None = None
+    check: Callable[[Any], object] | None = None
+    noted: Callable[[str, Mapping[str, Any]], str] | None = None
+
+    @property
+    def pause(self) -> Pause:
+        """The pause that it would be, for one who can answer at once."""
+        assert self.ask is not None
+        return Pause(
+            id=self.id,
+            kind=self.ask.kind,
+            function=self.ask.function or self.name,
+            arguments=self.input,
+            hash=self.hash,
+            risk=self.ask.risk,
+            reason=self.ask.reason,
+            caller=self.ask.caller,
+            approvers=self.ask.approvers,
+            schema=self.ask.schema,
+            since=datetime.now(UTC),
+        )
+
+    @property
+    def hash(self) -> str:
+        """Stands for its input, so that a replay that asks for something else is noticed."""
+        return digest([self.kind, self.input])

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
+from ...core.events import Risk
 from ...core.pauses import PauseKind
 from ...storage import Moment, Row
 
-CallKind = Literal["leaf", "flow", "task", "model", "program", "question"]
+CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round"]
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
 
 
@@ -19,6 +20,20 @@ class _Asked(BaseModel):
     options: list[str] | None = None
     declared: dict[str, Any] | None = Field(None, alias="schema")
     problem: str | None = None
+    risk: list[Risk] = []
+    reason: str = ""
+    caller: str = ""
+    approvers: list[str] = []
+
+
+class _Let(BaseModel):
+    decision: Literal["approve", "modify", "reject", "refuse"]
+    by: str
+    caller: str = ""
+    function: str = ""
+    account: str | None = None
+    always: bool = False
+    arguments: dict[str, Any] | None = None
 
 
 class _Decision(BaseModel):
@@ -26,12 +41,20 @@ class _Decision(BaseModel):
 
 
 class _Plain(_Decision):
-    kind: Literal["approve", "lost", "again"]
+    kind: Literal["lost", "again"]
+
+
+class _Leave(_Decision):
+    kind: Literal["approve"]
+    account: str | None = None
+    always: bool = False
+    arguments: dict[str, Any] | None = None
 
 
 class _Refusal(_Decision):
     kind: Literal["reject"]
     reason: str
+    account: str | None = None
 
 
 class _Value(_Decision):
@@ -66,12 +89,13 @@ class StoredCall(Row):
     at: Moment
     input: Json[Any] | None
     ask: Json[_Asked] | None
-    decision: Json[Annotated[_Plain | _Refusal | _Value, Field(discriminator="kind")]] | None
+    decision: Json[Annotated[_Plain | _Leave | _Refusal | _Value, Field(discriminator="kind")]] | None
     result: Json[Any] | None
     role: str | None
     expires: Moment | None
     version: str | None
     site: str | None
+    gate: Json[_Let] | None
 
     @model_validator(mode="after")
     def _fits_its_kind_and_state(self) -> StoredCall:

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from ._approvals_commands import add_approvals
 from ._doctor_options import DoctorOptions
 from ._options import AskOptions, ChatOptions, TaskOptions, options_of
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
 from ._storage_commands import add_storage
 from ._thread_options import BareValues, ForkOptions, ResumeOptions, ShowOptions, ThreadOptions, ThreadsListOptions
+from ._trace_commands import add_trace
 from ._upkeep_commands import add_upkeep
 
 _ASK = """\
@@ -349,5 +351,7 @@ threads.command("fork", help=_FORK_THREAD)(options_of(ForkOptions, _fork_thread)
 app.add_typer(threads, name="threads")
 add_storage(app)
 add_upkeep(app, threads)
+add_trace(app)
+add_approvals(app)
 
 __all__ = ["app"]

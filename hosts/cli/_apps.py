@@ -7,17 +7,22 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ._options import WORKSPACE, AgentOptions
+from ._sources import expanded, policy
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
 
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
-_MAKERS: Final = ("lm", "identity", "worker", "role_host", "role_host_stdio", "token_file")
+_POLICY: Final = "WORLDAGENT_POLICY"
+_MAKERS: Final = ("lm", "identity", "worker", "workers", "role_host", "role_host_stdio", "token_file")
 
 
 def check_app(options: AgentOptions) -> None:
@@ -40,15 +45,24 @@ def app_agent(options: AgentOptions, spec: str) -> WorldAgent:
     """The agent that `--app` names, not started.
 
     Args:
-        options: The command's options. A workspace or home that they name must be the agent's.
+        options: The command's options. A workspace or home that they name must be the agent's. A policy is for one that
+            brings none.
         spec: `MODULE:NAME`. NAME may have dots; a module is looked for in the current folder first.
 
     Raises:
+        PolicyInvalid, MissingExtra: The policy cannot be read.
         InvalidArgument: There is no such module or name, it is something else, or its code fails. The text has neither
             the failure's own words nor values: they may hold anything.
         WorldAgentError: What the code raises of ours, as it is.
     """
-    agent = _named(spec)
+    wanted = policy(options.policy)
+    with _deciding(options.policy):
+        agent = _named(spec)
+    if wanted is not None and agent.policy != wanted:
+        raise InvalidArgument(
+            "--policy: the agent of --app has a policy of its own",
+            remedy="leave --policy out, or let the app make its agent without policy=",
+        )
     if options.workspace not in (WORKSPACE, agent.workspace):
         raise InvalidArgument(
             f"--workspace is {options.workspace!r}, and the agent of --app is of {agent.workspace!r}",
@@ -59,6 +73,23 @@ def app_agent(options: AgentOptions, spec: str) -> WorldAgent:
             f"--home is {str(options.home)!r}, and the agent of --app has another one", remedy="leave --home out"
         )
     return agent
+
+
+@contextmanager
+def _deciding(file: Path | None) -> Generator[None, None, None]:
+    """Let agents that are made meanwhile have this policy, unless they are given one."""
+    if file is None:
+        yield
+        return
+    before = os.environ.get(_POLICY)
+    os.environ[_POLICY] = str(expanded("--policy", file).absolute())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_POLICY]
+        else:
+            os.environ[_POLICY] = before
 
 
 def _named(spec: str) -> WorldAgent:

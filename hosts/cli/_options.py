@@ -31,6 +31,15 @@ Events = Annotated[
     bool,
     typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=_OUTPUT),
 ]
+Policy = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="What may be called without asking, what a person is asked for, what is refused, as YAML or JSON. "
+        "Default: the setting policy.",
+        rich_help_panel=_WHERE,
+    ),
+]
 Attach = Annotated[
     list[str] | None,
     typer.Option(
@@ -89,6 +98,7 @@ class AgentOptions(HostOptions):
         WORKSPACE
     )
     home: Home = None
+    policy: Policy = None
     lm: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +126,14 @@ class AgentOptions(HostOptions):
         typer.Option(
             metavar="NAME=TEXT|NAME=@FILE",
             help="A worker that work can be dispatched to, with its instructions. Repeatable.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None
+    workers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder of workers, files called NAME.worker.md. Default: the setting workers.",
             rich_help_panel=_MODEL,
         ),
     ] = None

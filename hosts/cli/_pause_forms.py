@@ -54,9 +54,12 @@ def fields(schema: Schema) -> dict[str, Schema]:
 
 def plain(schema: Schema) -> bool:
     """Whether the form can be answered as `field=value`: it has fields, and each is one value."""
-    return bool(fields(schema)) and all(
-        re.fullmatch(r"[^\s=]+", name) and _types(field, schema) for name, field in fields(schema).items()
-    )
+    return named(schema) and all(_types(field, schema) for field in fields(schema).values())
+
+
+def named(schema: Schema) -> bool:
+    """Whether each field can be named in `field=value`; those that are not one value are then written as JSON."""
+    return bool(fields(schema)) and all(re.fullmatch(r"[^\s=]+", name) for name in fields(schema))
 
 
 def field_lines(schema: Schema) -> list[tuple[str, str]]:
@@ -93,7 +96,7 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
     """Read `field=value field=value`. A value ends before the next field, or stands in double quotes.
 
     Args:
-        schema: A `plain` form.
+        schema: A form whose fields are `named`.
         text: What was typed.
 
     Raises:
@@ -107,7 +110,7 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
     while at < len(text):
         match = head.match(text, at)
         if match is None:
-            _refuse(f"the form has no such field here: {text[at:].split('=')[0].strip()[:40]!r}", known)
+            _refuse(f"there is no such field here: {text[at:].split('=')[0].strip()[:40]!r}", known)
         name, start = match[1], match.end()
         if name in found:
             _refuse(f"the field {name!r} is given twice", known)
@@ -118,7 +121,7 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
             after = following.search(text, start)
             at = len(text) if after is None else after.start()
             value, types = text[start:at].strip(), _types(known[name], schema)
-        found[name] = _typed(name, value, types or set())
+        found[name] = _any(name, value) if types is None else _typed(name, value, types)
     return found
 
 
@@ -126,10 +129,14 @@ def misfits(schema: Schema, value: Any) -> list[str]:
     """Why `value` does not fit; empty where it does. What cannot be checked here, whoever asks checks."""
     # Here, since it loads half a second's worth of modules for the few turns that need it.
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
 
     try:
-        failures = sorted(Draft202012Validator(schema).iter_errors(value), key=lambda failure: str(failure.json_path))
-    except re.error:  # not every pattern of a form is one of Python's
+        # With a registry of its own it looks nowhere else for what a schema refers to.
+        found = Draft202012Validator(schema, registry=Registry()).iter_errors(value)
+        failures = sorted(found, key=lambda failure: str(failure.json_path))
+    except (re.error, Unresolvable):  # not every pattern of a form is one of Python's
         return []
     return [_failure(str(failure.json_path), str(failure.message)) for failure in failures[:5]]
 
@@ -214,6 +221,16 @@ def _quoted(name: str, text: str, start: int) -> tuple[str, int]:
     )
 
 
+def _any(name: str, value: str) -> Any:
+    """The value of a field that takes more than one plain value."""
+    problem = ""
+    try:
+        return read_json(value)
+    except InvalidArgument as error:
+        problem = error.problem
+    raise InvalidArgument(f"the field {name!r} is JSON: {problem}", remedy='write it as JSON, such as ["a", "b"]')
+
+
 def _typed(name: str, value: str, types: set[str]) -> Any:
     if types <= {"string", "null"} and "string" in types:
         return value
@@ -238,4 +255,4 @@ def _refuse(problem: str, known: Mapping[str, Schema]) -> NoReturn:
     )
 
 
-__all__ = ["field_lines", "fields", "is_text", "misfits", "plain", "read_json", "read_pairs"]
+__all__ = ["field_lines", "fields", "is_text", "misfits", "named", "plain", "read_json", "read_pairs"]

@@ -14,16 +14,15 @@ from typing import Any, Final
 from ...core.errors import InvalidArgument
 from ...core.pauses import (
     Answer,
-    Approve,
     Happened,
     NotHappened,
     Pause,
     PersonAnswer,
-    Reject,
     RunAgain,
 )
 from ...core.validation import is_text
 from . import _pause_forms as forms
+from ._approvals_text import how_to_leave, leave_lines, read_leave
 from ._output import printable
 
 _VALUE: Final = 300  # characters of an argument that are shown
@@ -32,28 +31,28 @@ _QUESTION: Final = 4000
 _OPTION: Final = 200
 _OPTIONS: Final = 50
 
-_APPROVES: Final = ("yes", "approve")
-_REJECTS: Final = re.compile(r"(?:no|reject)(?:[.,:;!]?(?:\s+(.*))?)", re.IGNORECASE | re.DOTALL)
 _HAPPENED: Final = re.compile(r"happened(?:\s+(.+))?", re.IGNORECASE | re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
-def pause_text(pause: Pause) -> str:
+def pause_text(pause: Pause, *, answer: bool = True) -> str:
     """Tell a person what a turn waits for and how to answer it.
 
     Args:
         pause: One of `turn.pauses`.
+        answer: Whether to say how.
 
     Returns:
         Some lines that cannot steer a terminal. Long values are shortened, with their length.
     """
-    return "\n".join([*_asked(pause), *_about(pause), f"answer: {how_to_answer(pause)}"])
+    how = [f"answer: {how_to_answer(pause)}"] if answer else []
+    return "\n".join([*_asked(pause), *_about(pause), *how])
 
 
 def how_to_answer(pause: Pause) -> str:
     """Tell in one line what `read_answer` takes."""
     if pause.kind == "approval":
-        return "yes, or no REASON"
+        return how_to_leave(pause)
     if pause.kind == "uncertain":
         return "happened RESULT, where it has one as JSON; not happened; or again, to call it again"
     if pause.options is not None:
@@ -80,7 +79,7 @@ def read_answer(pause: Pause, text: str) -> PersonAnswer:
         raise InvalidArgument("the answer is empty or no text", remedy=f"answer with {how_to_answer(pause)}")
     match pause.kind:
         case "approval":
-            return _leave(pause, text.strip())
+            return read_leave(pause, text.strip())
         case "uncertain":
             return _outcome(pause, text.strip())
         case "question":
@@ -100,6 +99,8 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield "question:"
             yield from _indented(_short(pause.question or "", _QUESTION))
     yield from _arguments(pause)
+    if pause.kind == "approval":
+        yield from (f"{word}: {_line(_short(told, _VALUE))}" for word, told in leave_lines(pause))
     if pause.options is not None:
         yield from _choices(pause.options)
     elif pause.kind == "question" and pause.schema is not None and not forms.is_text(pause.schema):
@@ -134,18 +135,6 @@ def _form(schema: forms.Schema) -> Iterator[str]:
     width = min(20, max((len(name) for name, _ in lines), default=0))
     for name, told in lines:
         yield f"  {_line(name).ljust(width)}  {_line(_short(told, _VALUE))}"
-
-
-def _leave(pause: Pause, said: str) -> Approve | Reject:
-    if said.casefold() in _APPROVES:
-        return Approve()
-    refused = _REJECTS.fullmatch(said)
-    if refused is None:
-        raise InvalidArgument(
-            "this is neither a clear yes nor a clear no, so nothing was answered",
-            remedy=f"answer with {how_to_answer(pause)}",
-        )
-    return Reject((refused[1] or "").strip())
 
 
 def _outcome(pause: Pause, said: str) -> Happened | NotHappened | RunAgain:

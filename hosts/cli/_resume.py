@@ -5,82 +5,58 @@ from __future__ import annotations
 import re
 from collections.abc import Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject
-from ._output import Form, Output
+from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
+from ._output import Output
 from ._pauses import read_answer
 from ._session import open_agent, run
-from ._sources import one_reader, role
 from ._thread_options import ResumeOptions
 from ._threads import open_threads
-from ._turn import one_form, one_turn, resume_command, tell
+from ._turn import resume_command, tell
 
 if TYPE_CHECKING:
-    from ...agent import Turn, WorldAgent
+    from ...agent import WorldAgent
     from ...role_resolution import Role
 
 # Ids of pauses begin with the turn's, so an answer never looks like one by chance.
 _LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}/")
-_CHANGES: Final = ("fail", "refresh")
 
 
 def resume(options: ResumeOptions) -> int:
     """Run the command and return its exit code."""
-    form: Form = "events" if options.events else "json" if options.json else "text"
-    output = Output(form, verbose=options.verbose)
+    output = output_of(options)
 
     def begin() -> Coroutine[Any, Any, int]:
-        one_form(options.json, options.events)
-        one_reader(options, "resume", None)
-        if options.role is not None and options.no_role:
-            raise InvalidArgument("--role and --no-role exclude each other", remedy="give one of them")
-        if options.on_role_change not in _CHANGES:
-            raise InvalidArgument(
-                f"--on-role-change {options.on_role_change[:40]!r} is unknown", remedy="use fail or refresh"
-            )
-        call_role = role(options.role)
+        call_role = checked_role(options, "resume", None)
         return _resume(open_agent(options, output), options, output, call_role)
 
     return run(output, begin)
 
 
 async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
-    from ...agent import UNSET, Turn
+    from ...agent import Turn
 
-    thread = agent.thread(options.thread)
+    scope = agent.thread(options.thread).scope
     # Read before the agent opens, so that what waits is told without a model.
     async with open_threads(agent.storage) as threads:
-        found = None if threads is None else await threads.register.find(thread.scope)
-        pauses = () if threads is None else await threads.register.pauses(thread.scope)
-        gone = frozenset[str]() if threads is None else await threads.register.answered(thread.scope)
+        found = None if threads is None else await threads.register.find(scope)
+        pauses = () if threads is None else await threads.register.pauses(scope)
+        gone = frozenset[str]() if threads is None else await threads.register.answered(scope)
     state = _resumable(found, options, agent)
     answers = dict(_answers(options, _Asked(options.thread, pauses, gone)))
     if not answers and _only_waits(state, pauses):
         waiting = Turn(id=state.turn_id, status="paused", pauses=pauses)
         return tell(waiting, output, resume_command(options, options.thread), options)
-    given = call_role if call_role is not None else None if options.no_role else UNSET
-    change = cast("Any", options.on_role_change)  # checked before
-
-    async def begin() -> Turn:
-        if not output.live:
-            return await thread.resume(answers, role=given, on_role_change=change)
-        async with await thread.stream_resume(answers, role=given, on_role_change=change) as stream:
-            async for event in stream:
-                output.event(event)
-        return stream.turn
-
-    return await one_turn(agent, options, output, options.thread, begin)
+    return await go_on(agent, options, output, GoingOn(options.thread, answers, call_role))
 
 
 def _resumable(state: ThreadState | None, options: ResumeOptions, agent: WorldAgent) -> ThreadState:
     if state is None:
-        raise NothingToResume(
-            f"the workspace {agent.workspace!r} has no thread {options.thread!r}",
-            remedy="see `worldagent threads list`, with the --workspace and --home of the turn",
-        )
+        raise no_thread(agent.workspace, options.thread)
     if not state.resumable and state.status != "running":
         raise NothingToResume(
             f"the last turn of the thread {options.thread!r} is {state.status}"
@@ -119,12 +95,12 @@ def _answers(options: ResumeOptions, asked: _Asked) -> Iterator[tuple[str, Perso
             raise InvalidArgument(
                 f"--approve {text[:80]!r} is more than an id", remedy="write --approve ID, or --answer ID=ANSWER"
             )
-        yield pause.id, Approve()
+        yield pause.id, Approve(hash=pause.hash)
     for text in options.reject or ():
         pause, rest = asked.meant("--reject", text, approval=True)
         yield pause.id, Reject((rest or "").strip())
     if options.approve_all:
-        yield from ((pause.id, Approve()) for pause in asked.left())
+        yield from ((pause.id, Approve(hash=pause.hash)) for pause in asked.left())
 
 
 class _Asked:

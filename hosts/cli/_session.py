@@ -17,7 +17,7 @@ from ._hosts import EMBEDDED, check_hosts, named_host
 from ._main import leave
 from ._options import AgentOptions, TurnOptions
 from ._output import Output
-from ._sources import workers
+from ._sources import expanded, policy, workers
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
@@ -78,6 +78,8 @@ def open_agent(
         from ...storage import Storage
 
     settings = Settings()
+    if options.workers is not None:
+        settings = settings.model_copy(update={"workers": expanded("--workers", options.workers)})
     lm = options.lm or settings.lm
     if lm is None:
         output.note(LOCAL_NOTE)
@@ -86,6 +88,7 @@ def open_agent(
         identity=options.identity,
         lm=lm or "local",
         workers=staff,
+        policy=policy(options.policy),
         storage=settings.storage(Storage(home=options.home)),
         roles=Roles(host=named_host(options, settings, stderr=stderr)),
         settings=settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,

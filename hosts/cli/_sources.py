@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import InvalidArgument
-from ...harness import Worker
+from ...harness import Policy, Worker
 from ...role_resolution import Role
 from ._options import AgentOptions
 
@@ -76,13 +77,38 @@ def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
     return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
 
 
+def policy(given: Path | None) -> Policy | None:
+    """The policy in the file that `--policy` names.
+
+    Raises:
+        PolicyInvalid: It cannot be read; the text names file and line.
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    if given is None:
+        return None
+    from ...harness.gate import load_policy
+
+    return load_policy(expanded("--policy", given))
+
+
+def expanded(option: str, path: Path) -> Path:
+    """A path with the folder of the user that it may begin with.
+
+    Raises:
+        InvalidArgument: That user is not known; the text names the option.
+    """
+    with suppress(RuntimeError):
+        return path.expanduser()
+    raise InvalidArgument(f"{option} {str(path)!r} names a user who is not known here", remedy="give an absolute path")
+
+
 def params(document: str | None, pairs: Iterable[str] | None) -> dict[str, Any]:
     """A task's params: the JSON object of `--params`, and over it each `--param KEY=VALUE`.
 
     Raises:
         InvalidArgument: It is not a JSON object, or a pair has no `=`.
     """
-    given: dict[str, Any] = {} if document is None else _json_object(text("--params", document))
+    given: dict[str, Any] = {} if document is None else json_object("--params", text("--params", document))
     return given | dict(_pair("--param", item) for item in pairs or ())
 
 
@@ -133,7 +159,12 @@ def _pair(option: str, given: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _json_object(document: str) -> dict[str, Any]:
+def json_object(option: str, document: str) -> dict[str, Any]:
+    """Read the JSON object that an option gives.
+
+    Raises:
+        InvalidArgument: It is none; the text names the option.
+    """
     problem = "it is not an object"
     try:
         found = json.loads(document)
@@ -143,7 +174,7 @@ def _json_object(document: str) -> dict[str, Any]:
         found, problem = None, "it is nested too deeply"
     if isinstance(found, dict):
         return found
-    raise InvalidArgument(f"--params is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
+    raise InvalidArgument(f"{option} is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
 
 
-__all__ = ["message", "one_reader", "params", "role", "text", "workers"]
+__all__ = ["expanded", "json_object", "message", "one_reader", "params", "policy", "role", "text", "workers"]

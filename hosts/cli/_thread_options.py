@@ -1,4 +1,4 @@
-"""The options of `resume` and `threads`; the rest of `_options`, and as light."""
+"""The options of `resume` and `threads`, and of whatever goes on with a turn; the rest of `_options`, and as light."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _ANSWERS, _ROLE = "Answers", "Model and role"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeOptions(AgentOptions):
-    """What `resume` takes. The turn keeps the account and the channel that it began with."""
+class GoOnOptions(AgentOptions):
+    """What every command takes that goes on with a turn. The turn keeps the account and the channel it began with."""
 
-    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation whose turn is to go on.")]
     role: Annotated[
         str | None,
         typer.Option(
@@ -30,12 +29,37 @@ class ResumeOptions(AgentOptions):
             rich_help_panel=_ROLE,
         ),
     ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Who answers; a policy may say who may.", rich_help_panel=_ANSWERS),
+    ] = None
+    no_role: Annotated[
+        bool,
+        typer.Option("--no-role", help="Go on without the call role that the turn began with.", rich_help_panel=_ROLE),
+    ] = False
+    on_role_change: Annotated[
+        str,
+        typer.Option(
+            metavar="fail|refresh",
+            help="What to do where another role is active than when the turn began: fail, or go on with what is "
+            "active now.",
+            rich_help_panel=_ROLE,
+        ),
+    ] = "fail"
+    events: Events = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(GoOnOptions):
+    """What `resume` takes."""
+
+    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation whose turn is to go on.")]
     answer: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[ID=]ANSWER",
-            help="An answer to what waits: yes or no, an option, a text, the fields of a form. ID may be left out "
-            "where one thing waits. Repeatable.",
+            help="An answer to what waits: yes, no, edit FIELD=VALUE or always; an option, a text, the fields of a "
+            "form. ID may be left out where one thing waits. Repeatable.",
             rich_help_panel=_ANSWERS,
         ),
     ] = None
@@ -57,20 +81,6 @@ class ResumeOptions(AgentOptions):
             rich_help_panel=_ANSWERS,
         ),
     ] = None
-    no_role: Annotated[
-        bool,
-        typer.Option("--no-role", help="Go on without the call role that the turn began with.", rich_help_panel=_ROLE),
-    ] = False
-    on_role_change: Annotated[
-        str,
-        typer.Option(
-            metavar="fail|refresh",
-            help="What to do where another role is active than when the turn began: fail, or go on with what is "
-            "active now.",
-            rich_help_panel=_ROLE,
-        ),
-    ] = "fail"
-    events: Events = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +155,7 @@ class BareValues(TyperCommand):
 __all__ = [
     "BareValues",
     "ForkOptions",
+    "GoOnOptions",
     "ResumeOptions",
     "ShowOptions",
     "ThreadOptions",

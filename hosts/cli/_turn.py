@@ -18,6 +18,7 @@ from ...core.errors import (
     AlreadyAnswered,
     AttachmentNotTaken,
     InvalidArgument,
+    NotAnApprover,
     RoleChanged,
     RoleKeyMismatch,
     RoleRequired,
@@ -31,7 +32,7 @@ from ._output import Output
 from ._pauses import pause_text
 from ._session import DONE, FAILED, PAUSED, TERMINATED
 from ._signals import signals_handled
-from ._thread_options import ResumeOptions
+from ._thread_options import GoOnOptions
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent
@@ -43,6 +44,7 @@ _SAME: Final = ("lm", "identity", "worker", "role_host", "role_host_stdio", "tok
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",
+    NotAnApprover: "give --account, with one of those who may answer; `worldagent approvals list` tells them",
     AttachmentNotTaken: "name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to let it know "
     "the name alone; where it does take them, set WORLDAGENT_MODEL_TAKES",
     RoleChanged: "bring the role back as it was, or add --on-role-change refresh to go on with what is active now",
@@ -98,7 +100,7 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
         failure = error
     if failure is not None:
         raise as_said_here(failure, _REMEDIES, command=command)
-    if isinstance(options, ResumeOptions):
+    if isinstance(options, GoOnOptions):
         problem, remedy = "stopped before the turn went on; answers that were taken are kept", f"run `{command}`"
     else:
         problem, remedy = "stopped before the turn began; nothing of it is written", "run the command again"
@@ -155,6 +157,10 @@ def resume_command(options: AgentOptions, thread: str) -> str:
         words += ["--workspace", options.workspace]
     if options.home is not None:
         words += ["--home", str(options.home)]
+    if options.policy is not None:
+        words += ["--policy", str(options.policy)]
+    if options.workers is not None:
+        words += ["--workers", str(options.workers)]
     return shlex.join(words)
 
 
@@ -164,13 +170,10 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
     told = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
     for pause in pauses:
         told += ["", pause_text(pause), f"id: {pause.id}"]
-    kinds = {pause.kind for pause in pauses}
-    which = "" if count == 1 else "ID"
-    ways: list[str] = []
-    if "approval" in kinds:
-        ways += [f"{command} --approve {which}".rstrip(), f"{command} --reject {'' if count == 1 else 'ID='}REASON"]
-    if kinds - {"approval"}:
-        ways += [f"{command} --answer {'' if count == 1 else 'ID='}ANSWER"]
+    which, before = ("", "") if count == 1 else ("ID", "ID=")
+    ways = [f"{command} --answer {before}ANSWER"]
+    if any(pause.kind == "approval" for pause in pauses):
+        ways = [f"{command} --approve {which}".rstrip(), f"{command} --reject {before}REASON", *ways]
     return "\n".join([*told, "", "answer with one of:" if len(ways) > 1 else "answer with:", *(f"  {w}" for w in ways)])
 
 

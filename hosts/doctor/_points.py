@@ -102,6 +102,7 @@ INSTALLATION_POINTS: Final = (
     Point("model.configured", "the model can be used", ("settings.values",)),
     Point("model.call", "the model answers", ("model.configured",), (), "--model"),
     Point("role_host.reach", "the role host of the settings answers", ("settings.values",)),
+    Point("mcp.servers", "the MCP servers of the settings answer", ("settings.values",)),
 )
 """Of an installation."""
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
 from .. import _failures as failures
-from .._contract import Operation
 from .._failures import Failure
 from .._hosts import Host
+from .._request import Request
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ WAITING: Final = 256
 class Ask(Protocol):
     """Makes one call in the host."""
 
-    def __call__(self, operation: Operation[T], /) -> Coroutine[Any, Any, T | Failure]: ...
+    def __call__(self, request: Request[T], /) -> Coroutine[Any, Any, T | Failure]: ...
 
 
 class Calls:
@@ -37,11 +37,14 @@ class Calls:
     Args:
         host: The host, which says how long a call may take.
         ask: What makes a call in it.
-        late: Gives what a caller is told when time is up; it gets the time of the loop when the call was made.
+        late: Gives what a caller is told when time is up; it gets the time of the loop when the call was made, and the
+            seconds that it had.
         context: What the tasks run in, each in a copy.
     """
 
-    def __init__(self, host: Host, *, ask: Ask, late: Callable[[float], Failure], context: contextvars.Context) -> None:
+    def __init__(
+        self, host: Host, *, ask: Ask, late: Callable[[float, float], Failure], context: contextvars.Context
+    ) -> None:
         self._host = host
         self._ask = ask
         self._late = late
@@ -50,17 +53,24 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcomes: set[asyncio.Future[Any]] = set()
 
-    async def make(self, group: asyncio.TaskGroup, operation: Operation[T]) -> T | Failure:
-        """Make one call, by a task of `group`. Cancelling it cancels it in the host."""
+    async def make(self, group: asyncio.TaskGroup, request: Request[T], seconds: float | None = None) -> T | Failure:
+        """Make one call, by a task of `group`. Cancelling it cancels it in the host.
+
+        Args:
+            group: Whose task makes it.
+            request: What is asked.
+            seconds: How long it may take; None is as long as the host says.
+        """
         if len(self._tasks) >= WAITING:
             return failures.crowded(self._host.label, len(self._tasks))
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T | Failure] = loop.create_future()
-        task = group.create_task(self._run(operation, outcome), context=self._context.copy())
+        task = group.create_task(self._run(request, outcome), context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._outcomes.add(outcome)
-        limit = loop.call_later(self._host.timeout, self._give_up, outcome, loop.time())
+        seconds = self._host.timeout if seconds is None else seconds
+        limit = loop.call_later(seconds, self._give_up, outcome, loop.time(), seconds)
         try:
             return await outcome
         finally:
@@ -79,12 +89,12 @@ class Calls:
         for task in self._tasks:
             task.cancel()
 
-    async def _run(self, operation: Operation[T], outcome: asyncio.Future[T | Failure]) -> None:
+    async def _run(self, request: Request[T], outcome: asyncio.Future[T | Failure]) -> None:
         async with self._slots:
-            result = await self._ask(operation)
+            result = await self._ask(request)
         if not outcome.done():
             outcome.set_result(result)
 
-    def _give_up(self, outcome: asyncio.Future[Any], began: float) -> None:
+    def _give_up(self, outcome: asyncio.Future[Any], began: float, seconds: float) -> None:
         if not outcome.done():
-            outcome.set_result(self._late(began))
+            outcome.set_result(self._late(began, seconds))

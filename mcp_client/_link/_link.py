@@ -9,59 +9,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Final, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.session import ClientSession
-from mcp.types import (
-    CONNECTION_CLOSED,
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
-    Implementation,
-    ListToolsRequest,
-    ListToolsResult,
-    PaginatedRequestParams,
-)
+from mcp.types import CONNECTION_CLOSED
 from pydantic import ValidationError
 
-from ...core import Clock, Tier
+from ...core import Clock
 from .. import _failures as failures
-from .._contract import CONTRACT, Answer, Operation, offered_tiers
 from .._failures import SESSION_GONE, Failure
-from .._hosts import TOOLS, Host, StdioHost
+from .._hosts import Host, StdioHost
 from .._quiet import quiet_context, quieten
-from .._transports import open_transport
+from .._request import Request
 from . import _meanings as meanings
 from ._calls import Calls
-from ._notices import Notices
 
 T = TypeVar("T")
 
-_PAGES: Final = 20  # of the list of tools
 
-
-class Link:
+class Link(ABC):
     """A connection that lives once. Made inside the event loop that it belongs to.
+
+    What is on the other side is a subclass's matter: how the client is made, what it is asked first, what a request is.
 
     Args:
         host: The host.
         delay: Seconds to wait before connecting.
         clock: What waits.
-        on_change: Told of the tier and scope whose role changed.
     """
 
-    def __init__(self, host: Host, *, delay: float, clock: Clock, on_change: Callable[[Tier, str], None]) -> None:
-        self.tiers: frozenset[Tier] = frozenset()
+    def __init__(self, host: Host, *, delay: float, clock: Clock) -> None:
         self.answered = False
         self._host = host
         self._delay = delay
         self._clock = clock
-        self._notices = Notices(on_change)
         self._session: ClientSession | None = None
-        self._tools: frozenset[str] = frozenset()
         self._serving: asyncio.TaskGroup | None = None
         self._stop = asyncio.Event()
         self._why: Failure | None = None
@@ -82,6 +68,11 @@ class Link:
         return self._stop.is_set() or (self._settled.is_set() and self._serving is None)
 
     @property
+    def serving(self) -> bool:
+        """Whether it takes calls."""
+        return self._serving is not None and not self._stop.is_set()
+
+    @property
     def over_since(self) -> float | None:
         """When it was over, by the clock."""
         return self._over_since
@@ -91,16 +82,28 @@ class Link:
         await self._settled.wait()
         return self._failure if self._serving is None else None
 
-    async def call(self, operation: Operation[T]) -> T | Failure:
-        """Make one call. Cancelling it cancels it in the host."""
+    @abstractmethod
+    def _client(self) -> Client:
+        """The client, not yet entered; `_lose` and `_noticed` are to be told of what its transport notices."""
+
+    @abstractmethod
+    async def _meet(self, client: Client) -> Failure | None:
+        """Learn what the host offers; what is in the way, if it cannot be used."""
+
+    @abstractmethod
+    def _beside(self, client: Client) -> Coroutine[Any, Any, None]:
+        """What runs for as long as calls are served."""
+
+    @abstractmethod
+    async def _send(self, session: ClientSession, request: Request[T]) -> T | Failure:
+        """Send one request and read its answer; the library's errors are read by the caller."""
+
+    async def call(self, request: Request[T], seconds: float | None = None) -> T | Failure:
+        """Make one call, within `seconds`, or the host's own time. Cancelling it cancels it in the host."""
         if self._serving is None or self._stop.is_set():
             return failures.gone(self._host)
         quieten()
-        return await self._calls.make(self._serving, operation)
-
-    def watch(self, scope_ids: dict[Tier, str]) -> None:
-        """Ask the host, in the background, to tell of changes in these scopes; it need not be able to."""
-        self._notices.watch(scope_ids)
+        return await self._calls.make(self._serving, request, seconds)
 
     def stop(self) -> None:
         """Begin to end it; `task` is done when all is released."""
@@ -158,87 +161,52 @@ class Link:
             opened.callback(giving_up.cancel)
             async with asyncio.timeout(limit):
                 client = await opened.enter_async_context(self._client())
-                schema = await self._meet(client.session)
+                failure = await self._meet(client)
             giving_up.cancel()
             if self._failure is not None:  # it got ready in the moment when it was given up
                 return self._failure
-            if isinstance(schema, Failure):
-                return schema
-            self.tiers = offered_tiers(schema)
-            if not self.tiers:
-                return failures.invalid(self._host.label, "keeps none of the tiers that a host can keep")
+            if failure is not None:
+                return failure
             await self._serve(client)
         return None
-
-    def _client(self) -> Client:
-        return Client(
-            open_transport(self._host, self._lose),
-            mode=self._host.mode,
-            client_info=Implementation(name="worldagent", version=str(CONTRACT)),
-            cache=None,
-            message_handler=self._noticed,
-        )
 
     async def _noticed(self, message: object) -> None:
         self._garbled = self._garbled or isinstance(message, Exception)
 
-    async def _meet(self, session: ClientSession) -> object:
-        """Learn which tools there are; give the input schema of `role_get`.
-
-        The session's own `list_tools` would keep the host's schemas and let them copy arguments into HTTP headers,
-        which proxies log.
-        """
-        schemas: dict[str, object] = {}
-        cursor: str | None = None
-        for _ in range(_PAGES):
-            request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
-            page = await session.send_request(request, ListToolsResult)
-            schemas |= {tool.name: tool.input_schema for tool in page.tools}
-            self._heard()
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        self._tools = frozenset(tool for tool in TOOLS if self._name(tool) in schemas)
-        if "role_list" not in self._tools:
-            return self._lacking("role_list")
-        return schemas.get(self._name("role_get"))
-
     async def _serve(self, client: Client) -> None:
         self._session = client.session
         async with asyncio.TaskGroup() as calls:
-            notices = calls.create_task(self._notices.follow(client))
+            beside = calls.create_task(self._beside(client))
             self._serving = calls
             self._settled.set()
             try:
                 await self._stop.wait()
             finally:
                 self._serving = None
-                notices.cancel()
+                beside.cancel()
                 self._calls.cancel()
 
     # --- one call ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self, operation: Operation[T]) -> T | Failure:
+    async def _ask(self, request: Request[T]) -> T | Failure:
         session = self._session
         assert session is not None, "calls are made by a link that serves"
-        if operation.tool not in self._tools:
-            return self._lacking(operation.tool)
-        params = CallToolRequestParams(name=self._name(operation.tool), arguments=operation.arguments())
         try:
-            result = await session.send_request(CallToolRequest(params=params), CallToolResult)
+            return await self._send(session, request)
         except Exception as error:
             return self._failure_of(error)
+
+    def _has_answered(self) -> None:
+        """Note that the host answered a call."""
         self.answered = True
         self._heard()
-        answer = Answer(cast("object", result.structured_content), bool(result.is_error))
-        return operation.read(answer, self._host.label)
 
     def _heard(self) -> None:
         """Note that the host answered: what it did before says nothing about its next silence."""
         self._garbled = False
         self._silent_since = None
 
-    def _late(self, began: float) -> Failure:
+    def _late(self, began: float, seconds: float) -> Failure:
         """What the caller is told whose call got no answer in time.
 
         A program that left this call and an earlier one without an answer is ended, so that the next call starts it
@@ -249,7 +217,7 @@ class Link:
             self._silent_since = loop.time()
         elif began >= self._silent_since and isinstance(self._host, StdioHost):
             loop.call_soon(self._lose, failures.silent(self._host))
-        return failures.stray(self._host.label) if self._garbled else failures.late(self._host)
+        return failures.stray(self._host.label) if self._garbled else failures.late(self._host, seconds)
 
     def _failure_of(self, error: BaseException) -> Failure:
         """What an error of the library means, and what follows from it for the link."""
@@ -285,12 +253,5 @@ class Link:
             self._heard()
         return self._why or meanings.of_code(self._host, code, data)
 
-    def _name(self, tool: str) -> str:
-        return self._host.tools.get(tool, tool)
 
-    def _lacking(self, tool: str) -> Failure:
-        return failures.invalid(
-            self._host.label,
-            f"has no tool {self._name(tool)!r}",
-            f"let it offer one, or say what it calls it: {{{tool!r}: ...}} as tools= or in the setting role_host_tools",
-        )
+__all__ = ["Link"]

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ._classify import classify
     from ._connect import ModelConnection, connect_model, is_local
+    from ._costs import CostTracker
     from ._llama import start_loading
+    from ._pace import HeldBack
 
 _HOMES = {
+    "CostTracker": "._costs",
+    "HeldBack": "._pace",
     "ModelConnection": "._connect",
     "classify": "._classify",
     "connect_model": "._connect",
@@ -22,7 +26,7 @@ _HOMES = {
     "start_loading": "._llama",
 }
 
-__all__ = ["ModelConnection", "classify", "connect_model", "is_local", "start_loading"]
+__all__ = ["CostTracker", "HeldBack", "ModelConnection", "classify", "connect_model", "is_local", "start_loading"]
 
 
 def __getattr__(name: str) -> object:

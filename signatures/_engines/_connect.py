@@ -16,6 +16,7 @@ from ..media import MediaKind
 from ._http import open_http
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
+from ._pace import PACES, Pace
 
 _LOCAL = "local"
 
@@ -36,6 +37,8 @@ class ModelConnection:
         max_tokens: How long an answer may be where a call does not say; None leaves it to the service.
         context: How many tokens prompt and answer have together, where that is known.
         takes: What it may take beside text.
+        tools: Whether it takes tools by its service's own means, as far as that is known.
+        pace: How fast it may be called; all of the process that call the same model share it.
     """
 
     lm: dspy.BaseLM = field(repr=False)
@@ -45,6 +48,8 @@ class ModelConnection:
     max_tokens: int | None = None
     context: int | None = None
     takes: frozenset[MediaKind] = frozenset({"image", "file"})
+    tools: bool = False
+    pace: Pace = field(default_factory=Pace, repr=False, compare=False)
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
 
     async def aclose(self) -> None:
@@ -71,13 +76,20 @@ async def connect_model(
     """
     if isinstance(lm, str) and lm and not is_local(lm):
         hosted, engine = await open_http(lm, api_key=api_key, api_base=api_base)
-        return ModelConnection(lm=hosted, name=lm, takes=engine.takes(), close=engine.aclose)
+        return ModelConnection(
+            lm=hosted,
+            name=lm,
+            takes=engine.takes(),
+            tools=engine.tools(),
+            pace=PACES.of_route(engine.route),
+            close=engine.aclose,
+        )
     if api_key is not None or api_base is not None:
         raise InvalidArgument(
             "a key and an address have no effect on this model", remedy="pass them with a model string only"
         )
     if isinstance(lm, dspy.BaseLM):
-        return ModelConnection(lm=_without_traces(lm), name=lm.model)
+        return ModelConnection(lm=_without_traces(lm), name=lm.model, tools=_has_tools(lm), pace=PACES.of_lm(lm))
     if not isinstance(lm, str) or not lm:
         raise InvalidArgument(
             f"lm= is {type(lm).__name__!r}" if not isinstance(lm, str) else "lm= is empty",
@@ -103,6 +115,11 @@ async def _connect_local(path: str | None) -> ModelConnection:
         takes=frozenset(),
         close=engine.aclose,
     )
+
+
+def _has_tools(lm: dspy.BaseLM) -> bool:
+    """Whether an engine of the user's says that it takes tools. Of other LMs dspy would look it up over the network."""
+    return getattr(getattr(lm, "engine", None), "supports_function_calling", False) is True
 
 
 def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:

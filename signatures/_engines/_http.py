@@ -19,6 +19,7 @@ from dspy.lm15 import (
     AmbiguousModelError,
     AsyncLMRouter,
     DocumentPart,
+    FunctionTool,
     ImagePart,
     LM15Error,
     Message,
@@ -29,11 +30,13 @@ from dspy.lm15 import (
     Timeouts,
     UnknownModelError,
     UnsupportedFeatureError,
+    Usage,
 )
 from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
+from ._costs import note_cost
 from ._engine_errors import EngineClosed
 
 _MAX_CONNECTIONS = 1000
@@ -168,9 +171,16 @@ class HttpEngine:
         self._router = _ROUTERS.acquire(route)
         self._closed = False
 
+    @property
+    def route(self) -> Route:
+        """Where its calls go."""
+        return self._route
+
     async def complete(self, request: Request) -> Response:
         """Ask once and return the whole answer."""
-        return await self._router.complete(self._routed(request))
+        response = await self._router.complete(self._routed(request))
+        await self._note_cost(response.model, response.usage, response.provider_data)
+        return response
 
     async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
         """Ask once and give the answer piece by piece; closing the generator closes the connection."""
@@ -180,7 +190,13 @@ class HttpEngine:
             if close is not None:
                 stack.push_async_callback(close)
             async for event in events:
+                if event.type == "end":
+                    await self._note_cost(None, event.usage, event.provider_data)
                 yield event
+
+    async def _note_cost(self, model: str | None, usage: Usage | None, data: Any) -> None:
+        route = self._route
+        await note_cost(route.provider, (model, route.model), usage, data, own=route.api_base is not None)
 
     async def aclose(self) -> None:
         """Give the connection pool back. A second time does nothing."""
@@ -200,9 +216,19 @@ class HttpEngine:
         """What the service's interface has a place for; not every model behind it takes all of that. No network."""
         return frozenset(kind for kind, part in _SAMPLES.items() if self._has_place(part))
 
+    def tools(self) -> bool:
+        """Whether the service's interface has a place for tools; a server of one's own may not read what is there."""
+        if self._route.api_base is not None:
+            return False
+        asked = Request(model=self._wire_model, messages=(Message.user("Go."),), tools=(FunctionTool(name="go"),))
+        return self._plans(asked)
+
     def _has_place(self, part: ImagePart | DocumentPart) -> bool:
+        return self._plans(Request(model=self._wire_model, messages=(Message.user((part,)),)))
+
+    def _plans(self, request: Request) -> bool:
         try:
-            self._router.plan(Request(model=self._wire_model, messages=(Message.user((part,)),)))
+            self._router.plan(request)
         except (LM15Error, ValueError):
             return False
         return True

@@ -26,6 +26,7 @@ from support.pages import (
 from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
+from worldagent.hosts.cli._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
 from worldagent.hosts.cli._options import AskOptions, TaskOptions
 from worldagent.hosts.cli._role_options import RolesPutOptions
 from worldagent.hosts.cli._thread_options import ResumeOptions, ThreadsListOptions
@@ -109,12 +110,21 @@ def test_every_event_shown_as_json_is_one() -> None:
         assert event.model_dump_json() == line
 
 
-_OPTIONS = (AskOptions, TaskOptions, ResumeOptions, ThreadsListOptions, RolesPutOptions)
+_OPTIONS = (
+    AskOptions,
+    TaskOptions,
+    ResumeOptions,
+    ThreadsListOptions,
+    RolesPutOptions,
+    ApprovalsListOptions,
+    ApproveOptions,
+    RejectOptions,
+)
 
 
 def test_the_page_of_the_command_line_names_every_option() -> None:
     text = text_of(DOCS / "cli.md")
-    arguments = {"text", "shape"}
+    arguments = {"text", "shape", "ids"}
     named = {field.name for options in _OPTIONS for field in dataclasses.fields(options)} - arguments
     assert not [name for name in sorted(named) if f"`--{name.replace('_', '-')}" not in text]
 

@@ -73,7 +73,7 @@ def test_separators_are_line_feeds_and_marks_of_direction_stay() -> None:
 
 
 def test_code_between_fences_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: terminal_size((10, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: terminal_size((10, 24)))
     code = "```python\nvalue = one + two + three  \n```\n"
     assert wrapped([code + "one two three"]) == code + "one two\nthree"
 

@@ -270,13 +270,13 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run)
     assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
         point.id for point in INSTALLATION_POINTS
     ]
-    assert lines[-1] == "13 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "14 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
     failing = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
-    assert failing.stdout.splitlines()[-1] == "12 passed, 1 failed, 1 skipped"
+    assert failing.stdout.splitlines()[-1] == "13 passed, 1 failed, 1 skipped"
 
 
 def test_doctor_prints_one_json_object(home: Path, run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Literal
@@ -63,6 +64,10 @@ def asking(*options: str) -> Pause:
     return pause(question="Which?", options=options, form=str)
 
 
+class Spaced(BaseModel):
+    where: str = Field(alias="where to")
+
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
@@ -79,6 +84,14 @@ def pauses(draw: st.DrawFn) -> Pause:
         "problem": draw(st.none() | TEXTS),
         "expires": draw(st.none() | st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))),
     }
+    if kind == "approval":
+        more |= {
+            "risk": tuple(draw(st.lists(st.sampled_from(["read_only", "write", "network", "destructive"])))),
+            "hash": "1f",
+            **{name: draw(TEXTS) for name in ("reason", "caller")},
+            "approvers": tuple(draw(st.lists(TEXTS, max_size=2))),
+            "form": draw(FORMS),
+        }
     if kind != "question":
         return pause(kind, arguments=draw(st.dictionaries(TEXTS, JSON, max_size=4)), **more)
     options = tuple(draw(st.lists(TEXTS.filter(str.strip), max_size=4)))
@@ -86,7 +99,9 @@ def pauses(draw: st.DrawFn) -> Pause:
     return pause(kind, form, question=draw(TEXTS), options=options or None, **more)
 
 
-WORDS = st.sampled_from(["yes", "no", "1", "again", "happened", "street=", "number=1", '"', "{", "[", "\\u", "NaN"])
+WORDS = st.sampled_from(
+    ["yes", "no", "edit", "always", "1", "again", "happened", "street=", "number=1", '"', "{", "[", "\\u", "NaN"]
+)
 TYPED = st.text() | st.lists(WORDS, max_size=6).map(" ".join) | JSON.map(json.dumps)
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -98,8 +113,29 @@ def test_an_approval_shows_the_call_with_its_arguments_and_how_to_answer() -> No
         "approval of a call: pay",
         r'  what: "a hat\n\u001b[2J\u202e\u2028"',
         "  times: [1, 2]",
-        "answer: yes, or no REASON",
+        "answer: yes; no REASON; or always, for this turn",
     ]
+
+
+@pytest.mark.requirement("H9")
+def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_may_answer() -> None:
+    about: dict[str, Any] = {
+        "risk": ("read_only", "destructive"),
+        "caller": "critic",
+        "reason": "the rule\n'x' asks",
+        "approvers": ("ana", "lead-*"),
+    }
+    assert pause_text(pause("approval", Order, arguments={"number": 1}, **about)).splitlines() == [
+        "approval of a call: pay",
+        "  number: 1",
+        "risk: read only, destructive",
+        "called by: critic",
+        "asked since: the rule 'x' asks",
+        "may answer: ana, lead-*",
+        "answer: yes; no REASON; or edit FIELD=VALUE ...",
+    ]
+    assert how_to_answer(pause("approval", dict[str, int])) == "yes; no REASON; or always, for this turn"
+    assert how_to_answer(pause("approval", Spaced)) == "yes; no REASON; edit {JSON}; or always, for this turn"
 
 
 def test_an_uncertain_call_shows_what_was_cut_off() -> None:
@@ -164,39 +200,105 @@ def test_what_is_shown_cannot_steer_a_terminal_or_imitate_another_line(shown: Pa
     assert printable(text) == text
     text.encode()
     begins = ("  ", "approval of", "uncertain call", "It was", "question:", "the last answer", "open until", "answer: ")
-    assert all(line.startswith(begins) for line in text.split("\n"))
+    more = ("risk: ", "called by: ", "asked since: ", "may answer: ")
+    assert all(line.startswith((*begins, *more)) for line in text.split("\n"))
     assert text.count("\nanswer: ") == 1
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", ["yes", " YES\n", "approve", "Approve"])
-def test_an_explicit_yes_approves(said: str) -> None:
-    assert read_answer(pause("approval"), said) == Approve()
+SEEN = pause("approval", Order, hash="1f", arguments={"street": "Elm road", "number": 3, "size": "small"})
+
+
+@pytest.mark.parametrize("said", ["y", "yes", " YES\n", "approve", "Approve"])
+def test_an_explicit_yes_approves_what_was_shown(said: str) -> None:
+    assert read_answer(SEEN, said) == Approve(hash="1f")
 
 
 @pytest.mark.parametrize(
     ("said", "reason"),
-    [("no", ""), ("No.", ""), ("reject", ""), ("no, too dear", "too dear"), ("reject  too\ndear", "too\ndear")],
+    [
+        ("no", ""),
+        ("No.", ""),
+        ("n", ""),
+        ("N too dear", "too dear"),
+        ("reject", ""),
+        ("no, too dear", "too dear"),
+        ("reject  too\ndear", "too\ndear"),
+    ],
 )
 def test_a_no_rejects_with_its_reason(said: str, reason: str) -> None:
-    assert read_answer(pause("approval"), said) == Reject(reason)
+    assert read_answer(SEEN, said) == Reject(reason)
 
 
-@pytest.mark.parametrize("said", ["y", "ok", "yes please", "yes, but less", "yes.", "no-brainer", "not now", "1", "{}"])
+@pytest.mark.requirement("H9")
+def test_always_approves_for_the_rest_of_the_turn_and_never_what_is_destructive() -> None:
+    assert read_answer(SEEN, "Always") == Approve(always=True, hash="1f")
+    with pytest.raises(InvalidArgument, match="destructive"):
+        read_answer(pause("approval", Order, risk=("write", "destructive")), "always")
+
+
+@pytest.mark.requirement("H9")
+def test_an_edit_changes_the_fields_that_it_names_and_json_stands_for_all_arguments() -> None:
+    changed = {"street": "Ash road 2", "number": 3, "size": "small", "gift": True}
+    assert read_answer(SEEN, "edit street=Ash road 2 gift=yes") == Approve(arguments=changed, hash="1f")
+    whole = {"street": "x", "number": 1, "size": "large"}
+    assert read_answer(SEEN, f"EDIT  {json.dumps(whole)}") == Approve(arguments=whole, hash="1f")
+    lists = pause("approval", Sizes, hash="1f", arguments={"street": "x", "sizes": ["small"]})
+    assert read_answer(lists, 'edit sizes=["large"]') == Approve(
+        arguments={"street": "x", "sizes": ["large"]}, hash="1f"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("edit", "neither a clear yes nor a clear no"),
+        ("edit number=0", "number: 0 is less than the minimum of 1"),
+        ("edit number=one", "the field 'number' is a whole number"),
+        ("edit colour=green", "colour: 'green' is not one of"),
+        ("edit nothing=1", "no such field here: 'nothing'"),
+        ("edit the street", "no such field here: 'the street'"),
+        ('edit {"street": "x"}', "required property"),
+        ("edit [1]", "no such field"),
+        ('edit {"street"', "no JSON"),
+        ("edited number=1", "neither a clear yes nor a clear no"),
+    ],
+)
+def test_an_edit_that_does_not_fit_says_why_and_answers_nothing(said: str, told: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_answer(SEEN, said)
+    assert told in str(caught.value)
+
+
+def test_an_edit_of_lists_and_of_names_with_blanks_is_json() -> None:
+    with pytest.raises(InvalidArgument, match="the field 'sizes' is JSON"):
+        read_answer(pause("approval", Sizes), "edit sizes=large")
+    with pytest.raises(InvalidArgument, match="given as JSON"):
+        read_answer(pause("approval", Spaced), "edit where to=Elm")
+    assert read_answer(pause("approval", Spaced), 'edit {"where to": "Elm"}') == Approve(
+        arguments={"where to": "Elm"}, hash=""
+    )
+
+
+UNCLEAR = ["ok", "yes please", "yes, but less", "yes.", "no-brainer", "not now", "1", "{}", "always yes", "ye", "nn"]
+
+
+@pytest.mark.parametrize("said", UNCLEAR)
 def test_what_is_neither_a_clear_yes_nor_a_clear_no_is_asked_again(said: str) -> None:
-    with pytest.raises(InvalidArgument, match="yes, or no REASON"):
+    with pytest.raises(InvalidArgument, match="yes; no REASON"):
         read_answer(pause("approval"), said)
 
 
-@given(st.text())
+@given(TYPED)
 def test_nothing_but_an_explicit_yes_approves(said: str) -> None:
     try:
-        answer = read_answer(pause("approval"), said)
+        answer = read_answer(SEEN, said)
     except InvalidArgument:
         return
-    assert isinstance(answer, Reject) or said.strip().casefold() in ("yes", "approve")
+    word = said.strip().casefold().split()[0]
+    assert isinstance(answer, Reject) or word in ("y", "yes", "approve", "always", "edit")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +390,7 @@ def test_what_does_not_fit_is_refused_in_one_way_alone(asked: Pause, said: str) 
     except InvalidArgument:
         return
     if asked.schema is None or "pattern" not in str(asked.schema):
-        decision_of(asked, answer)  # whoever takes answers takes this one
+        decision_of(replace(asked, approvers=()), answer)  # whoever takes answers takes this one
 
 
 # --- there and back ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ ONE_STORE = {
     "test_a_stored_role_is_kept_for_its_time_and_no_longer": "counts what a store is asked",
     "test_no_role_of_a_call_or_a_thread_reaches_the_wire": "the embedded store has no wire",
     "test_roles_of_calls_and_threads_do_not_reach_the_wire": "the embedded store has no wire",
+    "test_no_role_travels_to_a_server": "what a server of tools is sent is the same with any store",
     "test_when_an_agent_is_closed_nobody_holds_a_role_of_its_host": "its cases name their stores",
     "test_a_role_store_that_is_down_names_its_tiers": "a store of an embedder's own",
     "test_the_host_that_offers_channel_roles_goes_before_the_embedders_source": "a store of an embedder's own",

@@ -151,7 +151,7 @@ async def test_a_graph_with_a_call_context_sees_no_role_either(tmp_path: Path) -
 
 
 def shop(done: list[str]) -> list[Function]:
-    @tool
+    @tool(risk="read_only")
     async def look(what: str) -> str:
         done.append(f"look {what}")
         return f"a {what}"

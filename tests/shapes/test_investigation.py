@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("T3")]
 RATES = {"EUR": 1.0, "USD": 1.25, "GBP": 0.8}
 
 
-@tool
+@tool(risk="read_only")
 async def rate(currency: str) -> float:
     """How much of a currency one euro buys."""
     return RATES[currency]
@@ -180,7 +180,7 @@ async def test_a_function_that_the_agent_does_not_have_is_named(tmp_path: Path) 
 async def test_a_program_calls_only_what_its_investigation_was_given(tmp_path: Path) -> None:
     called: list[str] = []
 
-    @tool
+    @tool(risk="read_only")
     async def pay(what: str) -> str:
         called.append(what)
         return what
@@ -206,7 +206,7 @@ async def test_without_an_answer_in_time_the_task_fails_and_the_last_call_asks_f
 
 
 def shop(done: list[str]) -> list[Function]:
-    @tool
+    @tool(risk="read_only")
     async def look(what: str) -> int:
         done.append(f"look {what}")
         return 7
@@ -284,7 +284,7 @@ from worldagent.testing import ScriptedLM
 
 home = Path(sys.argv[1])
 
-@tool
+@tool(risk="read_only")
 async def look(what: str) -> int:
     with (home / "effects").open("a") as log:
         log.write(what + "\\n")
@@ -312,7 +312,7 @@ async def test_an_investigation_whose_process_is_killed_goes_on_and_asks_about_t
     process.kill()
     await process.wait()
 
-    @tool
+    @tool(risk="read_only")
     async def look(what: str) -> int:
         with (tmp_path / "effects").open("a") as log:
             log.write(f"{what} again\n")
@@ -350,7 +350,7 @@ async def test_a_host_that_is_down_in_a_program_fails_the_turn_and_it_goes_on_la
 async def test_a_turn_that_is_cancelled_stops_its_program(tmp_path: Path) -> None:
     there = asyncio.Event()
 
-    @tool
+    @tool(risk="read_only")
     async def begin() -> None:
         there.set()
 

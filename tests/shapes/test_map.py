@@ -216,12 +216,12 @@ async def run(params: Number, ctx: TaskContext) -> Number:
     return Number(number=await ctx.call("put", {"number": params.number}))
 
 async def main():
-    shapes = [Shape("put", Number, Number, run), map_shape()]
+    shapes = [Shape("keep", Number, Number, run), map_shape()]
     async with scripted_agent(home, ScriptedLM([]), functions=[put], shapes=shapes) as agent:
         thread = agent.thread("t")
         if stop >= 0:
             items = [{"number": number} for number in range(12)]
-            await thread.task("map", {"shape": "put", "items": items, "concurrency": 2})
+            await thread.task("map", {"shape": "keep", "items": items, "concurrency": 2})
         turn = await thread.resume()
         print(turn.text, flush=True)
 
@@ -303,7 +303,10 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
         shape = "square" if "is not one that it may run" in told else "secret"
         return {"reply": "", "dispatches": [{"to": "map", "params": {"shape": shape, "items": items(4)}}]}
 
-    secret = Shape("secret", Number, Square, square)
+    async def never(params: Number, ctx: TaskContext) -> Square:
+        raise AssertionError("it is not offered")
+
+    secret = Shape("secret", Number, Square, never)
     offered = map_shape(over=["square"], description="runs one shape over many params")
     async with scripted_agent(tmp_path, ScriptedLM(plan), shapes=[SQUARE, secret, offered]) as agent:
         turn = await agent.thread("t").converse("Square 4.")

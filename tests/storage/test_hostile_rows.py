@@ -26,7 +26,7 @@ from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs._checkpoints import _known as checkpoints
 from worldagent.graphs._turn import TurnState
-from worldagent.graphs._worker_loop import WorkerState
+from worldagent.graphs.workers import WorkerState
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -61,7 +61,7 @@ def agent_of(home: Path, done: list[str]) -> WorldAgent:
     return scripted_agent(
         home,
         ScriptedLM(plan),
-        functions=[tool(name="write")(write), tool(name="pay", approval=True)(write)],
+        functions=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(write)],
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Nothing, Said, job, description="buys")],
     )
@@ -304,7 +304,8 @@ async def test_metadata_of_nobody_is_refused(tmp_path: Path, metadata: Any, capl
 
 def test_each_channel_of_the_graphs_is_checked() -> None:
     assert set(checkpoints.TurnChannels.model_fields) == set(TurnState.__annotations__)
-    assert set(checkpoints.WorkerChannels.model_fields) == set(WorkerState.__annotations__)
+    older = {"request", "text"}
+    assert set(checkpoints.WorkerChannels.model_fields) - older == set(WorkerState.__annotations__)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

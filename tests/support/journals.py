@@ -10,8 +10,9 @@ from typing import Any
 from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause
-from worldagent.harness import CallContext, Function, Registry, call_alone, flow, tool
+from worldagent.harness import CallContext, Function, Registry, flow, tool
 from worldagent.harness.journal import JOURNAL, Drive, Frame, SqlJournal, decision_of, pause_of
+from worldagent.harness.running import call_alone
 from worldagent.storage import EPOCHS, Database, Lease, Leases
 
 TURN = "turn_1"

@@ -81,7 +81,8 @@ def functions(home: Path, killer: Killer) -> list[Function]:
     async def deeper(ctx: CallContext) -> str:
         return str(await ctx.call("put", {"what": "deep"}))
 
-    leaves = [tool(put), tool(approval=True)(pay), tool(idempotent=True)(note)]
+    # What is not `read_only` would be asked for, and that is not what is counted here.
+    leaves = [tool(risk="read_only")(put), tool(approval=True)(pay), tool(idempotent=True, risk="read_only")(note)]
     return [*leaves, flow(nested), flow(deeper)]
 
 
@@ -127,7 +128,7 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Part, Done, handle, entry=Judge, description="does a part")],
         storage=storage_of(home),
-        settings=Settings(model_attempts=1),
+        settings=Settings(model_attempts=1, trace=False),  # traces are written beside the turn, whenever there is time
     )
 
 

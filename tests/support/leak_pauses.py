@@ -159,7 +159,7 @@ class Paused:
                 return str(await ctx.call("deep", {"levels": levels - 1}))
             return await ctx.ask_person("Which colour?", ["red", "blue"])
 
-        return [tool(approval=True)(pay), tool(write), flow(deep)]
+        return [tool(approval=True)(pay), tool(risk="read_only")(write), flow(deep)]
 
     async def _job(self, params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
         await self._by_code(ctx, "before")

@@ -78,7 +78,7 @@ def home_agent(home: Path, done: list[str], gate: Gate | None = None, *, key: st
     return WorldAgent(
         "museum",
         lm=ScriptedLM(_reply),
-        functions=[tool(name="write")(write), tool(name="pay", approval=True)(pay)],
+        functions=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(pay)],
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[
             Shape("buy", Order, Receipt, buy, description="buys a thing"),

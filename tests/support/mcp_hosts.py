@@ -47,12 +47,18 @@ async def opened(given: HttpHost | StdioHost, **more: Any) -> AsyncGenerator[Hos
         await store.aclose()
 
 
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 class HostProcess:
     """A host over HTTP that is a process: it can be killed and started again at the same address."""
 
     def __init__(self, home: Path, *, broken: str = "") -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._argv = command(str(self.port), "--file", home / "host.json", "--log", home / "host.log")
         self._broken = ["--broken", broken] if broken else []

@@ -110,6 +110,8 @@ _KINDS = (
 
 def _default(field: FieldInfo) -> str:
     assert field.default is not PydanticUndefined
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
     return "none" if field.default is None else f"`{field.default}`"
 
 

@@ -93,7 +93,7 @@ def outcome(node: Node, looked: Mapping[str, str], depth: int = 0) -> Outcome:
         looked: What the person said of uncertain effects: `happened` or `lost`, by path.
         depth: How deep its caller stands.
     """
-    if depth >= DEPTH:
+    if depth >= DEPTH and node["kind"] not in ("question", "choice", "form"):  # a question is no call
         return Outcome("depth_exceeded", fails=True)
     if node["below"]:
         return _inner(node, looked, depth)
@@ -321,11 +321,11 @@ class World:
             return await body(node, ctx)
 
         return [
-            tool(name="write")(write),
-            tool(name="repeat")(write),
-            tool(name="put", idempotent=True)(put),
+            tool(name="write", risk="read_only")(write),
+            tool(name="repeat", risk="read_only")(write),
+            tool(name="put", idempotent=True, risk="read_only")(put),
             tool(name="pay", approval=True)(write),
-            tool(name="fail")(fail),
+            tool(name="fail", risk="read_only")(fail),
             flow(name="flow")(node),
             flow(name="allowed", approval=True)(node),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 import pytest
@@ -305,7 +305,7 @@ async def test_a_dispatch_that_fails_is_told_to_the_planner_and_the_others_go_on
     assert '{"total": 2}' in told
 
 
-@tool
+@tool(risk="read_only")
 async def double(n: int) -> int:
     """Doubles a number.
 
@@ -397,7 +397,6 @@ def test_functions_that_cannot_be_called_are_refused_when_they_are_made() -> Non
         return 1
 
     bodies: list[tuple[Any, str]] = [
-        (sync, "not async"),
         (untyped, "no type hint"),
         (silent, "returns"),
         (star, "by name"),
@@ -405,6 +404,9 @@ def test_functions_that_cannot_be_called_are_refused_when_they_are_made() -> Non
     for body, says in bodies:
         with pytest.raises(FunctionInvalid, match=says):
             tool(body)
+    assert tool(sync).name == "sync", "what is not async runs on a thread"
+    with pytest.raises(FunctionInvalid, match="the flow 'sync' is not async"):
+        flow(cast("Any", sync))
     with pytest.raises(FunctionInvalid, match="takes no context"):
         flow(no_context)
     with pytest.raises(FunctionInvalid, match="'a b' cannot name"):

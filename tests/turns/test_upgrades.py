@@ -49,7 +49,8 @@ class Code:
             self.done.append(f"{name} {what}")
             return what
 
-        made: Function = tool(name=name, **more)(body)
+        options: dict[str, Any] = {"risk": "read_only", **more}
+        made: Function = tool(name=name, **options)(body)
         return made
 
     def shape(
@@ -100,7 +101,7 @@ def write_takes_more(code: Code) -> None:
     async def write(what: str, where: str = "here") -> str:
         raise AssertionError("it may not run")
 
-    code.write = tool(name="write")(write)
+    code.write = tool(name="write", risk="read_only")(write)
 
 
 def pay_gives_a_number(code: Code) -> None:
@@ -114,7 +115,7 @@ def write_gives_a_number(code: Code) -> None:
     async def write(what: str) -> int:
         raise AssertionError("it may not run")
 
-    code.write = tool(name="write")(write)
+    code.write = tool(name="write", risk="read_only")(write)
 
 
 def pay_is_a_flow(code: Code) -> None:
@@ -279,7 +280,7 @@ async def test_a_stopped_turn_whose_function_is_gone_is_named_before_any_effect(
         return what
 
     code = Code(done)
-    code.write = tool(name="write")(body)
+    code.write = tool(name="write", risk="read_only")(body)
     agent = await code.agent(tmp_path).start()
     running = asyncio.create_task(agent.thread("t").task("job", {"what": "hat"}))
     await under_way.wait()

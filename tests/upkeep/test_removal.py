@@ -311,8 +311,8 @@ async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
         await thread.fork(to="fork")
         for name in (NAME, "fork"):
             assert await agent.upkeep.remove(name) is not None
-        # The one row of epochs is that of all removed threads, and names none.
-        expected = {"wa_schema": True, "wa_epoch": True, "checkpoint_migrations": True}
+        # The one row of epochs is that of all removed threads, and names none. What a day has used stays used.
+        expected = {"wa_schema": True, "wa_epoch": True, "wa_usage": True, "checkpoint_migrations": True}
         left = {table: await rows(agent, table) for table in await _tables(agent)}
         assert {table: bool(count) for table, count in left.items() if count} == {
             table: here for table, here in expected.items() if table in left

@@ -81,7 +81,10 @@ class Talk:
         for name, left_out in (("app", None), ("workspace", WORKSPACE), ("account", None), ("channel", None)):
             if (given := getattr(options, name)) != left_out:
                 words += [f"--{name}", given]
-        return shlex.join([*words, *(["--home", str(options.home)] if options.home is not None else [])])
+        for name in ("home", "policy"):
+            if (given := getattr(options, name)) is not None:
+                words += [f"--{name}", str(given)]
+        return shlex.join(words)
 
     @property
     def role_host(self) -> str | None:
@@ -157,7 +160,8 @@ class Talk:
         self._standing[self.thread_id] = status
         before = self._waiting.pop(self.thread_id, None)
         if pauses:
-            self._waiting[self.thread_id] = Waiting(pauses, None if before is None else before.answers)
+            answers = None if before is None else before.answers
+            self._waiting[self.thread_id] = Waiting(pauses, answers, self.options.account)
 
     async def host_trouble(self) -> WorldAgentError | None:
         """Why the role host cannot be reached now, if there is one and it cannot."""

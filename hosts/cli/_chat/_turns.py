@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ....core.errors import (
     AlreadyAnswered,
     AnswerInvalid,
+    NotAnApprover,
     NothingToResume,
     RoleChanged,
     RoleKeyMismatch,
@@ -25,12 +26,13 @@ from ....core.errors import (
 from .._turn import DRAIN, as_said_here
 from ._ports import Renderer
 from ._talk import Talk
-from ._waiting import standing
+from ._waiting import OTHERS, standing
 
 if TYPE_CHECKING:
     from ....agent import TurnStream
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
+    NotAnApprover: OTHERS,
     RoleChanged: "bring the role back as it was, or go on with what is active now by /resume refresh",
     RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, see "
     "`worldagent doctor --rekey`, and go on by /resume refresh",
@@ -90,16 +92,17 @@ class Turns:
         self._shown.note(f"what was is kept on the thread {stream.turn.kept_as!r}")
 
     async def answer(self, text: str) -> None:
-        """Take the answer to what is asked next; once all is answered, go on with the turn.
+        """Take the answer to what is asked next; go on with the turn once nothing is left that this account may answer.
 
         Raises:
+            NotAnApprover: Only others may answer that.
             InvalidArgument: It is no answer to that.
             WorldAgentError: As for `go_on`.
         """
         waiting = self._talk.waiting
         assert waiting is not None, "somebody asks"
         pause = waiting.take(text)
-        if waiting.open:
+        if waiting.asks:
             self._shown.taken(pause, waiting)
         else:
             await self.go_on()
@@ -128,7 +131,7 @@ class Turns:
             stream = await thread.stream_resume(
                 dict(answers), role=UNSET if role is None else role, on_role_change=on_role_change
             )
-        except AnswerInvalid:
+        except (AnswerInvalid, NotAnApprover):
             answers.clear()  # which of them it was is in the text alone
             raise
         answers.clear()
@@ -197,7 +200,8 @@ class Turns:
         if turn.status == "cancelled" and self._draining is not None:
             turn = replace(turn, status="stopped")  # what is cut off in draining can go on later, too
         self._talk.stands(turn.status, turn.pauses)
-        self._shown.ended(turn)
+        waiting = self._talk.waiting
+        self._shown.ended(turn if waiting is None else replace(turn, pauses=waiting.pauses))
 
 
 __all__ = ["Turns"]

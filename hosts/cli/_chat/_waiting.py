@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ....core.errors import NotAnApprover
 from ....core.pauses import Pause, PersonAnswer
+from ....harness.gate import is_like
 from .._pauses import pause_text, read_answer
 
 if TYPE_CHECKING:
@@ -24,20 +26,28 @@ _STANDS: Final = {
 }
 
 
+OTHERS: Final = "leave it to them by /later, or begin the chat with --account, as one of them"
+"""What a person does who may not answer."""
+
+
 class Waiting:
     """The open pauses of one turn, in the order in which they are answered.
 
     Args:
         pauses: What waits; one or more.
         answers: What was answered before, by pause id; of other pauses it is dropped.
+        account: Who answers.
 
     Attributes:
-        pauses: What waits.
+        pauses: What waits; what only others may answer comes last.
         answers: What was answered, by pause id; nothing of it is sent yet.
     """
 
-    def __init__(self, pauses: Sequence[Pause], answers: Mapping[str, PersonAnswer] | None = None) -> None:
-        self.pauses = tuple(pauses)
+    def __init__(
+        self, pauses: Sequence[Pause], answers: Mapping[str, PersonAnswer] | None = None, account: str | None = None
+    ) -> None:
+        self._account = account
+        self.pauses = tuple(sorted(pauses, key=lambda pause: not self._may_answer(pause)))
         kept = {pause.id for pause in self.pauses}
         self.answers = {key: answer for key, answer in (answers or {}).items() if key in kept}
 
@@ -45,6 +55,11 @@ class Waiting:
     def open(self) -> tuple[Pause, ...]:
         """What is not answered."""
         return tuple(pause for pause in self.pauses if pause.id not in self.answers)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is something left that this account may answer."""
+        return any(map(self._may_answer, self.open))
 
     @property
     def place(self) -> str:
@@ -55,9 +70,14 @@ class Waiting:
         """Take `text` as the answer to the next pause and give that.
 
         Raises:
+            NotAnApprover: Only others may answer what is left.
             InvalidArgument: It is no answer to it; the remedy says what is one.
         """
         pause = self.open[0]
+        if not self._may_answer(pause):
+            raise NotAnApprover(
+                f"the call of {pause.function!r} waits for somebody else: {', '.join(pause.approvers)}", remedy=OTHERS
+            )
         self.answers[pause.id] = read_answer(pause, text)
         return pause
 
@@ -69,10 +89,13 @@ class Waiting:
             shown.append(f"{count} given and not sent; /resume sends what there is")
         return "\n\n".join(shown)
 
+    def _may_answer(self, pause: Pause) -> bool:
+        return not pause.approvers or (self._account is not None and is_like(self._account, pause.approvers))
+
 
 def standing(state: ThreadState | None) -> str | None:
     """Say what a person can do about a thread's last turn; None where there is nothing."""
     return None if state is None else _STANDS.get(state.status)
 
 
-__all__ = ["Waiting", "standing"]
+__all__ = ["OTHERS", "Waiting", "standing"]

@@ -1,4 +1,4 @@
-"""The model and the role host that the settings name, as an agent would use them."""
+"""The model, the role host and the MCP servers that the settings name, as an agent would use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from .._outcomes import Failed
+from ....core import SystemClock
+from ....core.errors import WorldAgentError
+from ....harness import Registry
+from ....mcp_client.tools import McpSource, McpSources
+from .._outcomes import Failed, Warned
 from ._options import Site
 
 _QUESTION: Final = "Say hello."
@@ -34,7 +38,7 @@ async def answers(site: Site) -> str | None:
 
     with tempfile.TemporaryDirectory(prefix="worldagent-doctor-") as home:
         assert site.settings is not None, "the settings fit"
-        settings = site.settings.model_copy(update={"role_host": None, "model_attempts": 1})
+        settings = site.settings.model_copy(update={"role_host": None, "mcp_servers": {}, "model_attempts": 1})
         storage = Storage(home=Path(home))
         try:
             async with asyncio.timeout(site.options.timeout):
@@ -61,6 +65,45 @@ async def role_host(site: Site) -> str | None:
     return f"keeps {tiers}; `worldagent doctor --role-host URL` checks it"
 
 
-CHECKS = {"model.configured": configured, "model.call": answers, "role_host.reach": role_host}
+async def mcp_servers(site: Site) -> str | None:
+    """Each can be reached, and all of its tools can be used."""
+    assert site.settings is not None, "the settings fit"
+    servers = {name: entry.server() for name, entry in site.settings.mcp_servers.items()}
+    if not servers:
+        return "none"
+    sources = McpSources(servers, registry=Registry(), clock=SystemClock())
+    async with contextlib.aclosing(sources):
+        async with asyncio.TaskGroup() as looking:
+            looks = {name: looking.create_task(_tools(sources[name], site.options.timeout)) for name in servers}
+        found = {name: look.result() for name, look in looks.items()}
+    failed = [f"{name}: {told}" for name, (status, told) in found.items() if status == "fail"]
+    if failed:
+        raise Failed("; ".join(failed), "start or mend these servers, or take them out of mcp_servers")
+    odd = [f"{name}: {told}" for name, (status, told) in found.items() if status == "warn"]
+    if odd:
+        raise Warned("; ".join(odd), "mend these tools, or leave them out of allow")
+    return "; ".join(f"{name}: {told}" for name, (_, told) in found.items())
+
+
+async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
+    """What came of one server: a status, and what to say."""
+    try:
+        async with asyncio.timeout(seconds):
+            await source.connect()
+    except TimeoutError:
+        return "fail", f"no answer within {seconds:g} s"
+    except WorldAgentError as error:
+        return "fail", error.problem
+    if source.left_out:
+        return "warn", ", ".join(f"the tool {name!r} is left out: {why}" for name, why in source.left_out.items())
+    return "pass", f"{len(source.functions)} functions"
+
+
+CHECKS = {
+    "model.configured": configured,
+    "model.call": answers,
+    "role_host.reach": role_host,
+    "mcp.servers": mcp_servers,
+}
 
 __all__ = ["CHECKS"]

@@ -1,0 +1,37 @@
+"""Calls outside any turn. They are traced as turns are, under the id of their root; nobody else hears of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from ...core import Emitter, Scope, new_id
+from ...core.errors import WorldAgentError
+from ...core.events import TurnEnded, TurnStarted
+from ...harness.running import call_alone
+from ._work import RunnerParts
+
+
+async def call_outside(parts: RunnerParts, scope: Scope, name: str, input: Mapping[str, Any] | BaseModel) -> Any:
+    """Call a function, worker or shape by name; see `WorldAgent.call`."""
+    path, tap = new_id("call"), parts.tracer.tap(scope)
+    emit = Emitter(path, parts.clock, tap, tap)
+    use = await parts.usage.open(path, scope)
+    root = parts.engine.root(path, scope, emit, use)
+    emit(TurnStarted, thread="", kind="call")
+    status, code = "cancelled", None
+    try:
+        value = await call_alone(name, input, root)
+        status = "done"
+    except WorldAgentError as error:
+        status, code = "failed", error.code
+        raise
+    finally:
+        emit(TurnEnded, status=status, code=code)
+        await use.close()
+    return value
+
+
+__all__ = ["call_outside"]

@@ -1,0 +1,122 @@
+"""What goes into an engine, what a surface asks of it, and what comes out: values only. `_engine` works with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ..core import Clock, Emitter, Scope, SystemClock
+from ..core.events import TurnKind
+from ..core.pauses import Pause
+from ..harness import Policy, Registry
+from ..harness.gate import Approver
+from ..harness.journal import Journal
+from ..harness.limits import Use
+from ..harness.running import OnError
+from ..memory import ConversationStore
+from ..memory.attachments import Attachments
+from ..memory.branches import Branch, Branches
+from ..memory.kept import KeptMessages
+from ..role_resolution import ResolvedRole, RoleResolver
+from ..signatures import ModelCaller
+from ..signatures.models import Models
+from ..storage import Lease
+from ._context import GraphOptions, TokenCount
+from ._plan import Work
+from ._shape import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """What a surface asks for.
+
+    Attributes:
+        turn_id: The new turn's id.
+        kind: Which surface.
+        thread_key: The id of the checkpointed thread.
+        scope: The ids the turn runs under.
+        author: Who asks.
+        body: What goes into the log as the turn's first message.
+        work: The task that a task or skill turn runs.
+        branch: Where the thread is set to as the turn begins, if it is.
+    """
+
+    turn_id: str
+    kind: TurnKind
+    thread_key: str
+    scope: Scope
+    author: str
+    body: Mapping[str, Any]
+    work: Work | None = None
+    branch: Branch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """What a turn gave.
+
+    Attributes:
+        status: `done`, `paused` where a person is asked, `stopped` where it was to stop and can go on later.
+        text: The answer; empty for a task.
+        result: A task's result.
+        usage: Its tokens.
+        pauses: What is asked.
+    """
+
+    status: Literal["done", "paused", "stopped"] = "done"
+    text: str = ""
+    result: BaseModel | None = None
+    usage: TokenCount = field(default_factory=TokenCount)
+    pauses: tuple[Pause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRun:
+    """What one owner's run at a turn works with.
+
+    Attributes:
+        role: The turn's resolved role.
+        emit: Where events go.
+        lease: The ownership of the thread.
+        stream: Whether anybody wants deltas.
+        prompt: A skill's prompt.
+        refreshed: Whether the turn may go on under another role than it began with.
+        use: What it may use, and where that is written down; None is anything, and nowhere.
+    """
+
+    role: ResolvedRole = field(repr=False)
+    emit: Emitter
+    lease: Lease | None
+    stream: bool = False
+    prompt: str | None = field(default=None, repr=False)
+    refreshed: bool = False
+    use: Use | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What an engine is made of, besides its checkpoints."""
+
+    caller: ModelCaller
+    models: Models | None = None
+    registry: Registry
+    shapes: Iterable[Shape[Any, Any]]
+    resolver: RoleResolver
+    log: ConversationStore
+    identity: str | None = None
+    options: GraphOptions = field(default_factory=GraphOptions)
+    programs: Mapping[str, Any] = field(default_factory=dict)
+    on_error: OnError | None = None
+    journal: Journal | None = None
+    branches: Branches | None = None
+    kept: KeptMessages | None = None
+    attachments: Attachments | None = None
+    policy: Policy = field(default_factory=Policy)
+    approver: Approver | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+
+__all__ = ["EngineParts", "TurnOutcome", "TurnRequest", "TurnRun"]

@@ -1,0 +1,6 @@
+"""The worker's loop, and the `subagent` shape that runs it by name. What a model is told is in `signatures.workers`."""
+
+from ._loop import WorkerState
+from ._subagents import Subagents
+
+__all__ = ["Subagents", "WorkerState"]

@@ -1,0 +1,176 @@
+"""The `subagent` shape: it runs a worker by name, or the function that stands in a worker's place (T3, H8).
+
+A worker runs on a child thread of its own, named after its task. Its loop is in `_loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import to_jsonable_python
+
+from ...core import canonical_json
+from ...harness import Function, Registry, Worker
+from ...harness.gate import Caller
+from ...harness.journal import SUSPENDED
+from ...harness.requests import gives_text, inputs_of, takes_text
+from ...signatures import PredictorPool, Signature
+from ...signatures.models import Models
+from .._checkpoints import run_graph
+from .._shape import SUBAGENT, Shape
+from .._task import TaskContext
+from ._loop import WorkerGraph, build_worker_graph
+from ._run import WorkerRun
+from ._tools import Tools, callable_by
+
+_STEPS = 8  # supersteps of LangGraph that are not steps of the loop
+
+
+class SubagentParams(BaseModel):
+    """What the `subagent` shape takes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    worker: str = Field(description="the worker's name", min_length=1)
+    request: str = Field(description="what it should do; all it needs to know", min_length=1)
+
+    @field_validator("request", mode="before")
+    @classmethod
+    def _as_text(cls, given: object) -> object:
+        """The params of a worker that declares some are kept as JSON, as its result is."""
+        return given if not isinstance(given, Mapping) else canonical_json(to_jsonable_python(given))
+
+
+class SubagentResult(BaseModel):
+    """What the `subagent` shape gives."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    worker: str
+    text: str = Field(description="what it gave; JSON where it declares another output than a text")
+
+
+class Subagents:
+    """The `subagent` shape over one agent's workers.
+
+    Args:
+        registry: Where the workers are, and what they may call.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
+        self._kept: WorkerGraph | None = None
+        self._alone: WorkerGraph | None = None
+
+    def compile(self, saver: Any) -> None:
+        """Compile the loop over a checkpointer, or over none."""
+        self._alone = build_worker_graph(None)
+        self._kept = build_worker_graph(saver) if saver is not None else self._alone
+
+    def signatures(self, pool: PredictorPool, models: Models) -> None:
+        """Make the workers' Signatures known, once all that they may call is.
+
+        Raises:
+            NameTaken: A worker is called as another Signature is.
+            FunctionInvalid: A worker's Signature cannot be made.
+            ModelNotConfigured: A worker wants a model that there cannot be.
+        """
+        for worker in self._registry.workers.values():
+            for name in (worker.model, *worker.fallbacks):
+                if name is not None:
+                    models.check(name, who=f"the worker {worker.name!r}")
+            pool.add(*self.tools(worker).signatures.all)
+
+    def shape(self) -> Shape[SubagentParams, SubagentResult]:
+        """The shape to register."""
+        return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self._handle, subagents=self)
+
+    def worker(self, name: str) -> Worker:
+        """The worker called `name`.
+
+        Raises:
+            UnknownWorker: There is none.
+        """
+        return self._registry.worker(name)
+
+    def found(self, name: str) -> Function:
+        """The worker called `name`, or the function that stands in its place.
+
+        Raises:
+            UnknownWorker: There is neither.
+        """
+        return self._registry.offered.get(name) or self.worker(name).function
+
+    def tools(self, worker: Worker) -> Tools:
+        """What a worker may call by now."""
+        functions = callable_by(worker, self._registry)
+        found = self._tools.get(worker.name)
+        if found is None or found[0] != functions:
+            found = self._tools[worker.name] = (functions, Tools.of(worker, functions))
+        return found[1]
+
+    def params(self, params: SubagentParams) -> SubagentParams:
+        """The same, as the worker declares them.
+
+        Raises:
+            UnknownWorker: There is none.
+            ParamsInvalid: They do not fit.
+        """
+        function = self.found(params.worker)
+        if takes_text(function):
+            return params
+        return params.model_copy(update={"request": canonical_json(inputs_of(function, params.request))})
+
+    async def _handle(self, params: SubagentParams, ctx: TaskContext) -> Any:
+        worker, function = self.worker(params.worker), self.found(params.worker)
+        ctx.calls.frame.hear()
+        run = WorkerRun(
+            turn=ctx.turn,
+            calls=replace(ctx.calls, caller=Caller(worker.name, modelled=True), tools=worker.tools),
+            tools=self.tools(worker),
+            inputs=inputs_of(function, params.request),
+        )
+        node = await run.find()
+        if node != "__end__":
+            graph = self._kept if ctx.turn.drive.can_ask else self._alone
+            state = {"worker": worker.name, "round": run.round, "status": node}
+            most = (worker.max_steps + 1) * (worker.retries + 2) + _STEPS
+            values = await run_graph(graph, state, turn=ctx.turn, suffix=ctx.id, context=run, steps=most)
+            if values["status"] != "done":
+                return SUSPENDED
+        return SubagentResult(
+            worker=worker.name, text=str(run.result) if gives_text(function) else canonical_json(run.result)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SubagentShape(Shape[SubagentParams, SubagentResult]):
+    """The entry Signature of a task is its worker's."""
+
+    subagents: Subagents
+
+    def entry_for(self, params: SubagentParams) -> tuple[Signature | None, tuple[Signature, ...]]:
+        if self.subagents.found(params.worker).kind != "worker":
+            return None, ()
+        return self.subagents.tools(self.subagents.worker(params.worker)).signatures.answer, ()
+
+    def callee(self, params: SubagentParams) -> Function:
+        found = self.subagents.found(params.worker)
+        return replace(self.function, name=found.name, kind=found.kind, risk=found.risk, limits=found.limits)
+
+    def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:
+        found = self.subagents.found(params.worker)
+        return None if found.kind == "worker" else (found, inputs_of(found, params.request))
+
+    def check_params(self, data: object) -> SubagentParams:
+        return self.subagents.params(Shape.check_params(self, data))
+
+    def read_params(self, data: Any) -> SubagentParams:
+        return self.subagents.params(Shape.read_params(self, data))
+
+
+__all__ = ["SubagentParams", "SubagentResult", "Subagents"]

@@ -1,0 +1,168 @@
+"""Between the gate and the journal: what is decided about a step, and what a person may still say of it (H9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..core import Emitter, canonical_json
+from ..core.errors import AnswerInvalid, CallRefused
+from ..core.events import CallDecided
+from ..core.pauses import Approve, Reject
+from ._guard import OnError, guarded
+from .gate import Callee, Caller, Gate, Verdict
+from .journal import Ask, Drive, Step, decision_of, pause_of
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who wants a step done, and what it is asked under.
+
+    Attributes:
+        drive: What has recorded the turn's calls.
+        gate: What decides.
+        emit: Where events go.
+        caller: Who calls.
+        on_error: Gets the original of what an approver raises.
+    """
+
+    drive: Drive
+    gate: Gate
+    emit: Emitter
+    caller: Caller
+    on_error: OnError | None = None
+
+
+async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[BaseModel]) -> Step:
+    """Decide about a step before it is done.
+
+    Args:
+        step: The step; its input is the params as JSON.
+        callee: What is called.
+        asker: Who calls.
+        params: What the step's input is declared by.
+
+    Returns:
+        The step with what a person is asked before, or why it is refused, and what decided so.
+    """
+    drive, gate, caller = asker.drive, asker.gate, asker.caller
+    record = drive.recorded(step.id)
+    if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
+        return replace(step, by=record.by)  # it was decided about before
+    if record is not None and record.answered:  # what a person said counts, also where nobody would be asked any more
+        refused, asked = gate.refuses(callee, step.input, caller), pause_of(record)
+        verdict = Verdict("ask", "person", asked.reason, gate.approvers(callee, step.input, caller))
+        verdict = Verdict("refuse", "policy", refused) if refused else verdict
+    else:
+        verdict = gate.decide(callee, step.input, caller)
+    if verdict.decision == "approve":
+        return _approved(step, verdict, callee, caller)
+    if verdict.decision == "ask" and not drive.can_ask and caller.modelled:
+        verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
+    if verdict.decision == "ask":
+        step = _asked(step, verdict, callee, asker, params)
+        answer = await _at_once(asker, step) if record is None else None
+        if answer is not None:
+            return _answered(step, answer, callee, asker)
+        if record is None:
+            _tell(asker, step, "ask", verdict.by)
+        return step
+    if record is None:
+        _tell(asker, step, "refuse", verdict.by)
+    return _refused(step, verdict, callee, caller)
+
+
+async def _at_once(asker: Asker, step: Step) -> Approve | Reject | None:
+    """What an approver in the process says, if there is one."""
+    if asker.gate.approver is None:
+        return None
+    answer = await guarded(asker.gate.approver(step.pause), what="the approver", on_error=asker.on_error)
+    if answer is None or isinstance(answer, Approve | Reject):
+        return answer
+    raise AnswerInvalid(
+        f"the approver answered {type(answer).__name__}", remedy="let it give Approve(), Reject(reason) or None"
+    )
+
+
+def _approved(step: Step, verdict: Verdict, callee: Callee, caller: Caller, **more: Any) -> Step:
+    return replace(step, by=verdict.by, gate=_note("approve", verdict.by, caller, callee, **more))
+
+
+def _refused(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
+    error = CallRefused(
+        f"the call of {callee.name!r} is refused: {verdict.reason}", remedy="do without it, or ask for something else"
+    )
+    note = _note(verdict.decision, verdict.by, caller, callee)
+    return replace(step, ask=None, by=verdict.by, refusal=error, gate=note)
+
+
+def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: type[BaseModel]) -> Step:
+    """The step with what a person is asked; what they change is validated and decided about again."""
+    fits = step.check
+
+    def check(arguments: Any) -> None:
+        if fits is not None:
+            fits(arguments)
+        refused = asker.gate.refuses(callee, arguments, asker.caller)
+        if refused:
+            raise AnswerInvalid(
+                f"{step.name!r} may not be called with these arguments: {refused}", remedy="change them"
+            )
+
+    def noted(decision: str, said: Mapping[str, Any]) -> str:
+        if said.get("always"):
+            asker.gate.grant(callee.name, asker.caller.name)
+        _tell(asker, step, decision, "person", said.get("account"))
+        more = {name: said[name] for name in ("account", "always", "arguments") if name in said}
+        return _note(decision, "person", asker.caller, callee, **more)
+
+    ask = Ask(
+        kind="approval",
+        function=callee.name,
+        schema=params.model_json_schema(),
+        risk=callee.risk,
+        reason=verdict.reason,
+        caller=asker.caller.name,
+        approvers=verdict.approvers,
+    )
+    return replace(step, ask=ask, by="person", check=check, noted=noted)
+
+
+def _answered(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> Step:
+    """What an approver in the process said counts as what a person says."""
+    said = decision_of(step.pause, answer)
+    if said["kind"] == "reject":
+        _tell(asker, step, "reject", "approver")
+        verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
+        return _refused(step, verdict, callee, asker.caller)
+    arguments, check = said.get("arguments"), step.check
+    if arguments is not None and check is not None:
+        check(arguments)
+    if said.get("always"):
+        asker.gate.grant(callee.name, asker.caller.name)
+    _tell(asker, step, "approve" if arguments is None else "modify", "approver")
+    more = {name: said[name] for name in ("arguments", "always") if name in said}
+    return _approved(replace(step, ask=None), Verdict("approve", "approver"), callee, asker.caller, **more)
+
+
+def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:
+    """What the journal keeps of it."""
+    return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})
+
+
+def _tell(asker: Asker, step: Step, decision: str, by: str, account: str | None = None) -> None:
+    asker.emit(
+        CallDecided,
+        call_id=step.id,
+        function=step.name,
+        parent=step.parent,
+        decision=decision,
+        gate=by,
+        account=account,
+    )
+
+
+__all__ = ["Asker", "with_leave"]

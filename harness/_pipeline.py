@@ -1,0 +1,357 @@
+"""`call(name, input, ctx)`: the one way to run a function, folded from layers that each do one thing (H1, H9).
+
+What may be called is decided in `gate`, what was called before is given again by `journal`. No model in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from ..core.errors import (
+    CallRefused,
+    CallTimeout,
+    DepthExceeded,
+    FunctionInvalid,
+    LimitReached,
+    NobodyToAsk,
+    ParamsInvalid,
+    PauseExpired,
+    ResultInvalid,
+    ToolNotAllowed,
+    WorldAgentError,
+)
+from ..core.events import CallDecided, CallEnded, CallRetried, CallStarted
+from ..core.validation import json_of, json_of_value, read_model, read_value, validate_model, validate_value
+from ._context import CallContext
+from ._function import Function
+from ._guard import guarded
+from ._leave import with_leave
+from .gate import is_like
+from .journal import ABOUT_THE_TURN, SUSPENDED, Step
+from .limits import DEPTH, PATIENCE, Budget, in_time, tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a call will do, once it may.
+
+    Attributes:
+        step: What the journal is told of it; its body comes from the layers.
+        run: Does it: with its own params, or as JSON with those that a person put in their place; and with its budget.
+        read: Makes what the journal has of its result what the caller gets.
+        params: What a person may put in the place of its input is declared by; `step.check` looks at it.
+    """
+
+    step: Step
+    params: type[BaseModel]
+    run: Callable[[Mapping[str, Any] | None, Budget], Awaitable[Any]]
+    read: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call on its way through the layers.
+
+    Attributes:
+        function: What is called.
+        input: Its params, as they were given.
+        ctx: Who calls.
+        key: Tells it from calls with equal input.
+        id: Its path id; empty is one that its caller's frame gives.
+        waits: Whether a body waits for it, which goes on in another run where a person is asked.
+        how: What `CallContext.dispatch` is told beside; opaque here.
+        prepared: What it will do.
+        changed: The params that a person put in the place of its own.
+        budget: What it and all below it may use.
+    """
+
+    function: Function
+    input: Mapping[str, Any] | BaseModel
+    ctx: CallContext
+    key: str | None = None
+    id: str = ""
+    waits: bool = True
+    how: object = None
+    prepared: Prepared | None = None
+    changed: Mapping[str, Any] | None = None
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def ready(self) -> Prepared:
+        """What it will do; the layers below `_validated` have it."""
+        assert self.prepared is not None
+        return self.prepared
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is dispatched: a worker or a shape."""
+        return self.function.kind in ("worker", "shape")
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+def _fold(run: Handler) -> Handler:
+    """What every call goes through, outermost first: validate, limit, gate, journal, trace, run."""
+    handler = run
+    for layer in reversed((_validated, _limited, _gated, _journaled, _traced)):
+        handler = layer(handler)
+    return handler
+
+
+def _validated(inner: Handler) -> Handler:
+    async def layer(call: Call) -> Any:
+        prepared = await (_dispatched(call) if call.is_task else _prepared(call))
+        value = await inner(replace(call, prepared=prepared))
+        return value if value is SUSPENDED else prepared.read(value)
+
+    return layer
+
+
+def _limited(inner: Handler) -> Handler:
+    async def layer(call: Call) -> Any:
+        function, ctx, step = call.function, call.ctx, call.ready.step
+        if ctx.tools is not None and not is_like(function.name, ctx.tools):
+            raise ToolNotAllowed(
+                f"{ctx.caller.name!r} may not call {function.name!r}",
+                remedy=f"it may call: {', '.join(ctx.tools) or 'nothing'}",
+            )
+        if ctx.frame.depth >= DEPTH:
+            raise DepthExceeded(
+                f"the call of {function.name!r} is {ctx.frame.depth + 1} deep, and {DEPTH} is the limit",
+                remedy="let calls nest less deep",
+            )
+        reached: LimitReached | None = None
+        if ctx.frame.drive.recorded(step.id) is None:  # else it was counted when it was made
+            try:
+                ctx.budget.take(step.id)
+            except LimitReached as error:
+                reached = error
+        if reached is not None:
+            return await _refused(call, reached)
+        whose = f"the {function.kind} {function.name!r}"
+        return await inner(replace(call, budget=ctx.budget.child(whose, function.limits, step.id)))
+
+    return layer
+
+
+async def _refused(call: Call, reached: LimitReached) -> Any:
+    """A call beyond a limit: the journal keeps it as its failure, so that a replay is told the same."""
+    step, ctx = call.ready.step, call.ctx
+    ctx.emit(CallDecided, call_id=step.id, function=step.name, decision="refuse", gate="limit", parent=step.parent)
+
+    async def raising(_: Any) -> Any:
+        raise reached
+
+    if isinstance(reached, ABOUT_THE_TURN):
+        step = replace(step, body=raising, once=False)  # the turn ends, and makes it once it is resumed
+    else:
+        step = replace(step, refusal=reached)
+    return await (ctx.frame.do(step) if call.waits else ctx.frame.direct(step))
+
+
+def _gated(inner: Handler) -> Handler:
+    async def layer(call: Call) -> Any:
+        prepared, function = call.ready, call.function
+        step = await with_leave(prepared.step, function, call.ctx.asker, params=prepared.params)
+        told = False
+        try:
+            value = await inner(replace(call, prepared=replace(prepared, step=step)))
+            told = value is not SUSPENDED
+        except WorldAgentError as error:
+            # What it failed with may be a stranger's text, too.
+            told = not isinstance(error, CallRefused | PauseExpired)
+            raise
+        finally:
+            if told and function.untrusted:
+                call.ctx.gate.mark(function.name)
+            if call.ctx.frame.drive.heard(step.id):
+                call.ctx.frame.hear()
+        return value
+
+    return layer
+
+
+def _journaled(inner: Handler) -> Handler:
+    async def layer(call: Call) -> Any:
+        async def body(let: Any) -> Any:
+            return await inner(call if let is None else replace(call, changed=let.get("arguments")))
+
+        step, frame = replace(call.ready.step, body=body), call.ctx.frame
+        return await (frame.do(step) if call.waits else frame.direct(step))
+
+    return layer
+
+
+def _traced(inner: Handler) -> Handler:
+    async def layer(call: Call) -> Any:
+        if call.is_task:  # it tells of itself
+            return await inner(call)
+        step, emit = call.ready.step, call.ctx.emit
+        risk = call.function.risk
+        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, risk=risk, gate=step.by)
+        if call.function.capture:
+            emit.keep(step.id, "inputs", step.input if call.changed is None else dict(call.changed))
+        status, code = "cancelled", None
+        try:
+            value = await inner(call)
+            if call.function.capture and value is not SUSPENDED:
+                emit.keep(step.id, "outputs", value)
+            status = "paused" if value is SUSPENDED else "done"
+        except WorldAgentError as error:
+            status, code = "failed", error.code
+            raise
+        finally:
+            emit(CallEnded, call_id=step.id, status=status, code=code)
+        return value
+
+    return layer
+
+
+async def _run(call: Call) -> Any:
+    function, budget = call.function, call.budget
+    run = partial(call.ready.run, call.changed, budget)
+    if call.is_task:  # its time is looked after where it tells of itself
+        return await run()
+
+    def tell(attempt: int, code: str, seconds: float) -> None:
+        step = call.ready.step
+        call.ctx.emit(CallRetried, call_id=step.id, function=step.name, attempt=attempt, code=code, seconds=seconds)
+
+    trying = tried(run, function.retry, budget.clock, tell=tell)
+    seconds = function.limits.seconds
+    return await (trying if seconds is None else timely(trying, function, budget))
+
+
+_CALL: Final = _fold(_run)
+
+
+async def _dispatched(call: Call) -> Prepared:
+    if call.ctx.dispatch is None:
+        raise FunctionInvalid(
+            f"the {call.function.kind} {call.function.name!r} cannot run here", remedy="call it on an open agent"
+        )
+    return await call.ctx.dispatch(call)
+
+
+async def _prepared(call: Call) -> Prepared:
+    """What the call of a leaf or a flow will do."""
+    function, frame = call.function, call.ctx.frame
+    what = f"params of function {function.name!r}"
+    params = validate_model(function.params, call.input, what=what, error=ParamsInvalid)
+    given = json_of(params, what=what, error=ParamsInvalid)
+    call_id, site = (call.id, None) if call.id else await frame.child(function.name, given, call.key)
+
+    def changed_params(changed: Mapping[str, Any]) -> BaseModel:
+        return read_model(function.params, changed, what=what, error=ParamsInvalid)
+
+    step = Step(
+        id=call_id,
+        parent=frame.path,
+        name=function.name,
+        kind="flow" if function.kind == "flow" else "leaf",
+        input=given,
+        body=_nothing,
+        once=function.kind == "leaf" and not function.idempotent,
+        version=function.declared,
+        site=site,
+        check=changed_params,
+    )
+
+    async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
+        taken = params if changed is None else changed_params(changed)
+        return await _body(function, taken, replace(call.ctx.fork(call_id, function), budget=budget))
+
+    def read(value: Any) -> Any:
+        return read_value(function.result, value, what=f"the result of function {function.name!r}", error=ResultInvalid)
+
+    return Prepared(step=step, run=run, read=read, params=function.params)
+
+
+async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
+    # Validated values, not a dump: a body that asks for a model gets the model.
+    given = {field: getattr(params, field) for field in type(params).model_fields} | (params.model_extra or {})
+
+    async def body() -> Any:
+        if function.kind == "flow" or function.context:
+            return await function.body(ctx, **given)
+        return await function.body(**given)
+
+    def cut() -> None:
+        ctx.frame.cancelled = True  # for what goes on on its thread, or swallows its cancellation
+
+    def late() -> WorldAgentError:
+        return CallTimeout(
+            f"the call of {function.name!r} took longer than {function.timeout:g} s",
+            remedy="ask it for less, or raise its timeout",
+        )
+
+    flow, what = function.kind == "flow", f"function {function.name!r}"
+    running = guarded(ctx.frame.run(body()) if flow else body(), what=what, on_error=ctx.on_error)
+    if flow and function.timeout is None:
+        value = await running  # the frame ends what does not end
+    else:
+        patience = None if flow else PATIENCE
+        value = await in_time(
+            running, _time(function.timeout, ctx.budget), what=what, late=late, patience=patience, cut=cut
+        )
+    if value is SUSPENDED:
+        return value
+    what = f"the result of function {function.name!r}"
+    checked = validate_value(function.result, value, what=what, error=ResultInvalid)
+    return json_of_value(function.result, checked, what=what, error=ResultInvalid)
+
+
+def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget) -> Awaitable[Any]:
+    """Hold what a call runs to the seconds of its own limits."""
+    seconds, whose = function.limits.seconds, f"the {function.kind} {function.name!r}"
+
+    def late() -> WorldAgentError:
+        return LimitReached(f"{whose} may take {seconds:g} s, and has", remedy="ask it for less, or raise its limits")
+
+    return in_time(running, _time(seconds, budget), what=whose, late=late)
+
+
+def _time(seconds: float | None, budget: Budget) -> Coroutine[Any, Any, None] | None:
+    return None if seconds is None else budget.clock.sleep(seconds)
+
+
+async def _nothing(_: Any) -> Any:
+    raise AssertionError("the journal's layer gives each step its body")
+
+
+async def run_call(call: Call) -> Any:
+    """Send a call through the layers.
+
+    Returns:
+        What its result type declares; `SUSPENDED` where a person is asked first and no body waits for it.
+
+    Raises:
+        WorldAgentError: See `CallContext.call`.
+    """
+    return await _CALL(call)
+
+
+async def call(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext, *, key: str | None = None) -> Any:
+    """Run the function, worker or shape called `name` as a child of `ctx`; see `CallContext.call`."""
+    return await _CALL(Call(function=ctx.registry.function(name), input=input, ctx=ctx, key=key))
+
+
+async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext) -> Any:
+    """Run the function, worker or shape called `name` where no body waits for it; see `CallContext.call`.
+
+    Raises:
+        NobodyToAsk: A person would have to be asked.
+    """
+    value = await _CALL(Call(function=ctx.registry.function(name), input=input, ctx=ctx, waits=False))
+    if value is SUSPENDED:
+        raise NobodyToAsk(f"{name!r} cannot wait for a person here", remedy="call it inside a turn")
+    return value
+
+
+__all__ = ["Call", "Prepared", "call", "call_alone", "run_call", "timely"]

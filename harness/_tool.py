@@ -1,0 +1,231 @@
+"""From a Python function to a `Function`: `@tool` makes a leaf, `@flow` what calls others (H2, D8).
+
+Type hints become params and result, the docstring the description. What is not async runs on a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
+from itertools import zip_longest
+from typing import Any, overload
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
+
+from ..core.errors import FunctionInvalid
+from ..core.events import Risk
+from ._context import ToolContext
+from ._function import READ_ONLY, Body, Function, FunctionKind
+from .limits import Limits, Retry
+
+Plain = Callable[..., Any]
+
+_THREADS = 32
+"""How many functions that are not async run at once in one event loop."""
+
+_POOL: RunVar[CapacityLimiter] = RunVar("worldagent_functions")
+
+_SECTION = re.compile(r"(?m)^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):[ \t]*$")
+_ARGUMENT = re.compile(r"(?m)^( +)\*{0,2}(\w+)(?: \([^)]*\))?:[ \t]*(.*(?:\n\1[ \t]+\S.*)*)")
+
+
+class _Options(typing.TypedDict, total=False):
+    """How a function is declared; what is left out is taken from the Python function. See `Function`.
+
+    Attributes:
+        name: Its name, if not the function's own.
+        description: What it does, if not the first paragraph of the docstring.
+        risk: What it does to the world: `read_only`, or one or several of `write`, `network`, `destructive`.
+    """
+
+    name: str | None
+    description: str | None
+    risk: Risk | Iterable[Risk]
+    approval: bool
+    untrusted: bool
+    capabilities: Iterable[str]
+    timeout: float | None
+    limits: Limits
+    capture: bool
+
+
+class FlowOptions(_Options, total=False):
+    """How a flow is declared. See `Function`.
+
+    Attributes:
+        tools: Globs over the names that it may call; left out, any.
+    """
+
+    tools: Iterable[str] | None
+
+
+class ToolOptions(_Options, total=False):
+    """How a leaf is declared. See `Function`.
+
+    Attributes:
+        idempotent: Whether running it twice does the same as running it once.
+        retry: How often it is tried where it fails for a passing reason.
+    """
+
+    idempotent: bool
+    retry: Retry
+
+
+@overload
+def tool(body: Plain, /, **options: typing.Unpack[ToolOptions]) -> Function: ...
+@overload
+def tool(**options: typing.Unpack[ToolOptions]) -> Callable[[Plain], Function]: ...
+def tool(body: Plain | None = None, /, **options: typing.Unpack[ToolOptions]) -> Any:
+    """Make a leaf `Function` of a Python function; its type hints become the params and the result.
+
+    A function that is not async runs on a thread of its own, so that it holds nobody up; being cancelled or out of time
+    then means that nobody waits for it any more. One whose first parameter is a `ToolContext` gets it.
+
+    Args:
+        body: The function, when used as `@tool` without brackets.
+        options: See `ToolOptions`. Without `risk` it counts as `write` and `network`, and a person is asked where a
+            model calls it (H9).
+
+    Raises:
+        FunctionInvalid: A parameter has no type hint, or a hint has no schema.
+    """
+    return _decorate(body, "leaf", dict(options))
+
+
+@overload
+def flow(body: Body, /, **options: typing.Unpack[FlowOptions]) -> Function: ...
+@overload
+def flow(**options: typing.Unpack[FlowOptions]) -> Callable[[Body], Function]: ...
+def flow(body: Body | None = None, /, **options: typing.Unpack[FlowOptions]) -> Any:
+    """Make a flow `Function` of an async Python function whose first parameter is the `CallContext`.
+
+    A flow calls other functions through `ctx.call` and has no effects of its own, so that its body can be run again.
+    What it calls passes the gate by itself.
+
+    Args:
+        body: The function, when used as `@flow` without brackets.
+        options: See `FlowOptions`. Without `risk` it counts as `read_only`.
+
+    Raises:
+        FunctionInvalid: It is not async, a parameter has no type hint, or a hint has no schema.
+    """
+    return _decorate(body, "flow", {"risk": READ_ONLY, **options, "idempotent": True})
+
+
+def _decorate(body: Plain | None, kind: FunctionKind, options: dict[str, Any]) -> Any:
+    return partial(_made, kind, options) if body is None else _made(kind, options, body)
+
+
+def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
+    name, description = options.get("name"), options.get("description")
+    others = {key: value for key, value in options.items() if key not in ("name", "description")}
+    own_name = name or str(getattr(body, "__name__", ""))
+    is_async = inspect.iscoroutinefunction(body)
+    if kind == "flow" and not is_async:
+        raise FunctionInvalid(f"the flow {own_name!r} is not async", remedy="declare it with 'async def'")
+    hints = _hints(own_name, body)
+    parameters = list(inspect.signature(body).parameters.values())
+    if kind == "flow" and not parameters:
+        raise FunctionInvalid(f"the flow {own_name!r} takes no context", remedy="give it 'ctx' as first parameter")
+    context = bool(parameters) and (kind == "flow" or hints.get(parameters[0].name) is ToolContext)
+    for each in ("capabilities", "tools"):
+        if others.get(each) is not None:
+            others[each] = tuple(others[each])
+    return Function(
+        own_name,
+        body if is_async else _on_a_thread(body),
+        _params_model(own_name, parameters[context:], hints, _arguments(body)),
+        _result_type(own_name, hints),
+        description if description is not None else _summary(body),
+        kind,
+        context=context and kind == "leaf",
+        **others,
+    )
+
+
+def _on_a_thread(body: Plain) -> Body:
+    @wraps(body)
+    async def run(*placed: Any, **named: Any) -> Any:
+        try:
+            pool = _POOL.get()
+        except LookupError:
+            pool = CapacityLimiter(_THREADS)
+            _POOL.set(pool)
+        # It cannot be cut off: whoever cancels it goes on, and what it still does is nobody's result.
+        return await anyio.to_thread.run_sync(partial(body, *placed, **named), abandon_on_cancel=True, limiter=pool)
+
+    return run
+
+
+def _hints(name: str, body: Plain) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(body, include_extras=True)
+    except Exception as error:  # a hint is code of the embedder's
+        raise FunctionInvalid(
+            f"the type hints of the function {name!r} cannot be read ({type(error).__name__})",
+            remedy="import the names that its hints use",
+        ) from error
+
+
+def _params_model(
+    name: str, parameters: list[inspect.Parameter], hints: dict[str, Any], told: dict[str, str]
+) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise FunctionInvalid(
+                f"the parameter {parameter.name!r} of the function {name!r} cannot be given by name",
+                remedy="use plain named parameters",
+            )
+        if parameter.name not in hints:
+            raise FunctionInvalid(
+                f"the parameter {parameter.name!r} of the function {name!r} has no type hint", remedy="give it one"
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], Field(default, description=told.get(parameter.name)))
+    config = ConfigDict(extra="forbid", hide_input_in_errors=True, arbitrary_types_allowed=False)
+    try:
+        return create_model(f"{name}_params", __config__=config, **fields)
+    except (PydanticUserError, NameError) as error:
+        problem = type(error).__name__
+    raise FunctionInvalid(
+        f"the params of the function {name!r} have no schema ({problem})",
+        remedy="use types that pydantic can validate, and names without a leading underscore",
+    )
+
+
+def _result_type(name: str, hints: dict[str, Any]) -> TypeAdapter[Any]:
+    if "return" not in hints:
+        raise FunctionInvalid(f"the function {name!r} does not say what it returns", remedy="annotate its return type")
+    try:
+        return TypeAdapter(hints["return"])
+    except PydanticUserError as error:
+        problem = type(error).__name__
+    raise FunctionInvalid(
+        f"the result of the function {name!r} has no schema ({problem})", remedy="use a type that pydantic can validate"
+    )
+
+
+def _summary(body: Plain) -> str:
+    text = inspect.getdoc(body) or ""
+    return " ".join(text.split("\n\n", 1)[0].split())
+
+
+def _arguments(body: Plain) -> dict[str, str]:
+    """What a docstring in Google's style says of each parameter."""
+    text = inspect.getdoc(body) or ""
+    sections = list(_SECTION.finditer(text))
+    for section, after in zip_longest(sections, sections[1:]):
+        if section[1] in ("Args", "Arguments", "Parameters"):
+            part = text[section.end() : None if after is None else after.start()]
+            return {found[2]: " ".join(found[3].split()) for found in _ARGUMENT.finditer(part)}
+    return {}
+
+
+__all__ = ["FlowOptions", "ToolOptions", "flow", "tool"]

@@ -1,0 +1,261 @@
+"""Decides about the calls of one run at a turn, by the policy, what the turn has read, and what was said before (H9).
+
+It is told of the calls that the journal has, and keeps nothing beyond the run. What is done with a verdict is
+`harness._pipeline`'s and the journal's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from ...core import Clock, SystemClock
+from ...core.events import Risk
+from ._approver import Approver
+from ._policy import Decision, Policy, Rule, several
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call.
+
+    Attributes:
+        name: A worker, a shape, a function, `converse` for the planner; `code` is the host's own code.
+        modelled: Whether a model had a say in it, here or further up.
+    """
+
+    name: str
+    modelled: bool = False
+
+    def calling(self, name: str) -> Caller:
+        """Who makes the calls of something that it calls."""
+        return Caller(name, self.modelled)
+
+    def told(self, *, modelled: bool) -> Caller:
+        """The same, where a model may have had a say meanwhile."""
+        return replace(self, modelled=True) if modelled and not self.modelled else self
+
+
+CODE: Final = Caller("code")
+"""The host's own code."""
+
+
+class Callee(Protocol):
+    """What the gate looks at of a function, a worker or a shape."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def risk(self) -> tuple[Risk, ...]:
+        """What it does to the world."""
+        ...
+
+    @property
+    def approval(self) -> bool:
+        """Whether a person is always asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is decided about one call.
+
+    Attributes:
+        decision: What.
+        by: What decided: `code`, `default`, `rule:NAME`, `always`, `function`, `approver` or `person`.
+        reason: Why a person is asked, or it is refused.
+        approvers: Globs over the accounts that may answer; empty is anybody.
+    """
+
+    decision: Decision
+    by: str
+    reason: str = ""
+    approvers: tuple[str, ...] = ()
+
+
+class Recorded(Protocol):
+    """What the gate looks at of a recorded call."""
+
+    @property
+    def name(self) -> str:
+        """The function's name, the shape's key."""
+        ...
+
+    @property
+    def at(self) -> float:
+        """When it was made, in seconds since 1970."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether it has a result or an error."""
+        ...
+
+    @property
+    def refused(self) -> bool:
+        """Whether it failed for want of leave, so that nothing was done."""
+        ...
+
+    @property
+    def gate(self) -> str | None:
+        """What the gate had said of it, as JSON."""
+        ...
+
+
+class Gate:
+    """Decides about calls.
+
+    Args:
+        policy: The rules.
+        approver: Who is asked at once, before the turn pauses.
+        clock: Tells the time.
+
+    Attributes:
+        marks: The untrusted functions whose results the turn has read.
+    """
+
+    __slots__ = ("_clock", "_first", "_granted", "_used", "approver", "marks", "policy")
+
+    def __init__(
+        self, policy: Policy | None = None, *, approver: Approver | None = None, clock: Clock | None = None
+    ) -> None:
+        self.policy = policy if policy is not None else Policy()
+        self.approver = approver
+        self.marks: set[str] = set()
+        self._clock = clock or SystemClock()
+        self._used: Counter[str] = Counter()
+        self._first: dict[str, float] = {}
+        self._granted: dict[tuple[str, str], float] = {}
+
+    def recall(self, records: Iterable[Recorded], untrusted: Iterable[str]) -> None:
+        """Take over what was decided and read in the turn before.
+
+        Args:
+            records: The turn's recorded calls.
+            untrusted: The names of untrusted functions.
+        """
+        strangers = frozenset(untrusted)
+        for record in records:
+            if record.name in strangers and record.over and not record.refused:
+                self.marks.add(record.name)
+            said: Mapping[str, Any] = json.loads(record.gate) if record.gate else {}
+            function, caller = said.get("function", record.name), said.get("caller", "")
+            if said.get("decision") == "approve":
+                self._count(_use(said["by"], function, caller), record.at)
+            if said.get("always"):
+                self.grant(function, caller, record.at)
+
+    def mark(self, *sources: str) -> None:
+        """The turn has read what these untrusted functions gave."""
+        self.marks.update(sources)
+
+    def grant(self, function: str, caller: str, at: float | None = None) -> None:
+        """A person approves calls of a function by a caller for the rest of the turn, within the policy's limits."""
+        self._granted.setdefault((function, caller), self._now() if at is None else at)
+
+    def decide(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """Decide about a call that was not decided about before.
+
+        Args:
+            callee: What is called.
+            arguments: Its params as JSON.
+            caller: Who calls.
+        """
+        verdict = self._by_policy(callee, arguments, caller)
+        if verdict.decision == "approve" and callee.approval:
+            verdict = Verdict("ask", "function", "it always asks")
+        if verdict.decision == "ask" and self._is_granted(callee, caller):
+            verdict = Verdict("approve", "always")
+        if verdict.decision == "approve":
+            self._count(_use(verdict.by, callee.name, caller.name), self._now())
+        return verdict
+
+    def refuses(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> str:
+        """Why a call may not be made even where a person approves it; empty if it may."""
+        verdict = self._by_policy(callee, arguments, caller)
+        return verdict.reason if verdict.decision == "refuse" else ""
+
+    def approvers(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> tuple[str, ...]:
+        """Globs over the accounts that may answer for a call by now; empty is anybody."""
+        return self._by_policy(callee, arguments, caller).approvers
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    def _by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        harmless = callee.risk == ("read_only",)
+        rule = self._rule(callee, arguments, caller)
+        if rule is not None:
+            return self._by_rule(rule, callee, caller, harmless=harmless)
+        if not caller.modelled:
+            return Verdict("approve", "code")
+        if harmless:
+            return Verdict("approve", "default")
+        return Verdict(self.policy.default, "default", self._why(callee, "nothing in the policy allows it"))
+
+    def _rule(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
+        for rule in self.policy.rules:
+            if rule.after and not rule.follows(self.marks):
+                continue
+            if rule.matches(callee.name, callee.risk, caller.name, arguments):
+                return rule
+        return None
+
+    def _by_rule(self, rule: Rule, callee: Callee, caller: Caller, *, harmless: bool) -> Verdict:
+        by = f"rule:{rule.name}"
+        match rule.decision:
+            case "refuse":
+                return Verdict("refuse", by, f"the rule {rule.name!r} of the policy refuses it")
+            case "ask":
+                return Verdict("ask", by, self._why(callee, f"the rule {rule.name!r} asks"), several(rule.approvers))
+            case "approve":
+                pass
+        if harmless or not caller.modelled:  # it needs no leave, so the rule's limits are not used up by it
+            return Verdict("approve", "default" if caller.modelled else "code")
+        if "destructive" in callee.risk:
+            return Verdict("ask", by, "what is destructive is approved one by one")
+        if self.marks and not rule.after:
+            return Verdict("ask", by, self._why(callee, ""))
+        if self._is_used_up(_use(by, callee.name, caller.name), rule.times, rule.seconds):
+            return Verdict("ask", by, f"the rule {rule.name!r} has approved as much as it may in one turn")
+        return Verdict("approve", by)
+
+    def _why(self, callee: Callee, otherwise: str) -> str:
+        if self.marks and callee.risk != ("read_only",):
+            return f"the turn has read what is untrusted: {', '.join(sorted(self.marks))}"
+        return otherwise
+
+    def _is_granted(self, callee: Callee, caller: Caller) -> bool:
+        since = self._granted.get((callee.name, caller.name))
+        if since is None or "destructive" in callee.risk or (self.marks and callee.risk != ("read_only",)):
+            return False
+        if self._now() - since > self.policy.seconds:
+            return False
+        return self._used[_use("always", callee.name, caller.name)] < self.policy.times
+
+    # --- counting ---------------------------------------------------------------------------------------------------
+
+    def _is_used_up(self, use: str, times: int, seconds: float) -> bool:
+        return self._used[use] >= times or (use in self._first and self._now() - self._first[use] > seconds)
+
+    def _count(self, use: str, at: float) -> None:
+        self._used[use] += 1
+        self._first[use] = min(at, self._first.get(use, at))
+
+    def _now(self) -> float:
+        now: datetime = self._clock.now()
+        return now.timestamp()
+
+
+def _use(by: str, function: str, caller: str) -> str:
+    """What the uses of a standing permission are counted by."""
+    return f"{by}:{function}:{caller}" if by == "always" else by
+
+
+__all__ = ["CODE", "Callee", "Caller", "Gate", "Verdict"]

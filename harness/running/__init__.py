@@ -1,0 +1,21 @@
+"""For those who run calls themselves: the graphs and the agent. An embedder needs none of it."""
+
+from .._function import READ_ONLY, check_name, risks
+from .._guard import OnError, guarded
+from .._pipeline import Call, Prepared, call_alone, run_call, timely
+from .._questions import Question, ask_person
+
+__all__ = [
+    "READ_ONLY",
+    "Call",
+    "OnError",
+    "Prepared",
+    "Question",
+    "ask_person",
+    "call_alone",
+    "check_name",
+    "guarded",
+    "risks",
+    "run_call",
+    "timely",
+]

@@ -1,0 +1,5 @@
+"""Params and results that are declared by JSON Schema: pydantic types that validate by it. Python's need none."""
+
+from ._types import params_of, result_of
+
+__all__ = ["params_of", "result_of"]

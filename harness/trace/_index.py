@@ -1,0 +1,223 @@
+"""The traces of a home: the records of `trace/1` in a SQLite file of their own, by turn and by thread.
+
+Each process of the home adds to it. Where the agent's database is on a server, the file is in the home all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.errors import InvalidArgument, StorageInvalid, TraceInvalid
+from ...storage import Database, Schema, Transaction
+from ._items import Traced
+from ._recorder import Recorder
+from ._records import TraceRecord, read_record
+from ._tree import TurnTrace
+
+TRACES = Schema(
+    "traces",
+    (
+        (
+            """CREATE TABLE wa_trace(
+                 turn TEXT PRIMARY KEY,
+                 workspace TEXT NOT NULL,
+                 thread TEXT NOT NULL,
+                 began DOUBLE PRECISION NOT NULL,
+                 about TEXT NOT NULL)""",
+            "CREATE INDEX wa_trace_workspace ON wa_trace(workspace, began)",
+            "CREATE INDEX wa_trace_thread ON wa_trace(workspace, thread, began)",
+            "CREATE INDEX wa_trace_began ON wa_trace(began)",
+            """CREATE TABLE wa_trace_record(
+                 turn TEXT NOT NULL,
+                 run DOUBLE PRECISION NOT NULL,
+                 seq BIGINT NOT NULL,
+                 kind TEXT NOT NULL,
+                 line TEXT NOT NULL,
+                 PRIMARY KEY(turn, run, seq, kind))""",
+        ),
+    ),
+)
+_PUT: Final = """INSERT INTO wa_trace_record(turn, run, seq, kind, line) VALUES(?, ?, ?, ?, ?)
+                 ON CONFLICT(turn, run, seq, kind) DO UPDATE SET line=excluded.line"""
+_RUNS: Final = "SELECT line FROM wa_trace_record WHERE turn=? AND kind='turn' ORDER BY run"
+_PUT_TURN: Final = """INSERT INTO wa_trace(turn, workspace, thread, began, about) VALUES(?, ?, ?, ?, ?)
+                      ON CONFLICT(turn) DO UPDATE SET about=excluded.about"""
+_ALL: Final = "SELECT line FROM wa_trace_record WHERE turn=? ORDER BY run, seq"
+_LIST: Final = """SELECT turn FROM wa_trace WHERE workspace=? ORDER BY began DESC LIMIT ?"""
+_LIST_THREAD: Final = """SELECT turn FROM wa_trace WHERE workspace=? AND thread=? ORDER BY began DESC LIMIT ?"""
+_FORGET: Final = (
+    "DELETE FROM wa_trace_record WHERE turn IN (SELECT turn FROM wa_trace WHERE workspace=? AND thread=?)",
+    "DELETE FROM wa_trace WHERE workspace=? AND thread=?",
+)
+_PRUNE: Final = (
+    "DELETE FROM wa_trace_record WHERE turn IN (SELECT turn FROM wa_trace WHERE began < ?)",
+    "DELETE FROM wa_trace WHERE began < ?",
+)
+_LOOK: Final = 3600.0  # seconds between two looks for what is too old
+_MOST: Final = 1000
+
+
+class TraceIndex:
+    """A sink that keeps traces in a SQLite file, mode 0600, and finds them again.
+
+    Args:
+        file: The file; it is made at the first write, and opened at the first use.
+        age: After how many seconds a turn's trace goes; None is never.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, file: Path, *, age: float | None = None, clock: Callable[[], float] | None = None) -> None:
+        self.file = file
+        self._age = age
+        self._clock = clock or (lambda: datetime.now(UTC).timestamp())
+        self._recorder = Recorder()
+        self._database: Database | None = None
+        self._opening = asyncio.Lock()
+        self._looked = 0.0
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        """Keep what happened, in one transaction."""
+        records = self._recorder.records(items)
+        if not records:
+            return
+        now, before = self._clock(), None
+        if self._age is not None and now - self._looked > _LOOK:
+            self._looked, before = now, now - self._age
+        database = await self._open()
+        await database.transact(lambda tx: _write(tx, records, before))
+
+    async def aclose(self) -> None:
+        """Let go of the file."""
+        database, self._database = self._database, None
+        if database is not None:
+            await database.aclose()
+
+    async def _open(self) -> Database:
+        async with self._opening:
+            if self._database is None:
+                self._database = await Database.open(self.file, schemas=(TRACES,))
+        return self._database
+
+    async def newest(self, workspace: str, *, thread: str | None, limit: int) -> tuple[TurnTrace, ...]:
+        """The newest traces, without their records."""
+        if not self.file.exists():
+            return ()
+        database = await self._open()
+
+        def work(transaction: Transaction) -> list[list[TraceRecord]]:
+            given = (workspace, limit) if thread is None else (workspace, thread, limit)
+            turns = transaction.execute(_LIST if thread is None else _LIST_THREAD, given)
+            return [_lines(transaction.execute(_RUNS, turn), turn[0], self.file) for turn in turns]
+
+        found = await database.read(work)
+        return tuple(_without_records(TurnTrace.of(runs)) for runs in found if runs)
+
+    async def records(self, turn: str) -> list[TraceRecord]:
+        """Every record of a turn; none where there is no such trace."""
+        if not self.file.exists():
+            return []
+        database = await self._open()
+        return _lines(await database.read(lambda tx: tx.execute(_ALL, (turn,))), turn, self.file)
+
+    async def forget(self, workspace: str, thread: str) -> None:
+        """Remove the traces of a thread; `scrub` takes care of what the file still holds of them."""
+        if self.file.exists():
+            database = await self._open()
+            await database.transact(lambda tx: [tx.execute(statement, (workspace, thread)) for statement in _FORGET])
+
+    async def scrub(self) -> None:
+        """See that what was removed is not in the file any more."""
+        if self.file.exists():
+            await (await self._open()).scrub()
+
+
+class Traces:
+    """What a home keeps of turns and calls: get it from `agent.traces`.
+
+    Args:
+        index: Where they are.
+        workspace: The workspace's id.
+        flush: Waits until what happened so far is there.
+    """
+
+    def __init__(
+        self, index: TraceIndex, workspace: str, *, flush: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._index = index
+        self._workspace = workspace
+        self._flush = flush
+
+    async def list(self, *, thread: str | None = None, limit: int = 100) -> tuple[TurnTrace, ...]:
+        """The newest traces of the workspace, without their records.
+
+        Args:
+            thread: Only those of this thread.
+            limit: How many, 1 to 1000.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds.
+            StorageUnavailable, StorageInvalid: The file cannot be read.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
+            raise InvalidArgument(f"limit is {limit!r}", remedy=f"give limit 1 to {_MOST}")
+        await self._flushed()
+        return await self._index.newest(self._workspace, thread=thread, limit=limit)
+
+    async def get(self, turn_id: str) -> TurnTrace:
+        """The trace of one turn, or of a call outside any.
+
+        Args:
+            turn_id: The turn's id.
+
+        Raises:
+            TraceInvalid: Nothing is kept of a turn of this id in the workspace.
+            StorageUnavailable, StorageInvalid: The file cannot be read.
+        """
+        await self._flushed()
+        records = await self._index.records(turn_id)
+        found = TurnTrace.of(records) if any(record.kind == "turn" for record in records) else None
+        if found is None or found.workspace != self._workspace:
+            raise TraceInvalid(
+                f"there is no trace of a turn {turn_id[:200]!r}",
+                remedy="see `worldagent trace list`; the settings trace and trace_age say what is kept",
+            )
+        return found
+
+    async def _flushed(self) -> None:
+        if self._flush is not None:
+            await self._flush()
+
+
+def _write(transaction: Transaction, records: Sequence[TraceRecord], before: float | None) -> None:
+    for record in records:
+        given = (record.turn, record.run.timestamp(), record.seq, record.kind, record.line())
+        transaction.execute(_PUT, given)
+        if record.kind == "turn":
+            began = record.start.timestamp()
+            transaction.execute(_PUT_TURN, (record.turn, record.workspace, record.thread, began, record.status))
+    if before is not None:
+        for statement in _PRUNE:
+            transaction.execute(statement, (before,))
+
+
+def _lines(rows: Sequence[Sequence[Any]], turn: str, file: Path) -> list[TraceRecord]:
+    try:
+        return [record for (line,) in rows if (record := read_record(line)) is not None]
+    except TraceInvalid:
+        pass
+    raise StorageInvalid(
+        f"the trace of the turn {turn!r} in {str(file)!r} cannot be read",
+        remedy="restore the file from a copy, or move it away: it is made anew",
+    )
+
+
+def _without_records(trace: TurnTrace) -> TurnTrace:
+    return replace(trace, records=())
+
+
+__all__ = ["TRACES", "TraceIndex", "Traces"]

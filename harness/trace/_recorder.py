@@ -1,0 +1,249 @@
+"""From events to the records of `trace/1`. It keeps what is under way, and forgets a turn's run with its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from ...core import Scope
+from ...core import events as ev
+from ._items import Captured, Dropped, Traced
+from ._records import RecordKind, TraceRecord
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a turn that is under way."""
+
+    turn: TraceRecord
+    open: dict[str, TraceRecord] = field(default_factory=dict)
+    held: dict[str, dict[str, Any]] = field(default_factory=dict)  # captured before what it belongs to is there
+    prompts: dict[str, list[Any]] = field(default_factory=dict)
+    last: int = 0
+    cost: float | None = None
+    tokens: tuple[int, int] = (0, 0)
+    models: int = 0
+    unpriced: int = 0
+    calls: int = 0
+
+
+class Recorder:
+    """Makes records of what a sink gets."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+
+    def records(self, items: Iterable[Traced]) -> list[TraceRecord]:
+        """The records of what happened: of one that begins and ends in it, what it became."""
+        found: dict[tuple[str, datetime, int, str], TraceRecord] = {}
+        for item in items:
+            for record in self._records(item):
+                found[(record.turn, *record.key)] = record
+        return list(found.values())
+
+    def _records(self, item: Traced) -> Iterator[TraceRecord]:
+        match item.what:
+            case Captured():
+                self._captured(item.what)
+            case Dropped() as dropped:
+                run = self._run(item.scope, dropped.turn_id, dropped.at)
+                yield _moment(run, "dropped", dropped.turn_id, run.last, dropped.at, count=dropped.count)
+            case event:
+                run = self._run(item.scope, event.turn_id, event.at, event)
+                run.last = event.seq
+                yield from self._of_event(run, event)
+
+    def _run(self, scope: Scope, turn_id: str, at: datetime, event: ev.Event | None = None) -> _Run:
+        if isinstance(event, ev.TurnStarted) or turn_id not in self._runs:
+            self._runs[turn_id] = _Run(_turn(scope, turn_id, at, event))
+        return self._runs[turn_id]
+
+    def _captured(self, captured: Captured) -> None:
+        run = self._runs.get(captured.turn_id)
+        if run is None:
+            return
+        if captured.what == "prompts":
+            run.prompts.setdefault(captured.call_id, []).append(captured.value)
+        elif captured.call_id in run.open:
+            changed = run.open[captured.call_id].model_copy(update={captured.what: captured.value})
+            run.open[captured.call_id] = changed
+        else:
+            run.held.setdefault(captured.call_id, {})[captured.what] = captured.value
+
+    def _of_event(self, run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
+        match event:
+            case ev.TurnStarted():
+                yield run.turn
+            case ev.TurnEnded():
+                yield from self._ended_turn(run, event)
+            case ev.CallStarted():
+                more = {"risk": event.risk, "gate": event.gate}
+                yield _begun(run, "call", event.call_id, event.parent, event, name=event.function, **more)
+            case ev.TaskStarted():
+                more = {"name": event.shape, "label": event.label}
+                yield _begun(run, "task", event.task_id, event.parent, event, **more)
+            case ev.CallEnded():
+                yield from _ended(run, "call", event.call_id, event)
+            case ev.TaskEnded():
+                yield from _ended(run, "task", event.task_id, event)
+            case ev.Usage():
+                yield _model(run, event)
+            case _:
+                yield from _moments(run, event)
+
+    def _ended_turn(self, run: _Run, event: ev.TurnEnded) -> Iterator[TraceRecord]:
+        del self._runs[event.turn_id]
+        yield from _unanswered(run, event.turn_id, event)
+        if event.code is not None:
+            yield _moment(run, "error", event.turn_id, event.seq, event.at, name=run.turn.name, code=event.code)
+        yield run.turn.model_copy(
+            update={
+                "end": event.at,
+                "status": event.status,
+                "code": event.code or "",
+                "input_tokens": run.tokens[0],
+                "output_tokens": run.tokens[1],
+                "cost": run.cost,
+                "models": run.models,
+                "unpriced": run.unpriced,
+                "calls": run.calls,
+            }
+        )
+
+
+def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.Event | None) -> TraceRecord:
+    started = event if isinstance(event, ev.TurnStarted) else None
+    return TraceRecord(
+        kind="turn",
+        turn=turn_id,
+        run=at,
+        seq=1 if started is None else started.seq,
+        id=turn_id,
+        name="" if started is None else started.kind,
+        label="resumed" if started is not None and started.resumed else "",
+        start=at,
+        status="running",
+        workspace=scope.workspace,
+        thread=(scope.thread or "") if started is None else started.thread,
+        account=scope.account or "",
+        channel=scope.channel or "",
+        role_tiers=() if started is None else tuple(started.role_tiers),
+    )
+
+
+def _begun(run: _Run, kind: RecordKind, path: str, parent: str, event: Any, **more: Any) -> TraceRecord:
+    run.calls += 1
+    record = TraceRecord(
+        kind=kind,
+        turn=run.turn.turn,
+        run=run.turn.run,
+        seq=event.seq,
+        id=path,
+        parent=parent or run.turn.id,
+        start=event.at,
+        status="running",
+        **more,
+        **run.held.pop(path, {}),
+    )
+    run.open[path] = record
+    return record
+
+
+def _ended(run: _Run, kind: RecordKind, path: str, event: ev.CallEnded | ev.TaskEnded) -> Iterator[TraceRecord]:
+    record = run.open.pop(path, None)
+    if record is None:  # its begin was dropped
+        record = _begun(run, kind, path, path.rpartition("/")[0], event)
+        del run.open[path]
+    yield from _unanswered(run, path, event)
+    more = run.held.pop(path, {})
+    code = event.code or ""
+    if event.status == "failed":
+        yield _moment(run, "error", path, event.seq, event.at, name=record.name, code=code)
+    yield record.model_copy(update={"end": event.at, "status": event.status, "code": code, **more})
+
+
+def _model(run: _Run, event: ev.Usage) -> TraceRecord:
+    sent, received = run.tokens
+    run.tokens = (sent + event.input_tokens, received + event.output_tokens)
+    run.models += 1
+    if event.cost is None:
+        run.unpriced += 1
+    else:
+        run.cost = (run.cost or 0.0) + event.cost
+    parent = event.call_id or run.turn.id
+    waiting = run.prompts.get(parent)
+    return TraceRecord(
+        kind="model",
+        turn=run.turn.turn,
+        run=run.turn.run,
+        seq=event.seq,
+        id=f"{parent}#{event.seq}",
+        parent=parent,
+        name=event.signature,
+        start=event.at - timedelta(seconds=event.seconds),
+        end=event.at,
+        status="done",
+        model=event.model,
+        input_tokens=event.input_tokens,
+        output_tokens=event.output_tokens,
+        cost=event.cost,
+        prompt=waiting.pop(0) if waiting else None,
+    )
+
+
+def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
+    """The model calls of a call, task or turn that gave no answer, where their prompts are captured."""
+    for prompt in run.prompts.pop(path, ()):
+        record = _moment(run, "model", path, event.seq, event.at, status="failed")
+        yield record.model_copy(update={"prompt": prompt})
+
+
+def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
+    turn = run.turn.id
+    match event:
+        case ev.CallDecided():
+            record = _moment(run, "approval", event.call_id, event.seq, event.at, name=event.function)
+            about = {"parent": event.parent or turn, "call": event.call_id, "status": event.decision}
+            yield record.model_copy(update={**about, "gate": event.gate, "account": event.account or ""})
+        case ev.CallRetried():
+            record = _moment(run, "retry", event.call_id, event.seq, event.at, name=event.function, code=event.code)
+            tried: dict[str, Any] = {"attempt": event.attempt, "seconds": event.seconds}
+            yield record.model_copy(update={**tried, "call": event.call_id})
+        case ev.PauseOpened():
+            record = _moment(run, "pause", event.pause_id, event.seq, event.at, name=event.function, status="opened")
+            about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
+            yield record.model_copy(update={**about, "label": event.kind, "risk": event.risk})
+        case ev.PauseClosed():
+            record = _moment(run, "pause", event.pause_id, event.seq, event.at, status="closed")
+            about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
+            yield record.model_copy(update=about)
+        case ev.RoleTierSkipped():
+            yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
+        case ev.PlanRejected():
+            yield _moment(run, "error", turn, event.seq, event.at, name="plan", code="plan_rejected")
+        case ev.SummaryFailed():
+            yield _moment(run, "error", turn, event.seq, event.at, name="summary", code=event.code)
+        case ev.AttachmentLeftOut():
+            more = {"name": "attachment", "label": event.reason, "code": "attachment_left_out"}
+            yield _moment(run, "error", turn, event.seq, event.at, **more)
+        case _:
+            return
+
+
+def _moment(run: _Run, kind: RecordKind, path: str, seq: int, at: datetime, **more: Any) -> TraceRecord:
+    return TraceRecord(
+        kind=kind,
+        turn=run.turn.turn,
+        run=run.turn.run,
+        seq=seq,
+        id=f"{path}#{seq}",
+        parent=path,
+        start=at,
+        end=at,
+        **more,
+    )
+
+
+__all__ = ["Recorder"]

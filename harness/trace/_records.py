@@ -1,0 +1,126 @@
+"""The format `trace/1`: one JSON object a line. Events become records in `_recorder`; who keeps lines is elsewhere.
+
+The first line names the format. A line with the `run`, `seq` and `kind` of an earlier one stands in its place: what
+lasts is written when it begins and again when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Final, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...core.errors import TraceInvalid
+
+FORMAT: Final = "trace/1"
+HEADER: Final = json.dumps({"format": FORMAT})
+
+RecordKind = Literal["turn", "task", "call", "model", "approval", "pause", "retry", "error", "dropped"]
+
+KINDS: Final[dict[RecordKind, str]] = {
+    "turn": "a turn's run from its begin or resume to its end, or a call outside any turn; with the run's totals",
+    "task": "a task, of a worker or a shape",
+    "call": "a function's call",
+    "model": "a model call, with its tokens",
+    "approval": "what the gate or a person decided of a call that was not simply let through",
+    "pause": "what a person is asked, once the turn waits for it, and when the turn goes on",
+    "retry": "another try of a call, after a passing failure",
+    "error": "a failure of what is its parent, or one that the turn goes on after",
+    "dropped": "events of the turn that are missing here, since what writes the trace was too slow",
+}
+
+
+class TraceRecord(BaseModel):
+    """One record of a trace, and one line of `trace/1`. Fields that say nothing are left out of the line."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    kind: RecordKind = Field(description="what it is a record of")
+    turn: str = Field(description="the turn's id; of a call outside any turn that of its root")
+    run: datetime = Field(description="when this run of the turn began; a turn that is resumed has several")
+    seq: int = Field(ge=0, description="the number of the event that it is from; orders the records of a run")
+    id: str = Field(
+        description="its id: the path id of a turn, task or call; of the others, what it is about and `#seq`"
+    )
+    parent: str = Field(default="", description="the id of the turn, task or call that it is part of; none of a turn")
+    name: str = Field(
+        default="", description="the function, shape, Signature or surface; of an error, where it came from"
+    )
+    label: str = Field(
+        default="", description="of a task its entry Signature, of a pause its kind, else a further word"
+    )
+    start: datetime = Field(description="when it began")
+    end: datetime | None = Field(default=None, description="when it ended; none while it is under way, or was cut off")
+    status: str = Field(default="", description="`running`, and how it ended; of an approval the decision")
+    code: str = Field(default="", description="the error's code")
+    call: str = Field(
+        default="", description="of an approval, pause or retry: the path id of the call that it is about"
+    )
+    risk: tuple[str, ...] = Field(default=(), description="of a call or pause: what it may do to the world")
+    gate: str = Field(default="", description="of a call or approval: what decided, as in `call_started`")
+    account: str = Field(default="", description="of a turn who speaks, of an approval who answered")
+    workspace: str = Field(default="", description="of a turn: its workspace")
+    thread: str = Field(default="", description="of a turn: its thread")
+    channel: str = Field(default="", description="of a turn: its channel")
+    role_tiers: tuple[str, ...] = Field(
+        default=(), description="of a turn: which tiers of a role were active; never what they say"
+    )
+    model: str = Field(default="", description="of a model call: the model")
+    input_tokens: int = Field(default=0, description="of a model call, and of a turn all of its")
+    output_tokens: int = Field(default=0, description="of a model call, and of a turn all of its")
+    cost: float | None = Field(
+        default=None, description="US dollars of a model call, of a turn of all whose cost is known"
+    )
+    models: int = Field(default=0, description="of a turn: how many model calls")
+    unpriced: int = Field(default=0, description="of a turn: how many of them have no known cost")
+    calls: int = Field(default=0, description="of a turn: how many calls and tasks")
+    attempt: int = Field(default=0, description="of a retry: the number of the next try")
+    seconds: float = Field(default=0.0, description="of a retry: how long is waited before it")
+    count: int = Field(default=0, description="of what was dropped: how many events")
+    inputs: Any = Field(default=None, description="params as JSON, where they are captured")
+    outputs: Any = Field(default=None, description="the result as JSON, where it is captured")
+    prompt: Any = Field(
+        default=None,
+        description="the messages of a model call, where they are captured; a role is `[role: N characters]`",
+    )
+
+    def line(self) -> str:
+        """The record as JSON on one line, without the line's end."""
+        return self.model_dump_json(exclude_defaults=True)
+
+    @property
+    def key(self) -> tuple[datetime, int, str]:
+        """What tells it from the others of its turn."""
+        return self.run, self.seq, self.kind
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has a begin and an end, and others may be part of it."""
+        return self.kind in ("turn", "task", "call")
+
+
+def read_record(line: str | bytes) -> TraceRecord | None:
+    """Read one line.
+
+    Returns:
+        The record; None for a kind that this version does not know.
+
+    Raises:
+        TraceInvalid: It is no record.
+    """
+    try:
+        return TraceRecord.model_validate_json(line)
+    except ValidationError as error:
+        wrong = [item["loc"] for item in error.errors(include_input=False, include_url=False)]
+    if wrong == [("kind",)] and _kind_of(line) not in get_args(RecordKind):
+        return None
+    raise TraceInvalid("a line is no record of a trace", remedy="leave it out, or write the file anew")
+
+
+def _kind_of(line: str | bytes) -> object:
+    return json.loads(line).get("kind")
+
+
+__all__ = ["FORMAT", "HEADER", "KINDS", "RecordKind", "TraceRecord", "read_record"]

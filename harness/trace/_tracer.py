@@ -1,0 +1,239 @@
+"""Hands what happens in turns to the sinks. A turn never waits for one, and none can fail it.
+
+Each sink has a queue of its own and a task that empties it. A queue that is full takes the ends of turns alone, and
+what it did not take is told in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextvars import Context
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from ...core import Scope
+from ...core.events import (
+    CallProgress,
+    Event,
+    PauseOpened,
+    PlanRejected,
+    TextDelta,
+    TextReplaced,
+    TurnEnded,
+    TurnStarted,
+)
+from ._index import TraceIndex, Traces
+from ._items import Captured, CaptureKind, Dropped, Traced, TraceSink
+
+LIMIT: Final = 10_000
+_LINGER: Final = 0.1  # seconds that what happens is gathered, so that a turn is few writes
+_STUCK: Final = 60.0  # seconds that one write may take
+_LEAVE: Final = 5.0  # seconds that closing waits for a sink
+
+_LOG = logging.getLogger("worldagent.traces")
+
+
+class Tracer:
+    """The traces of one agent, for as long as it is open.
+
+    Args:
+        sinks: Who gets them.
+        index: Where the home's are looked up, whether it gets them or not.
+        capture: What is captured beside events, of functions that allow it.
+        limit: How many events may wait for each sink.
+    """
+
+    def __init__(
+        self,
+        sinks: Collection[TraceSink] = (),
+        *,
+        index: TraceIndex | None = None,
+        capture: Collection[CaptureKind] = (),
+        limit: int = LIMIT,
+    ) -> None:
+        self._index = index
+        self._lanes = tuple(_Lane(sink, limit) for sink in sinks)
+        self.capture = frozenset(capture)
+
+    def tap(self, scope: Scope) -> Tap:
+        """Where one turn's events go.
+
+        Args:
+            scope: The ids it runs under.
+        """
+        return Tap(self, scope)
+
+    def put(self, item: Traced) -> None:
+        """Hand one thing on; it never waits and never raises."""
+        for lane in self._lanes:
+            lane.put(item)
+
+    @property
+    def on(self) -> bool:
+        """Whether anybody wants to know."""
+        return bool(self._lanes)
+
+    def traces(self, workspace: str) -> Traces:
+        """What the home keeps of a workspace, with all that happened so far."""
+        assert self._index is not None, "an agent's tracer has the home's index"
+        return Traces(self._index, workspace, flush=self.flush)
+
+    async def flush(self) -> None:
+        """Wait until the sinks have what happened so far, or have shown that they do not take it."""
+        for lane in self._lanes:
+            await lane.flush(_STUCK)
+
+    async def aclose(self) -> None:
+        """Hand on what is left, and close the sinks. What does not come to an end is cut off."""
+        for lane in self._lanes:
+            await lane.aclose()
+        if self._index is not None:
+            await self._index.aclose()
+
+
+class Tap:
+    """Where one turn's events go on their way to its reader; see `core.Emitter`."""
+
+    __slots__ = ("_scope", "_tracer")
+
+    def __init__(self, tracer: Tracer, scope: Scope) -> None:
+        self._tracer, self._scope = tracer, scope
+
+    def over(self, sink: Callable[[Event], None]) -> Callable[[Event], None]:
+        """A sink of events that hands them to `sink` and to the trace."""
+        if not self._tracer.on:
+            return sink
+
+        def both(event: Event) -> None:
+            sink(event)
+            self(event)
+
+        return both
+
+    def __call__(self, event: Event) -> None:
+        """Take one event; the texts that it has for readers stay behind."""
+        match event:
+            case TextDelta() | TextReplaced() | CallProgress():
+                return
+            case TurnStarted():
+                self._scope = replace(self._scope, thread=event.thread or None)
+            case TurnEnded() if event.text:
+                event = event.model_copy(update={"text": ""})
+            case PlanRejected():
+                event = event.model_copy(update={"reason": ""})
+            case PauseOpened():
+                hidden: dict[str, Any] = {
+                    "arguments": {},
+                    "question": None,
+                    "options": None,
+                    "answer_schema": None,
+                    "reason": "",
+                }
+                event = event.model_copy(update=hidden)
+            case _:
+                pass
+        self._tracer.put(Traced(self._scope, event))
+
+    def wants(self, what: CaptureKind) -> bool:
+        """Whether such a thing is captured."""
+        return what in self._tracer.capture and self._tracer.on
+
+    def keep(self, turn_id: str, call_id: str, what: CaptureKind, value: Any) -> None:
+        """Take what is captured."""
+        self._tracer.put(Traced(self._scope, Captured(turn_id, call_id, what, value)))
+
+
+class _Lane:
+    """One sink, its queue and the task that empties it; while nothing waits there is no task."""
+
+    def __init__(self, sink: TraceSink, limit: int) -> None:
+        self._sink = sink
+        self._limit = limit
+        self._queue: list[Traced] = []
+        self._dropped: dict[str, tuple[Scope, int, datetime]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._gone = False
+
+    def put(self, item: Traced) -> None:
+        if self._gone:
+            return
+        what = item.what
+        if self._dropped and len(self._queue) < self._limit:
+            self._tell()
+        if len(self._queue) >= self._limit and not isinstance(what, TurnStarted | TurnEnded):
+            if not isinstance(what, Captured | Dropped):
+                _, count, _ = self._dropped.get(what.turn_id, (item.scope, 0, what.at))
+                self._dropped[what.turn_id] = (item.scope, count + 1, what.at)
+            return
+        if isinstance(what, TurnEnded) and what.turn_id in self._dropped:
+            self._tell(what.turn_id)
+        self._queue.append(item)
+        if self._timer is None and self._writing is None:
+            # In an empty context: this one may hold what belongs to the turn.
+            self._timer = asyncio.get_running_loop().call_later(_LINGER, self._begin, context=Context())
+
+    def _tell(self, turn_id: str | None = None) -> None:
+        """Put how much was dropped in its place: of one turn, or of all."""
+        for each in list(self._dropped) if turn_id is None else [turn_id]:
+            scope, count, at = self._dropped.pop(each)
+            self._queue.append(Traced(scope, Dropped(each, count, at)))
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is None and self._queue:
+            self._writing = Context().run(asyncio.ensure_future, self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._queue and not self._gone:
+                batch, self._queue = self._queue, []
+                await self._hand_on(batch)
+        finally:
+            self._writing = None
+
+    async def _hand_on(self, batch: Sequence[Traced]) -> None:
+        problem = ""
+        try:
+            async with asyncio.timeout(_STUCK):
+                await self._sink.write(batch)
+        except Exception as error:  # whatever a sink raises is its own matter; its words may hold anything
+            problem = type(error).__name__
+        if problem:
+            self._gone = True
+            self._queue.clear()
+            _LOG.error(
+                "the trace sink %s failed with %s and gets nothing more until the agent is started again",
+                type(self._sink).__name__,
+                problem,
+            )
+
+    async def flush(self, seconds: float) -> None:
+        while self._queue or self._writing is not None:
+            self._begin()
+            if self._writing is None or (await asyncio.wait({self._writing}, timeout=seconds))[1]:
+                return
+
+    async def aclose(self) -> None:
+        await self.flush(_LEAVE)
+        writing = self._writing
+        if writing is not None:
+            self._gone = True
+            writing.cancel()
+            await asyncio.wait({writing}, timeout=_LEAVE)
+        problem = ""
+        try:
+            async with asyncio.timeout(_LEAVE):
+                await self._sink.aclose()
+        except Exception as error:  # as above
+            problem = type(error).__name__
+        if problem:
+            _LOG.error("the trace sink %s failed with %s as it was closed", type(self._sink).__name__, problem)
+
+
+__all__ = ["LIMIT", "Tap", "Tracer"]

@@ -1,0 +1,156 @@
+"""One turn's trace as a tree: what is part of what, with totals. How it is drawn is a host's matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from ._records import TraceRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTrace:
+    """What is kept of one turn, or of a call outside any.
+
+    Attributes:
+        id: Its id.
+        name: The surface: `message`, `task`, `skill`, `schedule`, or `call`.
+        workspace: Its workspace.
+        thread: Its thread; empty outside any.
+        account: Who spoke.
+        status: How its last run ended; `running` where that is under way or was cut off.
+        code: The error's, where it failed.
+        start: When it began.
+        end: When its last run ended.
+        runs: How often it began or was resumed.
+        calls: How many calls and tasks, of all runs; so are the rest.
+        models: How many model calls.
+        input_tokens: What they were sent.
+        output_tokens: What they gave.
+        cost: US dollars of those whose cost is known; None where none is.
+        unpriced: How many have no known cost.
+        records: Every record, in order; none where traces are listed.
+    """
+
+    id: str
+    name: str
+    workspace: str
+    thread: str
+    account: str
+    status: str
+    code: str
+    start: datetime
+    end: datetime | None
+    runs: int
+    calls: int
+    models: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+    unpriced: int
+    records: tuple[TraceRecord, ...] = field(default=(), repr=False)
+
+    @staticmethod
+    def of(records: Iterable[TraceRecord]) -> TurnTrace:
+        """The trace that records of one turn are; at least one is of its runs."""
+        every = tuple(sorted(records, key=lambda record: (record.run, record.seq)))
+        runs = [record for record in every if record.kind == "turn"]
+        first, last = runs[0], runs[-1]
+        costs = [run.cost for run in runs if run.cost is not None]
+        return TurnTrace(
+            id=first.turn,
+            name=first.name,
+            workspace=first.workspace,
+            thread=first.thread,
+            account=first.account,
+            status=last.status,
+            code=last.code,
+            start=first.start,
+            end=last.end,
+            runs=len(runs),
+            calls=sum(run.calls for run in runs),
+            models=sum(run.models for run in runs),
+            input_tokens=sum(run.input_tokens for run in runs),
+            output_tokens=sum(run.output_tokens for run in runs),
+            cost=sum(costs) if costs else None,
+            unpriced=sum(run.unpriced for run in runs),
+            records=every,
+        )
+
+    def tree(self) -> TraceNode:
+        """What is part of what, from the turn down."""
+        return _tree(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """A record with what is part of it.
+
+    Attributes:
+        record: The record; of what ran several times, since the turn was resumed, the last.
+        runs: All of them, the oldest first.
+        children: What is part of it, in order.
+        tokens: Input and output tokens of all that is part of it.
+        cost: US dollars of it, where they are known.
+    """
+
+    record: TraceRecord
+    runs: tuple[TraceRecord, ...] = ()
+    children: tuple[TraceNode, ...] = ()
+    tokens: tuple[int, int] = (0, 0)
+    cost: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it was under way, over all runs; None where that is not known."""
+        took = [(run.end - run.start).total_seconds() for run in self.runs if run.end is not None]
+        return sum(took) if took else None
+
+
+def _tree(records: Sequence[TraceRecord]) -> TraceNode:
+    lasting: dict[str, list[TraceRecord]] = {}
+    for record in records:
+        if record.lasts:
+            lasting.setdefault(record.id, []).append(record)
+    root = next(record.id for record in records if record.kind == "turn")
+    below: dict[str, list[str | TraceRecord]] = {}
+    seen: set[str] = set()
+    for record in records:
+        if record.id == root or (record.lasts and record.id in seen):
+            continue
+        if record.lasts:
+            seen.add(record.id)
+        below.setdefault(_place(record, lasting, root), []).append(record.id if record.lasts else record)
+    return _node(root, lasting, below)
+
+
+def _place(record: TraceRecord, lasting: dict[str, list[TraceRecord]], root: str) -> str:
+    """What a record hangs from: what it is about or part of, or the nearest above that is there."""
+    if record.call in lasting:
+        return record.call
+    parent = record.parent
+    while parent and (parent not in lasting or parent == record.id):
+        parent = parent.rpartition("/")[0]
+    return parent or root
+
+
+def _node(path: str, lasting: dict[str, list[TraceRecord]], below: dict[str, list[str | TraceRecord]]) -> TraceNode:
+    runs = tuple(lasting[path])
+    children = tuple(
+        _node(child, lasting, below) if isinstance(child, str) else _leaf(child) for child in below.get(path, ())
+    )
+    costs = [child.cost for child in children if child.cost is not None]
+    node = TraceNode(runs[-1], runs, children)
+    return replace(
+        node,
+        tokens=(sum(child.tokens[0] for child in children), sum(child.tokens[1] for child in children)),
+        cost=sum(costs) if costs else None,
+    )
+
+
+def _leaf(record: TraceRecord) -> TraceNode:
+    return TraceNode(record, (record,), (), (record.input_tokens, record.output_tokens), record.cost)
+
+
+__all__ = ["TraceNode", "TurnTrace"]

@@ -1,0 +1,136 @@
+"""One YAML text as plain data. Tags, anchors, aliases, keys that come twice and what is too big are refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Final, cast
+
+from ...core.errors import MissingExtra, WorldAgentError
+
+LONGEST: Final = 1 << 20
+"""Bytes of a file."""
+
+_DEEPEST: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YamlDocument:
+    """What a file says.
+
+    Attributes:
+        name: What the file is called, for errors.
+        data: Mappings, lists, texts, numbers, truth values and None.
+        lines: The line of each value, counted from 1, by its path.
+    """
+
+    name: str
+    data: Any
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict, repr=False)
+
+    def where(self, *path: str | int) -> str:
+        """File and line of a value, or of what is nearest above it."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return f"{self.name}:{self.lines[path[:end]]}"
+        return self.name
+
+
+def read_yaml(data: bytes, *, name: str, error: type[WorldAgentError], first_line: int = 1) -> YamlDocument:
+    """Read one YAML document.
+
+    Args:
+        data: The file's content, or the part of it that is YAML.
+        name: What the file is called.
+        error: What to raise.
+        first_line: The line of the file that `data` begins in.
+
+    Raises:
+        MissingExtra: The extra `yaml` is not installed.
+        WorldAgentError: It cannot be read; the text names file and line.
+    """
+    if len(data) > LONGEST:
+        raise error(f"{name!r} has {len(data)} bytes", remedy=f"keep it to {LONGEST}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        line = data.count(b"\n", 0, failure.start) + first_line
+    else:
+        return _read(text, name, error, first_line)
+    raise error(f"{name}:{line} is not UTF-8", remedy="save the file as UTF-8")
+
+
+def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -> YamlDocument:
+    if find_spec("ruamel.yaml") is None:
+        raise MissingExtra(f"{name!r} is YAML, and nothing can read it", remedy="pip install 'worldagent[yaml]'")
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
+
+    problem, line = "", 0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            reader = YAML(typ="rt", pure=True)
+            problem, line = _unwanted(reader.parse(text))
+            if not problem:
+                lines: dict[tuple[str | int, ...], int] = {}
+                loaded = YAML(typ="rt", pure=True).load(text)
+                return YamlDocument(name=name, data=_plain(loaded, (), lines, first_line), lines=lines)
+    except MarkedYAMLError as failure:
+        mark = failure.problem_mark or failure.context_mark
+        problem, line = (failure.problem or "no YAML").splitlines()[0], mark.line if mark is not None else 0
+    except (YAMLError, ValueError, RecursionError) as failure:
+        problem = type(failure).__name__
+    raise error(f"{name}:{line + first_line} cannot be read: {problem}", remedy="write plain YAML")
+
+
+def _unwanted(events: Any) -> tuple[str, int]:
+    """What no file of ours holds, and its line, before anything is made of it."""
+    depth = documents = 0
+    for event in events:
+        kind = type(event).__name__
+        line = event.start_mark.line if event.start_mark is not None else 0
+        if kind == "AliasEvent" or getattr(event, "anchor", None):
+            return "anchors and aliases are not allowed", line
+        tag = getattr(event, "ctag", None) or getattr(event, "tag", None)
+        if tag is not None and not kind.endswith("EndEvent") and str(tag) not in ("None", ""):
+            return "tags are not allowed", line
+        depth += kind.endswith("StartEvent") and kind[0] in "MS" and not kind.startswith("Stream")
+        depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
+        documents += kind == "DocumentStartEvent"
+        if depth > _DEEPEST:
+            return "it nests too deep", line
+        if documents > 1:
+            return "there is a second document in it", line
+    return "", 0
+
+
+def _plain(value: Any, path: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], first: int) -> Any:
+    """Plain values of what the library read, with their lines."""
+    place: Any = getattr(value, "lc", None)
+    if not path and place is not None and place.line is not None:
+        lines[path] = place.line + first
+    match value:
+        case Mapping():
+            for key in value:
+                lines[(*path, str(key))] = cast("Any", place).key(key)[0] + first
+            return {str(key): _plain(each, (*path, str(key)), lines, first) for key, each in value.items()}
+        case str():
+            return str(value)
+        case bool() | None:
+            return value
+        case Sequence():
+            for at in range(len(value)):
+                lines[(*path, at)] = cast("Any", place).item(at)[0] + first
+            return [_plain(each, (*path, at), lines, first) for at, each in enumerate(value)]
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case _:  # a date or a time
+            return str(value)
+
+
+__all__ = ["YamlDocument", "read_yaml"]

@@ -1,0 +1,113 @@
+"""A call that waits for leave, as a person reads it, and what they may say to it. Other pauses are for `_pauses`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ...core.errors import InvalidArgument
+from ...core.pauses import Approve, Pause, Reject
+from . import _pause_forms as forms
+
+_APPROVES: Final = ("y", "yes", "approve")
+_REJECTS: Final = re.compile(r"(?:n|no|reject)(?:[.,:;!]?(?:\s+(.*))?)", re.IGNORECASE | re.DOTALL)
+_EDITS: Final = re.compile(r"edit\s+(.+)", re.IGNORECASE | re.DOTALL)
+
+
+def leave_lines(pause: Pause) -> Iterator[tuple[str, str]]:
+    """What a person should know of the call beside its arguments: a word, and what is behind it."""
+    if pause.risk:
+        yield "risk", ", ".join(word.replace("_", " ") for word in pause.risk)
+    if pause.caller:
+        yield "called by", pause.caller
+    if pause.reason:
+        yield "asked since", pause.reason
+    if pause.approvers:
+        yield "may answer", ", ".join(pause.approvers)
+
+
+def how_to_leave(pause: Pause) -> str:
+    """Tell in one line what `read_leave` takes."""
+    ways = ["yes", "no REASON"]
+    if pause.schema is not None and forms.fields(pause.schema):
+        ways.append("edit FIELD=VALUE ..." if forms.named(pause.schema) else "edit {JSON}")
+    if may_be_always(pause):
+        ways.append("always, for this turn")
+    return f"{'; '.join(ways[:-1])}; or {ways[-1]}"
+
+
+def may_be_always(pause: Pause) -> bool:
+    """Whether more calls of the kind may be approved with this one."""
+    return "destructive" not in pause.risk
+
+
+def read_leave(pause: Pause, said: str) -> Approve | Reject:
+    """Read what a person said to a call that waits for leave. What is ambiguous is refused, never guessed.
+
+    Args:
+        pause: The call, as it was shown: an approval is for that and nothing else.
+        said: What was typed, without blanks around it.
+
+    Raises:
+        InvalidArgument: It is no answer to this; the remedy says what is one.
+    """
+    word = said.casefold()
+    if word in _APPROVES:
+        return Approve(hash=pause.hash)
+    if word == "always":
+        return leave(pause, always=True)
+    changed = _EDITS.fullmatch(said)
+    if changed is not None:
+        return leave(pause, arguments=_edited(pause, changed[1]))
+    refused = _REJECTS.fullmatch(said)
+    if refused is None:
+        raise InvalidArgument(
+            "this is neither a clear yes nor a clear no, so nothing was answered",
+            remedy=f"answer with {how_to_leave(pause)}",
+        )
+    return Reject((refused[1] or "").strip())
+
+
+def leave(pause: Pause, *, arguments: Any = None, always: bool = False) -> Approve:
+    """An approval of what was shown.
+
+    Args:
+        pause: The call.
+        arguments: Other arguments than it asked for, all of them.
+        always: Whether for the rest of the turn.
+
+    Raises:
+        InvalidArgument: The arguments do not fit, or each call of this kind is approved by itself.
+    """
+    if always and not may_be_always(pause):
+        raise InvalidArgument(
+            f"{pause.function!r} is destructive, so that each call of it is approved by itself",
+            remedy="approve this one call alone",
+        )
+    if arguments is None:
+        return Approve(always=always, hash=pause.hash)
+    if isinstance(arguments, Mapping):
+        problems = [] if pause.schema is None else forms.misfits(pause.schema, arguments)
+    else:
+        problems = ["they are no JSON object"]
+    if problems:
+        raise InvalidArgument(
+            f"the arguments do not fit {pause.function!r}: {'; '.join(problems)}",
+            remedy="give FIELD=VALUE for what is to be other, or a JSON object with all arguments",
+        )
+    return Approve(arguments=dict(arguments), always=always, hash=pause.hash)
+
+
+def _edited(pause: Pause, text: str) -> Any:
+    """All arguments: those that were named, over those that were asked for; a JSON object stands for all of them."""
+    if text.lstrip().startswith("{"):
+        return forms.read_json(text)
+    if pause.schema is None or not forms.named(pause.schema):
+        raise InvalidArgument(
+            f"the arguments of {pause.function!r} are given as JSON", remedy=f"answer with {how_to_leave(pause)}"
+        )
+    return {**pause.arguments, **forms.read_pairs(pause.schema, text)}
+
+
+__all__ = ["how_to_leave", "leave", "leave_lines", "may_be_always", "read_leave"]

@@ -1,0 +1,68 @@
+"""The command `policy check`: whether a policy can be read, and whether its rules are about something."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from ...harness import Function, Policy
+from ...harness.gate import Rule, is_like
+from ._approvals_options import PolicyCheckOptions
+from ._options import AgentOptions
+from ._output import Output
+from ._session import open_agent, run
+from ._sources import policy
+
+_OTHERS: Final = ("converse", "code")
+"""Who calls and is nothing that can be called."""
+
+
+def check_policy(options: PolicyCheckOptions) -> int:
+    """Run the command and return its exit code."""
+    output = Output("json" if options.json else "text", verbose=False)
+
+    def begin() -> Coroutine[Any, Any, None]:
+        read = policy(options.file)
+        assert read is not None, "a file is named"
+        return _check(options, output, read)
+
+    return run(output, begin)
+
+
+async def _check(options: PolicyCheckOptions, output: Output, read: Policy) -> None:
+    functions: Sequence[Function] | None = None
+    if options.app is not None:
+        async with open_agent(AgentOptions(app=options.app), output) as agent:
+            functions = agent.functions
+        read.check(function.name for function in functions)
+    rules = [_told(rule, functions) for rule in read.rules]
+    for rule, told in zip(read.rules, rules, strict=True):
+        if told["matches"] == [] and not rule.optional:
+            output.note(f"the rule {rule.name!r} matches nothing that there is")
+    found = {"file": str(options.file), "default": read.default, "rules": rules}
+    count = "1 rule" if len(rules) == 1 else f"{len(rules)} rules"
+    lines = [f"{options.file}: {count}; where none matches: {read.default}", *map(_line, rules)]
+    output.result({"policy": found}, "\n".join(lines))
+
+
+def _told(rule: Rule, functions: Sequence[Function] | None) -> dict[str, Any]:
+    globs = [rule.function] if isinstance(rule.function, str) else list(rule.function)
+    matches = None if functions is None else _matched(rule, functions)
+    return {"name": rule.name, "decision": rule.decision, "function": globs, "matches": matches}
+
+
+def _line(told: dict[str, Any]) -> str:
+    names = told["function"] if told["matches"] is None else told["matches"] or ["nothing"]
+    return f"  {told['name']}: {told['decision']} {', '.join(names)}"
+
+
+def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:
+    """What a rule may decide about, whatever the arguments are and whatever the turn has read."""
+    callers = (*(function.name for function in functions), *_OTHERS)
+    if not any(is_like(caller, rule.caller) for caller in callers):
+        return []
+    anyhow = rule.model_copy(update={"caller": ("*",), "arguments": {}})
+    return sorted(function.name for function in functions if anyhow.matches(function.name, function.risk, "", {}))
+
+
+__all__ = ["check_policy"]

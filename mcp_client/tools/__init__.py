@@ -1,0 +1,12 @@
+"""MCP servers as sources of Functions: how to reach one, what of it is offered, and its resources (H2).
+
+Importing this folder does not import `mcp`; connecting does. Who may call a Function is `harness.gate`'s matter.
+"""
+
+from ._entries import McpEntry
+from ._resources import McpResource
+from ._server import McpServer
+from ._source import McpSource
+from ._sources import McpSources
+
+__all__ = ["McpEntry", "McpResource", "McpServer", "McpSource", "McpSources"]

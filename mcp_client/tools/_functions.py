@@ -1,0 +1,110 @@
+"""A tool of a server as a `Function`: its name, its schemas, its risk. How it is called is handed in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from ...core.events import Risk
+from ...harness import Function
+from ...harness.schema import params_of, result_of
+from ._listed import ToolSpec
+from ._results import CONTENT
+from ._server import McpServer
+
+_DESCRIPTION: Final = 4000  # characters of what a server says of a tool
+_LONGEST: Final = 64
+_UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
+_HINTS: Final = {
+    ("readOnlyHint", True): "reads only",
+    ("destructiveHint", True): "destroys",
+    ("destructiveHint", False): "destroys nothing",
+    ("idempotentHint", True): "can be repeated",
+    ("openWorldHint", True): "reaches out",
+    ("openWorldHint", False): "stays inside",
+}
+
+READ_RESOURCE: Final = "read_resource"
+"""What the Function is called that reads resources, after the prefix."""
+
+
+def name_of(prefix: str, tool: str) -> str:
+    """What the Function of a tool is called; what no name may hold becomes `_`."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{prefix}{tool}")[:_LONGEST]
+    return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:_LONGEST]
+
+
+def function_of(
+    spec: ToolSpec, server: McpServer, *, prefix: str, body: Any, kind: Literal["leaf", "flow"] = "leaf"
+) -> Function:
+    """Make the Function of a tool. Its result is not trusted, and its risk is not what the server says.
+
+    Args:
+        spec: The tool.
+        server: Says what the tool may be trusted with.
+        prefix: What the name begins with.
+        body: Makes a call: it gets the context, and the arguments by name.
+        kind: Whether it asks a person in the middle, as a flow can.
+
+    Raises:
+        FunctionInvalid: One of its schemas is no JSON Schema.
+    """
+    name = name_of(prefix, spec.name)
+    return Function(
+        name,
+        body,
+        params_of(name, spec.params),
+        result_of(name, CONTENT if spec.result is None else spec.result),
+        _description(spec),
+        kind,
+        idempotent=kind == "flow" or (server.trust_annotations and spec.annotations.get("idempotentHint") is True),
+        risk=server.risk_of(spec.name) or (_told_risk(spec.annotations) if server.trust_annotations else _UNKNOWN),
+        untrusted=True,
+        context=kind == "leaf",
+    )
+
+
+def resource_function(server: McpServer, *, name: str, prefix: str, body: Any) -> Function:
+    """Make the Function that reads a resource of a server called `name`."""
+    called = name_of(prefix, READ_RESOURCE)
+    params = {
+        "type": "object",
+        "properties": {"uri": {"type": "string", "description": "the resource's address"}},
+        "required": ["uri"],
+        "additionalProperties": False,
+    }
+    return Function(
+        called,
+        body,
+        params_of(called, params),
+        result_of(called, {"type": "array", "items": {"type": "object"}}),
+        f"Reads a resource of the MCP server {name!r}.",
+        risk=server.risk_of(READ_RESOURCE) or ("network",),
+        untrusted=True,
+        idempotent=True,
+        context=True,
+    )
+
+
+def _description(spec: ToolSpec) -> str:
+    hints = [text for (hint, value), text in _HINTS.items() if spec.annotations.get(hint) is value]
+    text = " ".join(spec.description.split())[:_DESCRIPTION]
+    return f"{text} (Its server says: {', '.join(hints)}.)".strip() if hints else text
+
+
+def _told_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
+    """The risk that a server tells, with the defaults of MCP for what it leaves out; unknown where it tells nothing."""
+    if not hints.keys() & {"readOnlyHint", "destructiveHint", "openWorldHint"}:
+        return _UNKNOWN
+    if hints.get("readOnlyHint") is True:
+        return ("read_only",)
+    found: list[Risk] = ["write"]
+    if hints.get("openWorldHint") is not False:
+        found.append("network")
+    if hints.get("destructiveHint") is not False:
+        found.append("destructive")
+    return tuple(found)
+
+
+__all__ = ["READ_RESOURCE", "function_of", "name_of", "resource_function"]

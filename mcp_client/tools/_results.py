@@ -1,0 +1,86 @@
+"""What a call gives its caller, out of what the server answered. Media are kept, or described; nothing is trusted."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ...core.errors import AttachmentInvalid
+from .._failures import Failure
+from . import _failures as failures
+from ._listed import ToolAnswer, ToolSpec
+
+Keep = Callable[[bytes, str, str], Awaitable[Mapping[str, Any]]]
+"""Keeps media: content, media type and name; gives a reference as JSON, or raises `AttachmentInvalid`."""
+
+CONTENT: Final[Mapping[str, Any]] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],
+    "description": "a text, or blocks of text, media and links",
+}
+"""The schema of what a tool gives that declares none."""
+
+
+async def result_of_answer(
+    spec: ToolSpec, answer: ToolAnswer, *, server: str, limit: int, keep: Keep | None
+) -> Any | Failure:
+    """What a caller gets.
+
+    Args:
+        spec: The tool.
+        answer: What the server answered.
+        server: What errors call the server.
+        limit: Characters of the result as JSON.
+        keep: Keeps media; without it they are described alone.
+    """
+    if answer.asks or answer.beyond or answer.state is not None:
+        return failures.asking(spec.name, server)
+    if answer.failed:
+        return failures.failed(spec.name, server, _text(answer.content))
+    if spec.result is not None or (not answer.content and answer.structured is not None):
+        value: Any = answer.structured
+    else:
+        value = await blocks_of(answer.content, keep)
+        if all(block.keys() == {"type", "text"} for block in value):
+            value = _text(value)
+    size = len(json.dumps(value, ensure_ascii=False))
+    return value if size <= limit else failures.oversized(spec.name, server, size, limit)
+
+
+async def blocks_of(content: Sequence[Mapping[str, Any]], keep: Keep | None) -> list[dict[str, Any]]:
+    """Blocks of content as a caller gets them: text as it is, media as references."""
+    return [await _block(block, keep) for block in content]
+
+
+async def _block(block: Mapping[str, Any], keep: Keep | None) -> dict[str, Any]:
+    plain = {name: value for name, value in block.items() if name not in ("_meta", "annotations")}
+    if plain.get("type") == "resource" and isinstance(plain.get("resource"), Mapping):
+        return {"type": "resource", **await _block(plain["resource"], keep)}
+    data = plain.pop("data", None) or plain.pop("blob", None)
+    if data is None:
+        return plain
+    media_type, kind = str(plain.pop("mimeType", "application/octet-stream")), str(plain.get("type", "file"))
+    content = _decoded(str(data))
+    told = {**plain, "type": kind, "media_type": media_type, "bytes": len(content)}
+    if keep is not None and content:
+        try:
+            return {**told, "attachment": dict(await keep(content, media_type, kind))}
+        except AttachmentInvalid as error:
+            told["left_out"] = error.problem
+    return told
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _text(content: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(str(block["text"]) for block in content if block.get("type") == "text" and "text" in block)
+
+
+__all__ = ["CONTENT", "Keep", "blocks_of", "result_of_answer"]

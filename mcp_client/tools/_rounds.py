@@ -1,0 +1,271 @@
+"""Calls in whose middle the server asks a person: rounds of the server's work, with questions between them (T4).
+
+Each round and each question is a step of the call's own frame, so what was answered is kept over a restart. A server of
+the revision 2026-07-28 ends a round by asking, and gets the answers with the next one: nothing is held open. An older
+one asks while its call is under way. That call stays open while the person thinks, in this process; where it is lost,
+it is made again, and questions that were answered get their answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core import canonical_json
+from ...core.errors import FunctionInvalid, McpServerInvalid, McpServerUnavailable
+from ...harness import CallContext
+from ...harness.journal import Ask, Step
+from ...harness.running import Question, ask_person
+from ...harness.schema import result_of
+from ._listed import Asked, CallTool, ToolAnswer, ToolSpec
+
+if TYPE_CHECKING:
+    from ._source import McpSource
+
+_ASKS: Final = "$asks"
+"""The key by which what a round asks is told from what it gives. A server that writes it itself asks, as it may."""
+
+_QUESTIONS: Final = 10  # in one call
+_LONGEST: Final = 2000  # characters of a question
+_HELD: Final = 3600.0  # seconds that a call is held open while a person thinks
+_OPEN: Final = 32  # calls of one server that are held open
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A question of the server's, and what a person said; None is no."""
+
+    asked: Asked
+    answer: Any
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return {**_json(self.asked), "answer": self.answer}
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A call that is under way in the server, and the question that it waits with, if it does."""
+
+    known: dict[str, Any]
+    task: asyncio.Task[ToolAnswer] = field(init=False)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: Asked | None = None
+    answer: asyncio.Future[Any] | None = None
+    limit: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Give it up; the server is told so."""
+        if self.limit is not None:
+            self.limit.cancel()
+        self.task.cancel()
+
+
+class Rounds:
+    """The calls of one server that may ask a person.
+
+    Args:
+        source: The server.
+    """
+
+    def __init__(self, source: McpSource) -> None:
+        self._source = source
+        self._open: dict[str, _Open] = {}
+        self._active: _Open | None = None
+        self._turn = asyncio.Lock()
+
+    async def call(self, spec: ToolSpec, arguments: Mapping[str, Any], ctx: CallContext) -> Any:
+        """Make a call in rounds, and ask between them; see `McpSource.call`."""
+        answered: list[_Answered] = []
+        state: str | None = None
+        while True:
+            given = await self._round(spec, arguments, answered, state, ctx)
+            asks = given.get(_ASKS) if isinstance(given, dict) else None
+            if not isinstance(asks, list):
+                return given
+            state = given.get("state")
+            for each in asks:
+                answered.append(await self._ask(Asked(**each), len(answered), ctx))
+
+    async def elicit(self, asked: Asked) -> Any:
+        """What a server gets that asks while a call is under way: the answer, or None."""
+        call = self._active
+        if call is None:
+            return None
+        known = _key(asked)
+        if known in call.known:
+            return call.known.pop(known)
+        call.asked, call.answer = asked, asyncio.get_running_loop().create_future()
+        call.moved.set()
+        return await call.answer
+
+    def close(self) -> None:
+        """Give up all calls that are held open."""
+        for path in list(self._open):
+            self._drop(path)
+
+    # --- one round --------------------------------------------------------------------------------------------------
+
+    async def _round(
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        answered: Sequence[_Answered],
+        state: str | None,
+        ctx: CallContext,
+    ) -> Any:
+        """Have the server work, as a step: until it is done, or asks."""
+        frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
+        given = {"arguments": dict(arguments), "answers": [each.json for each in answered], "state": state}
+        call_id, site = await frame.child(name, given)
+
+        async def body(_: Any) -> Any:
+            with self._source.progress(ctx) as progress:
+                request = CallTool(
+                    tool=spec.name,
+                    arguments=arguments,
+                    progress=progress,
+                    answers={each.asked.key: each.answer for each in answered if each.asked.key},
+                    state=state,
+                )
+                outcome = await self._work(request, answered, ctx.path)
+            if isinstance(outcome, Asked):
+                return {_ASKS: [_json(outcome)]}
+            if outcome.asks:
+                return {_ASKS: [_json(asked) for asked in outcome.asks], "state": outcome.state}
+            return await self._source.given(spec, outcome)
+
+        step = Step(
+            id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True, site=site
+        )
+        return await frame.do(step)
+
+    async def _work(self, request: CallTool, answered: Sequence[_Answered], path: str) -> ToolAnswer | Asked:
+        """Make the call, or go on with the one that is held open; until it is done, or asks."""
+        seconds = self._source.server.timeout
+        await self._source.connect()
+        if self._source.asks_in_rounds:
+            return await self._source.send(request, seconds)
+        # An older server does not say which of several calls it asks for: they are made one by one.
+        async with _held(self._turn, seconds, self._source.name):
+            call = self._open.pop(path, None)
+            if call is None or not self._takes(call, answered):
+                if call is not None:
+                    call.close()
+                call = _Open({_key(each.asked): each.answer for each in answered})
+                call.task = asyncio.create_task(self._source.send(request, _HELD))
+            return await self._until(call, path)
+
+    def _takes(self, call: _Open, answered: Sequence[_Answered]) -> bool:
+        """Whether a call that is held open waits for the last answer, and takes it."""
+        last = answered[-1] if answered else None
+        if last is None or call.task.done() or call.asked is None or _key(call.asked) != _key(last.asked):
+            return False
+        assert call.answer is not None
+        if call.limit is not None:
+            call.limit.cancel()
+        call.moved.clear()
+        call.asked = None
+        call.answer.set_result(last.answer)
+        return True
+
+    async def _until(self, call: _Open, path: str) -> ToolAnswer | Asked:
+        self._active = call
+        moved = asyncio.ensure_future(call.moved.wait())
+        kept = False
+        try:
+            done, _ = await asyncio.wait(
+                {call.task, moved}, timeout=self._source.server.timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if call.task in done:
+                return call.task.result()
+            if not done:
+                raise McpServerUnavailable(
+                    f"MCP server {self._source.name!r} did not answer within {self._source.server.timeout:g} s",
+                    remedy="see what keeps it, or give it longer by timeout=",
+                )
+            assert call.asked is not None
+            self._hold(call, path)
+            kept = True
+            return call.asked
+        finally:
+            self._active = None
+            moved.cancel()
+            if not kept:
+                call.close()
+
+    def _hold(self, call: _Open, path: str) -> None:
+        while len(self._open) >= _OPEN:
+            self._drop(next(iter(self._open)))
+        self._open[path] = call
+        call.limit = asyncio.get_running_loop().call_later(_HELD, self._drop, path)
+
+    def _drop(self, path: str) -> None:
+        call = self._open.pop(path, None)
+        if call is not None:
+            call.close()
+
+    # --- one question -----------------------------------------------------------------------------------------------
+
+    async def _ask(self, asked: Asked, number: int, ctx: CallContext) -> _Answered:
+        """Ask a person, as a step; in the run that asks first this does not return."""
+        name = self._source.name
+        try:
+            if number >= _QUESTIONS:
+                raise McpServerInvalid(
+                    f"MCP server {name!r} asks more than {_QUESTIONS} questions in one call", remedy="do without it"
+                )
+            question = self._question(asked)
+            return _Answered(asked, await ask_person(ctx.frame, question, str(number)))
+        except Exception:
+            self._drop(ctx.path)
+            raise
+
+    def _question(self, asked: Asked) -> Question:
+        name = self._source.name
+        # No answer, which is None, says no to the server.
+        schema = {**asked.schema, "type": ["object", "null"]}
+        text = asked.message.encode("utf-8", "replace").decode()[:_LONGEST]
+        try:
+            answer = result_of(f"a question of MCP server {name}", schema)
+        except FunctionInvalid as error:
+            problem = error.problem
+        else:
+            said = f"The MCP server {name!r} asks: {text}"
+            return Question(Ask(kind="question", question=said, schema=schema), answer)
+        raise McpServerInvalid(
+            f"MCP server {name!r} asks a person for what is no form: {problem}", remedy="do without it"
+        )
+
+
+@contextlib.asynccontextmanager
+async def _held(lock: asyncio.Lock, seconds: float, name: str) -> AsyncGenerator[None]:
+    """Hold `lock`, once it is free."""
+    late = False
+    try:
+        async with asyncio.timeout(seconds):
+            await lock.acquire()
+    except TimeoutError:
+        late = True
+    if late:
+        raise McpServerUnavailable(
+            f"MCP server {name!r} is busy with another call for more than {seconds:g} s", remedy="try again later"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _json(asked: Asked) -> dict[str, Any]:
+    return {"message": asked.message, "schema": dict(asked.schema), "key": asked.key}
+
+
+def _key(asked: Asked) -> str:
+    return canonical_json([asked.message, asked.schema])
+
+
+__all__ = ["Rounds"]

@@ -1,0 +1,268 @@
+"""One MCP server as a source of Functions: its tools stand in the registry for as long as the server offers them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Generator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from ...core import Clock
+from ...core.errors import FunctionInvalid, HostError, NameTaken, WorldAgentError
+from ...core.events import CallProgress
+from ...harness import CallContext, Function, Registry
+from .._failures import Failure
+from ._connection import ToolConnection
+from ._failures import absent
+from ._functions import READ_RESOURCE, function_of, name_of, resource_function
+from ._listed import CallTool, Listed, ListResources, Progress, ReadResource, ToolAnswer, ToolSpec
+from ._resources import McpResource
+from ._results import Keep, blocks_of, result_of_answer
+from ._rounds import Rounds
+from ._server import McpServer
+
+_LOG: Final = logging.getLogger("worldagent.mcp")
+_MESSAGE: Final = 500  # characters of what a server says of a call's progress
+_OFTEN: Final = 0.05  # seconds between two events of a call's progress
+_CLASH: Final = "another function is called so"
+
+
+class McpSource:
+    """An MCP server of an open agent: `agent.mcp[name]`.
+
+    Args:
+        name: What it is called.
+        server: Where it is, and what of it may be used.
+        registry: Where its Functions go.
+        clock: What waits between attempts to connect.
+        keep: Keeps images and the like that it gives; without it they are described alone.
+    """
+
+    def __init__(
+        self, name: str, server: McpServer, *, registry: Registry, clock: Clock, keep: Keep | None = None
+    ) -> None:
+        self.name = name
+        self.server = server
+        self._prefix = name_of(f"{name}_", "") if server.prefix is None else server.prefix
+        self._registry = registry
+        self._keep = keep
+        self._made: dict[str, tuple[ToolSpec, Function]] = {}
+        self._left_out: dict[str, str] = {}
+        self._listed = False
+        self._failure: WorldAgentError | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._rounds = Rounds(self) if server.elicitation else None
+        self._connection = ToolConnection(
+            name,
+            server,
+            clock=clock,
+            on_tools=self._offered,
+            elicit=None if self._rounds is None else self._rounds.elicit,
+        )
+
+    def __repr__(self) -> str:
+        return f"McpSource({self.name!r})"
+
+    @property
+    def connected(self) -> bool:
+        """Whether a call could be made at once; a call connects anew where it is not."""
+        return self._connection.connected
+
+    @property
+    def functions(self) -> Mapping[str, Function]:
+        """Its Functions, by the server's own names of its tools."""
+        return MappingProxyType({tool: made for tool, (_, made) in self._made.items()})
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Tools that it offers and that cannot be used, by the server's own names, and why."""
+        return MappingProxyType(self._left_out)
+
+    async def connect(self) -> None:
+        """Connect, if it is not connected; its tools are there then.
+
+        Raises:
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
+            AgentClosed: The agent is closed.
+        """
+        try:
+            await self._connection.connect()
+        except HostError as error:
+            self._failure = error
+            raise
+
+    async def resources(self) -> tuple[McpResource, ...]:
+        """What it lets one read.
+
+        Raises:
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
+        """
+        listed = await self._connection.call(ListResources(), self.server.timeout)
+        return tuple(McpResource.of(each) for each in listed)
+
+    async def read(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource, as blocks; a text has `text`, anything else is kept as an attachment.
+
+        Args:
+            uri: Its address, from `resources()`.
+
+        Raises:
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used, or has no such
+                resource.
+        """
+        contents = await self._connection.call(ReadResource(uri=uri), self.server.timeout)
+        return await blocks_of(contents, self._keep)
+
+    async def start(self) -> None:
+        """Connect at the agent's start; a server that is down does not keep it from starting.
+
+        Raises:
+            NameTaken: One of its tools is called as another function is.
+        """
+        self._registry.replace_source(self.name, (), missing=self._missing, known=False)
+        try:
+            await self.connect()
+        except HostError as error:
+            _LOG.warning("%s: its tools are not there", error)
+        clash = next((tool for tool, why in self._left_out.items() if why == _CLASH), None)
+        if clash is not None:
+            raise NameTaken(
+                f"two functions, workers or shapes are called {name_of(self._prefix, clash)!r}, one of them the tool "
+                f"{clash!r} of MCP server {self.name!r}",
+                remedy="give the server another prefix, or leave the tool out of allow",
+            )
+
+    async def aclose(self) -> None:
+        """End the connection; its Functions are gone."""
+        for task in self._connecting:
+            task.cancel()
+        if self._rounds is not None:
+            self._rounds.close()
+        await self._connection.aclose()
+        self._registry.replace_source(self.name, (), missing=lambda _: None)
+        self._made, self._listed = {}, False
+
+    # --- what it offers ---------------------------------------------------------------------------------------------
+
+    def _offered(self, listed: Listed) -> None:
+        """Take over what the server offers now."""
+        self._left_out = {name: why for name, why in listed.misfits.items() if self.server.allows(name)}
+        made: dict[str, tuple[ToolSpec, Function]] = {}
+        names: set[str] = set()
+        for spec in listed.tools:
+            if self.server.allows(spec.name):
+                self._take(spec, made, names)
+        if listed.resources and self.server.allows(READ_RESOURCE) and READ_RESOURCE not in made:
+            spec = ToolSpec(name=READ_RESOURCE, params={})
+            self._take(spec, made, names, of_resources=True)
+        for name, why in self._left_out.items():
+            _LOG.warning("MCP server %r: the tool %r is left out: %s", self.name, name, why)
+        self._made, self._listed, self._failure = made, True, None
+        self._registry.replace_source(self.name, [function for _, function in made.values()], missing=self._missing)
+
+    def _take(
+        self, spec: ToolSpec, made: dict[str, tuple[ToolSpec, Function]], names: set[str], *, of_resources: bool = False
+    ) -> None:
+        known = self._made.get(spec.name)
+        try:
+            function = known[1] if known is not None and known[0] == spec else self._function(spec, of_resources)
+        except FunctionInvalid as error:
+            self._left_out[spec.name] = error.problem
+            return
+        if function.name in names or not self._registry.is_free(function.name, self.name):
+            self._left_out[spec.name] = _CLASH
+            return
+        names.add(function.name)
+        made[spec.name] = (spec, function)
+
+    def _function(self, spec: ToolSpec, of_resources: bool) -> Function:
+        if of_resources:
+            return resource_function(self.server, name=self.name, prefix=self._prefix, body=self._read)
+        rounds = self._rounds
+
+        async def body(ctx: CallContext, /, **arguments: Any) -> Any:
+            return await self.call(spec, arguments, ctx)
+
+        async def flow(ctx: CallContext, /, **arguments: Any) -> Any:
+            assert rounds is not None
+            return await rounds.call(spec, arguments, ctx)
+
+        if rounds is None:
+            return function_of(spec, self.server, prefix=self._prefix, body=body)
+        return function_of(spec, self.server, prefix=self._prefix, body=flow, kind="flow")
+
+    def _missing(self, function: str) -> WorldAgentError | None:
+        """Why a function is not there, where it might be one of this server's."""
+        ours = function.startswith(self._prefix) and self.server.allows(function.removeprefix(self._prefix))
+        if self._listed or not ours:
+            return None
+        if not self._connecting:
+            task = asyncio.get_running_loop().create_task(self._try())
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+        return absent(self.name, function, self._failure)
+
+    async def _try(self) -> None:
+        with contextlib.suppress(WorldAgentError):
+            await self.connect()
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    async def call(self, spec: ToolSpec, arguments: Mapping[str, Any], ctx: CallContext) -> Any:
+        """Make one call, and give what its caller gets.
+
+        Raises:
+            ToolFailed, ResultInvalid: The tool says that it failed, or its result is too long.
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
+        """
+        with self.progress(ctx) as progress:
+            request = CallTool(tool=spec.name, arguments=arguments, progress=progress)
+            answer = await self._connection.call(request, self.server.timeout)
+        return await self.given(spec, answer)
+
+    @property
+    def asks_in_rounds(self) -> bool:
+        """Whether the server, as it is connected, ends a round of a call to ask something."""
+        return self._connection.modern
+
+    async def send(self, request: CallTool, seconds: float) -> ToolAnswer:
+        """Make one round of a call; see `Rounds`."""
+        return await self._connection.call(request, seconds)
+
+    async def given(self, spec: ToolSpec, answer: ToolAnswer) -> Any:
+        """What a caller gets of an answer.
+
+        Raises:
+            ToolFailed, ResultInvalid: The tool says that it failed, or its result is too long.
+        """
+        value = await result_of_answer(spec, answer, server=self.name, limit=self.server.result_limit, keep=self._keep)
+        if isinstance(value, Failure):
+            raise value.error()
+        return value
+
+    @contextlib.contextmanager
+    def progress(self, ctx: CallContext) -> Generator[Progress]:
+        """What tells of a call's progress as events, for as long as the call is made."""
+        last, over = float("-inf"), False
+
+        def tell(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal last
+            now = asyncio.get_running_loop().time()
+            if over or (now - last < _OFTEN and progress != total):
+                return
+            last = now
+            said = " ".join((message or "").split())[:_MESSAGE]
+            ctx.emit(CallProgress, call_id=ctx.path, progress=progress, total=total, message=said)
+
+        try:
+            yield tell
+        finally:
+            over = True
+
+    async def _read(self, ctx: CallContext, /, *, uri: str) -> list[dict[str, Any]]:
+        return await self.read(uri)
+
+
+__all__ = ["McpSource"]

@@ -1,0 +1,136 @@
+"""What a model call costs: what its service reports, else what dspy's bundled price list says. No network, no litellm.
+
+A service that is reached at an address of one's own has its own prices. What is not known is None, never 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import dspy
+from dspy.lm15 import Usage
+from dspy.utils.usage_tracker import UsageTracker
+
+_USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # tiers of service that the list's prices are of
+_LONG: Final = 128_000  # input tokens above which a model may have other prices
+_THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"})  # whose output leaves thinking out
+
+
+class CostTracker(UsageTracker):
+    """dspy's tracker of tokens, with the costs of the calls beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._costs: list[float | None] = []
+
+    def add_cost(self, cost: float | None) -> None:
+        """Take what one call cost."""
+        self._costs.append(cost)
+
+    @property
+    def cost(self) -> float | None:
+        """What all of them cost in US dollars; None where one is not known."""
+        entries = [entry for entries in self.usage_data.values() for entry in entries]
+        costs = self._costs or [_amount(entry.get("cost")) for entry in entries]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known and len(known) == len(costs) else None
+
+
+async def note_cost(
+    provider: str, models: tuple[str | None, ...], usage: Usage | None, data: Any, *, own: bool
+) -> None:
+    """Tell the tracker of the running call what it cost, where there is one.
+
+    Args:
+        provider: lm15's name of the service.
+        models: The model's names, the one that answered before the one that was asked for.
+        usage: Its tokens.
+        data: What the service gave beside the answer.
+        own: Whether the service is reached at an address of one's own.
+    """
+    tracker = dspy.settings.usage_tracker
+    if not isinstance(tracker, CostTracker):
+        return
+    given = data if isinstance(data, Mapping) else {}
+    told = given.get("usage")
+    cost = _amount(told.get("cost")) if isinstance(told, Mapping) else None
+    if cost is None and usage is not None and not own and given.get("service_tier") in _USUAL:
+        prices = await asyncio.to_thread(_prices_of, provider, models)  # it may have to be read
+        cost = None if prices is None else estimate(provider, usage, prices)
+    tracker.add_cost(cost)
+
+
+def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float | None:
+    """What tokens cost by a list, in US dollars; None where a price is missing that is needed.
+
+    Args:
+        provider: lm15's name of the service, which says how it counts.
+        usage: The tokens as the service counts them.
+        prices: Dollars a token by the list's names.
+    """
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    if usage.input_audio_tokens or usage.output_audio_tokens:
+        return None
+    cached, written, thought = (
+        usage.cache_read_tokens or 0,
+        usage.cache_write_tokens or 0,
+        usage.reasoning_tokens or 0,
+    )
+    inputs = usage.input_tokens if "anthropic" in provider else usage.input_tokens - cached - written
+    outputs = usage.output_tokens if provider in _THINKS_APART else usage.output_tokens - thought
+    if min(inputs, outputs) < 0 or (inputs + cached + written > _LONG and any("_above_" in name for name in prices)):
+        return None
+    price = prices.get
+    parts = (
+        (inputs, price("input_cost_per_token")),
+        (outputs, price("output_cost_per_token")),
+        (thought, price("output_cost_per_reasoning_token", price("output_cost_per_token"))),
+        (cached, price("cache_read_input_token_cost")),
+        (written, price("cache_creation_input_token_cost")),
+    )
+    if any(count and each is None for count, each in parts):
+        return None
+    return sum(count * each for count, each in parts if each is not None)
+
+
+def _prices_of(provider: str, models: tuple[str | None, ...]) -> Mapping[str, float] | None:
+    vendor = provider.removesuffix("-chat").removesuffix("-responses")
+    for model in filter(None, models):
+        own = _list().get(f"{vendor}/{model}") or _list().get(model)
+        if own is not None and own[0] == vendor:
+            return own[1]
+    return None
+
+
+@cache
+def _list() -> dict[str, tuple[str, dict[str, float]]]:
+    """The vendor and the prices of each model; empty where dspy has no such list any more."""
+    try:
+        packed = files("dspy.clients.model_metadata").joinpath("snapshot.json.gz").read_bytes()
+        entries = json.loads(gzip.decompress(packed))
+    except (ImportError, OSError, ValueError):
+        return {}
+    return {
+        name: (
+            str(entry.get("litellm_provider")),
+            {key: float(value) for key, value in entry.items() if "_cost" in key and _amount(value) is not None},
+        )
+        for name, entry in entries.items()
+        if isinstance(entry, dict)
+    }
+
+
+def _amount(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        return None
+    return float(value)
+
+
+__all__ = ["CostTracker", "estimate", "note_cost"]

@@ -1,0 +1,110 @@
+"""Models by name, each opened at its first use and closed with the agent.
+
+A name is one that the host gave a model, or a model string. What is tried where a model cannot be reached is decided
+by who calls; here nothing is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import dspy
+
+from ...core.errors import InvalidArgument, ModelNotConfigured
+from .._engines import is_local
+from .._predictor import ModelCaller, ModelOptions, OnError, open_model
+
+
+class Models:
+    """The models of one agent.
+
+    Args:
+        own: The agent's own, which is closed by who opened it.
+        named: Models by the names that the host gave them.
+        api_base: Where the agent's own model string has its service; other models of the same vendor have it too.
+        options: Time limits, retries, the echo setting.
+        on_error: Gets the original of a model error.
+    """
+
+    def __init__(
+        self,
+        own: ModelCaller,
+        named: Mapping[str, str | dspy.BaseLM] | None = None,
+        *,
+        api_base: str | None = None,
+        options: ModelOptions | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        self._own = own
+        self._named = dict(named or {})
+        self._api_base = api_base
+        self._options = options or own.options
+        self._on_error = on_error
+        self._open: dict[str, asyncio.Task[ModelCaller]] = {}
+
+    def check(self, name: str, *, who: str) -> None:
+        """Refuse a name that nothing can be behind. No model is opened.
+
+        Args:
+            name: The model.
+            who: Who wants it, for the error.
+
+        Raises:
+            ModelNotConfigured: It is no model string, and no name of a model.
+        """
+        if name not in self._named and "/" not in name and not is_local(name):
+            known = ", ".join(sorted(self._named)) or "none"
+            raise ModelNotConfigured(
+                f"{who} wants the model {name!r}, which is no model string and no name of a model",
+                remedy=f"write 'vendor/model', or name it in WorldAgent(models=...); the names are: {known}",
+            )
+
+    async def get(self, name: str | None) -> ModelCaller:
+        """The model called `name`, opened if it is not open; None is the agent's own.
+
+        Raises:
+            ModelNotConfigured, MissingExtra, InvalidArgument: It cannot be used.
+        """
+        if name is None:
+            return self._own
+        found = self._open.get(name)
+        if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
+            found = self._open[name] = asyncio.create_task(self._opened(name))
+        return await asyncio.shield(found)  # another may wait for it, too
+
+    async def aclose(self) -> None:
+        """Close what was opened here."""
+        opened, self._open = self._open, {}
+        for opening in opened.values():
+            opening.cancel()
+        for result in await asyncio.gather(*opened.values(), return_exceptions=True):
+            if isinstance(result, ModelCaller):
+                await result.aclose()
+
+    async def _opened(self, name: str) -> ModelCaller:
+        target = self._named.get(name, name)
+        base = self._api_base if isinstance(target, str) and self._is_vendors(target) else None
+        return await open_model(target, api_base=base, options=self._options, on_error=self._on_error)
+
+    def _is_vendors(self, target: str) -> bool:
+        return target.partition("/")[0] == self._own.connection.name.partition("/")[0]
+
+
+def check_named(models: Mapping[str, str | dspy.BaseLM]) -> dict[str, str | dspy.BaseLM]:
+    """Return models by name, if they are.
+
+    Raises:
+        InvalidArgument: A name has a slash or is empty, or a model is neither a text nor a `dspy.LM`.
+    """
+    for name, model in models.items():
+        if not isinstance(name, str) or not name.strip() or "/" in name or is_local(name):
+            raise InvalidArgument(f"{name!r} cannot name a model", remedy="use a text without '/' that is not 'local'")
+        if not isinstance(model, str | dspy.BaseLM):
+            raise InvalidArgument(
+                f"the model {name!r} is of type {type(model).__name__!r}", remedy="give a model string or a dspy.LM"
+            )
+    return dict(models)
+
+
+__all__ = ["Models", "check_named"]

@@ -1,0 +1,207 @@
+"""Params and results that a JSON Schema declares: what fits, what does not and how that is told, hostile schemas."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.house import ROOT
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
+from worldagent.core.validation import (
+    declaration,
+    json_of,
+    json_of_value,
+    read_model,
+    read_value,
+    validate_model,
+    validate_value,
+)
+from worldagent.harness.schema import params_of, result_of
+
+SCHEMA: dict[str, Any] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "required": ["path"],
+    "properties": {
+        "path": {"type": "string", "minLength": 1},
+        "sort-by": {"enum": ["name", "size"]},
+        "model_config": {"type": "integer"},
+        "tree": {"$ref": "#/definitions/tree"},
+    },
+    "definitions": {"tree": {"type": "object", "additionalProperties": {"$ref": "#/definitions/tree"}}},
+    "additionalProperties": False,
+}
+GIVEN = {"path": "a", "sort-by": "size", "model_config": 1, "tree": {"b": {"c": {}}}}
+SECRET = "velvet harbour"
+
+
+def refusal(given: Any) -> str:
+    with pytest.raises(ParamsInvalid) as caught:
+        validate_model(params_of("list", SCHEMA), given, what="params of function 'list'", error=ParamsInvalid)
+    return str(caught.value)
+
+
+@pytest.mark.requirement("H2")
+def test_what_a_schema_allows_comes_out_as_it_went_in() -> None:
+    model = params_of("list", SCHEMA)
+    for read in (validate_model, read_model):
+        taken = read(model, GIVEN, what="params", error=ParamsInvalid)
+        assert taken.model_extra == GIVEN
+        assert taken.model_dump(mode="json") == json_of(taken, what="params", error=ParamsInvalid) == GIVEN
+
+
+def test_a_schema_is_given_back_unchanged_and_each_copy_is_the_callers() -> None:
+    model, result = params_of("list", SCHEMA), result_of("list", SCHEMA)
+    model.model_json_schema().clear()
+    result.json_schema().clear()
+    assert model.model_json_schema() == result.json_schema() == SCHEMA
+    assert list(model.model_json_schema()) == list(SCHEMA)
+
+
+def test_another_schema_is_another_declaration() -> None:
+    changed = SCHEMA | {"required": []}
+    one = declaration(params_of("list", SCHEMA), result_of("list", SCHEMA))
+    assert one == declaration(params_of("list", SCHEMA), result_of("list", SCHEMA))
+    assert one != declaration(params_of("list", changed), result_of("list", SCHEMA))
+    assert one != declaration(params_of("list", SCHEMA), result_of("list", changed))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "path: is required"),
+        ({"path": 3}, "path: should be string"),
+        ({"path": ""}, "path: does not fit minLength 1"),
+        ({"path": "a", "sort-by": SECRET}, 'sort-by: should be "name", "size"'),
+        ({"path": "a", "extra": SECRET}, "extra: is not declared"),
+        ({"path": "a", SECRET: 1}, "...: is not declared"),
+        ({"path": "a", "tree": {"b": {"c": SECRET}}}, "tree.b.c: should be object"),
+        ([SECRET], "value: should be object"),
+    ],
+)
+def test_a_refusal_names_the_field_and_no_value(given: Any, told: str) -> None:
+    said = refusal(given)
+    assert f"do not fit: {told};" in said
+    assert said.endswith("the fields are: path, sort-by, model_config, tree")
+    assert SECRET not in said
+
+
+def test_all_that_does_not_fit_is_told_at_once() -> None:
+    said = refusal({"path": 1, "sort-by": 2, "model_config": "3"})
+    assert all(f"{name}: should be" in said for name in ("path", "sort-by", "model_config"))
+
+
+def test_a_result_is_checked_and_read_again() -> None:
+    result = result_of("count", {"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
+    assert validate_value(result, [1, 2], what="it", error=ResultInvalid) == [1, 2]
+    assert json_of_value(result, [1, 2], what="it", error=ResultInvalid) == [1, 2]
+    assert read_value(result, [1, 2], what="it", error=ResultInvalid) == [1, 2]
+    for wrong in ([1, 1.0], [1, SECRET], {"a": SECRET}, None):
+        with pytest.raises(ResultInvalid) as caught:
+            validate_value(result, wrong, what="it", error=ResultInvalid)
+        assert SECRET not in str(caught.value)
+
+
+def test_models_and_dates_of_python_count_as_the_json_they_become() -> None:
+    class Path(BaseModel):
+        path: str
+
+    taken = validate_model(params_of("list", SCHEMA), Path(path="a"), what="params", error=ParamsInvalid)
+    assert taken.model_dump(mode="json") == {"path": "a"}
+    refusal({"path": object()})
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "strin"}, "is no JSON Schema (at type: anyOf)"),
+        ({"type": "object", "properties": []}, "is no JSON Schema (at properties: type)"),
+        ({"type": "string"}, "describes no object"),
+        ({"properties": {"a": {"$ref": "https://example.com/schema"}}}, "refers to something that is not in it"),
+        ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "refers to something that is not in it"),
+        ({"properties": {f"a{number}": {} for number in range(6000)}}, "holds more than"),
+        ({"description": "x" * 300_000}, "is too large"),
+        ({"default": float("nan")}, "is not JSON"),
+        ({"default": object()}, "is not JSON"),
+        (["object"], "is no JSON object"),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has patternProperties beside"),
+    ],
+)
+def test_what_is_no_json_schema_is_refused(schema: Any, problem: str) -> None:
+    with pytest.raises(FunctionInvalid, match="the schema of the params of 'list'") as caught:
+        params_of("list", schema)
+    assert problem in str(caught.value)
+
+
+def test_a_deep_schema_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(400):
+        schema = {"properties": {"a": schema}}
+    with pytest.raises(FunctionInvalid, match=r"nests too deep|is not JSON"):
+        params_of("list", schema)
+
+
+def test_a_name_that_only_looks_like_a_reference_is_none() -> None:
+    schema = {"properties": {"$ref": {"type": "string"}}, "default": {"$ref": "https://example.com/x"}}
+    taken = validate_model(params_of("x", schema), {"$ref": "https://y"}, what="params", error=ParamsInvalid)
+    assert taken.model_extra == {"$ref": "https://y"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fits"),
+    [
+        ({"pattern": "^(a+)+$"}, "a" * 60 + "!", False),
+        ({"pattern": r"^(\w+\s?)*$"}, "a" * 60 + "!", False),
+        ({"pattern": "^(?!x)"}, "x", True),  # look-around has no engine that is bounded
+        ({"patternProperties": {"^(a+)+$": False}}, {"a" * 60 + "!": 1}, True),
+        ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "!": 1}, False),
+        ({"$ref": "#"}, 1, False),
+        (
+            {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}}
+            | {"$ref": "#/$defs/d0"},
+            1,
+            False,
+        ),
+        ({"uniqueItems": True}, [{"a": number} for number in range(20_000)], True),
+        ({"items": {"anyOf": [{"const": number} for number in range(1000)]}}, [-1] * 10_000, False),
+    ],
+)
+def test_a_hostile_schema_takes_no_more_than_a_bounded_time(schema: Any, value: Any, fits: bool) -> None:
+    result, began = result_of("x", schema), time.process_time()
+    try:
+        validate_value(result, value, what="it", error=ResultInvalid)
+        taken = True
+    except ResultInvalid:
+        taken = False
+    assert taken is fits
+    assert time.process_time() - began < 10
+
+
+def test_a_part_that_names_a_draft_is_kept_in_bounds_too() -> None:
+    part = {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}
+    result = result_of("x", {"$schema": part["$schema"], "items": part})
+    with pytest.raises(ResultInvalid):
+        validate_value(result, ["a" * 60 + "!"], what="it", error=ResultInvalid)
+
+
+def test_the_library_is_loaded_by_the_first_schema_and_not_before() -> None:
+    code = "import sys, worldagent.harness.schema; sys.exit('jsonschema' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
+    done = subprocess.run([sys.executable, "-P", "-c", code], timeout=60, check=False, env=environment)
+    assert done.returncode == 0
+
+
+async def test_checks_that_run_side_by_side_count_their_own_steps() -> None:
+    result = result_of("x", {"items": {"type": "integer"}})
+
+    async def check() -> int:
+        return len(validate_value(result, list(range(8_000)), what="it", error=ResultInvalid))
+
+    assert await asyncio.gather(*(check() for _ in range(8))) == [8_000] * 8

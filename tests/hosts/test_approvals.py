@@ -1,0 +1,288 @@
+"""Calls that wait for leave, on the command line: listed, approved, changed, rejected, in any order (H9)."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.approvals_desk import MANY, agent, done
+from support.command_line import Run, command, home, run
+from worldagent import Role
+from worldagent.agent import Turn
+from worldagent.core.errors import RoleChanged
+from worldagent.core.events import PauseOpened, parse_event
+from worldagent.core.pauses import Approve, Pause
+
+__all__ = ["home", "run"]  # fixtures
+
+APP = ("--app", "support.approvals_desk:agent")
+DESK = ("--workspace", "desk")
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.requirement("H9")]
+
+
+@pytest.fixture(autouse=True)
+def _in_its_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+
+
+async def begun(shape: str, thread: str = "main", account: str | None = None) -> Turn:
+    """Leave a turn of a shape that waits."""
+    async with agent() as desk:
+        turn = await desk.thread(thread, account=account).task(shape, {})
+    assert turn.status == "paused"
+    return turn
+
+
+async def one(shape: str = "series") -> Pause:
+    """Leave a turn that waits for one thing."""
+    [pause] = (await begun(shape)).pauses
+    return pause
+
+
+async def open_on(thread: str = "main") -> list[tuple[str, dict[str, Any]]]:
+    async with agent() as desk:
+        return [(pause.function, dict(pause.arguments)) for pause in await desk.thread(thread).pauses()]
+
+
+def policy(home: Path, *rules: dict[str, Any]) -> tuple[str, str]:
+    """The option of a policy in a file."""
+    (home / "policy.json").write_text(json.dumps({"rules": rules}), encoding="utf-8")
+    return "--policy", "policy.json"
+
+
+# --- answering --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_ten_calls_that_wait_at_once_are_answered_in_any_order_by_process_after_process(home: Path) -> None:
+    """Each command is a process of its own, so each answer comes after a restart."""
+    waits = await command(home, "task", "many", *APP, "--json")
+    assert waits.code == 3, waits
+    listed = json.loads((await command(home, "approvals", "list", *DESK, "--json")).out)["approvals"]
+    assert [found["id"] for found in listed] == [pause["id"] for pause in json.loads(waits.out)["pauses"]]
+    assert len(listed) == MANY
+    random.Random(6).shuffle(listed)
+    to = {found["id"]: found["arguments"]["to"] for found in listed}
+    ids = list(to)
+    first = await command(home, "approvals", "approve", *ids[:3], *APP, "--json")
+    assert (first.code, len(json.loads(first.out)["pauses"])) == (3, MANY - 3), first
+    assert sorted(done(home)) == sorted(f"sent {to[pause_id]} 1" for pause_id in ids[:3])
+    refused = await command(home, "approvals", "reject", *ids[3:5], "--reason", "not now", *APP)
+    assert refused.code == 3, refused
+    other = json.dumps({"to": "somebody", "copies": 2})
+    seen = next(found["hash"] for found in listed if found["id"] == ids[5])
+    changed = await command(home, "approvals", "approve", ids[5], "--arguments", other, "--hash", seen, *APP)
+    assert (changed.code, done(home)[-1]) == (3, "sent somebody 2"), changed
+    last = await command(home, "approvals", "approve", *reversed(ids[6:]), *APP)
+    assert last.code == 0, last
+    assert sorted(done(home)) == sorted(
+        [*(f"sent {to[pause_id]} 1" for pause_id in (*ids[:3], *ids[6:])), "sent somebody 2"]
+    )
+    assert last.out.count("not now") == 2
+    nothing = await command(home, "approvals", "list", *DESK, "--json")
+    assert (nothing.code, json.loads(nothing.out)) == (0, {"approvals": []})
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T4")
+async def test_ten_calls_are_answered_one_by_one_in_any_order_by_agents_one_after_the_other(
+    home: Path, seed: int
+) -> None:
+    turn = await begun("many")
+    pauses = list(turn.pauses)
+    random.Random(seed).shuffle(pauses)
+    for place, pause in enumerate(pauses, start=1):
+        async with agent() as desk:
+            left = {other.id for other in await desk.thread("main").pauses()}
+            assert left == {other.id for other in pauses[place - 1 :]}, f"seed {seed}"
+            turn = await desk.thread("main").resume({pause.id: Approve(hash=pause.hash)})
+        assert turn.status == ("paused" if place < MANY else "done"), f"seed {seed}"
+        assert done(home) == [f"sent {pause.arguments['to']} 1" for pause in pauses[:place]], f"seed {seed}"
+    assert turn.result is not None
+    assert turn.result.model_dump() == {"text": ", ".join(f"sent p{number}" for number in range(MANY))}
+
+
+async def test_always_approves_what_the_same_caller_asks_for_later_in_the_turn(home: Path, run: Run) -> None:
+    pause = await one()
+    result = await run("approvals", "approve", pause.id, "--always", *APP)
+    assert (result.exit_code, result.stdout) == (0, "sent ana, sent bob\n"), result.output
+    assert done(home) == ["sent ana 1", "sent bob 1"]
+
+
+async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_how(home: Path, run: Run) -> None:
+    rules = policy(home, {"decision": "ask", "function": "send", "approvers": ["ana", "lead-*"]})
+    waits = await run("task", "series", *APP, *rules)
+    assert waits.exit_code == 3
+    assert "may answer: ana, lead-*" in waits.stderr
+    assert f"worldagent resume main {' '.join((*APP, *rules))} --approve" in waits.stderr
+    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
+    assert found["approvers"] == ["ana", "lead-*"]
+    for words in (
+        ("approvals", "approve", found["id"]),
+        ("approvals", "reject", found["id"]),
+        ("resume", "main", "--approve"),
+    ):
+        for account in ((), ("--account", "bob")):
+            result = await run(*words, *APP, *rules, *account, "--json")
+            error = json.loads(result.stdout)["error"]
+            assert (result.exit_code, error["code"]) == (2, "not_an_approver")
+            assert "--account" in error["remedy"]
+    assert done(home) == []
+    gone_on = await run("resume", "main", "--approve", *APP, *rules, "--account", "lead-eve")
+    assert gone_on.exit_code == 3, gone_on.output
+    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
+    over = await run("approvals", "approve", found["id"], *APP, *rules, "--account", "ana")
+    assert (over.exit_code, over.stdout) == (0, "sent ana, sent bob\n"), over.output
+
+
+@pytest.mark.requirement("R13")
+async def test_the_role_of_the_turn_is_given_again(home: Path, run: Run) -> None:
+    secret = "Answer as the keeper of the seventh lighthouse would answer."
+    assert (await run("task", "series", *APP, "--role", secret)).exit_code == 3
+    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
+    missing = await run("approvals", "approve", found["id"], "--always", *APP, "--json")
+    assert (missing.exit_code, json.loads(missing.stdout)["error"]["code"]) == (1, "role_required")
+    late = await run("approvals", "approve", found["id"], *APP, "--json")
+    assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (2, "already_answered")
+    over = await run("resume", "main", *APP, "--role", secret)
+    assert (over.exit_code, over.stdout) == (0, "sent ana, sent bob\n"), over.output
+    assert secret not in missing.output + late.output + over.output
+
+
+REFUSED = [
+    (("approve", "{send}", "--hash", "0" * 12), "answer_invalid", "--hash '000000000000' is not that of"),
+    (("approve", "{send}", "--arguments", '{{"to": 3}}'), "invalid_argument", "to: 3 is not of type 'string'"),
+    (("approve", "{send}", "--arguments", '{{"too": "x"}}'), "invalid_argument", "do not fit 'send'"),
+    (("approve", "{send}", "--arguments", "[1]"), "invalid_argument", "--arguments is not a JSON object"),
+    (("approve", "{send}", "{keep}", "--arguments", "{{}}"), "invalid_argument", "--arguments is for one call"),
+    (("approve", "{send}", "{keep}", "--hash", "1f"), "invalid_argument", "--hash is for one call"),
+    (("approve", "{send}", "{send}"), "invalid_argument", "is answered twice"),
+    (("approve", "{send}", "{other}"), "invalid_argument", "the ids are of 2 threads: 'main', 't2'"),
+    (("approve", "{other}", "--always"), "invalid_argument", "'erase' is destructive"),
+    (("approve", "{send}x"), "unknown_pause", "does not wait now"),
+    (("reject", "turn_1/x"), "unknown_pause", "does not wait now"),
+    (("approve", "{send}", "--thread", "t2"), "unknown_pause", "does not wait now"),
+    (("approve", "{send}", "--thread", "t9"), "nothing_to_resume", "has no thread 't9'"),
+    (("approve", "{question}"), "answer_invalid", "of kind 'question'"),
+    (("approve", "{send}", "--account", " "), "invalid_argument", "--account ' ' is not an id"),
+    (("approve", "{send}", "--role", "x", "--no-role"), "invalid_argument", "--role and --no-role"),
+    (("approve", "{send}", "--role", "-", "--arguments", "-"), "invalid_argument", "--arguments and --role both read"),
+]
+
+
+async def test_what_cannot_be_answered_so_is_refused_and_stays_open(home: Path, run: Run) -> None:
+    pauses = {pause.function: pause.id for pause in (await begun("pair")).pauses}
+    pauses["other"] = (await begun("wipe", "t2")).pauses[0].id
+    pauses["question"] = (await begun("question", "t3")).pauses[0].id
+    for words, code, told in REFUSED:
+        result = await run("approvals", *(word.format(**pauses) for word in words), *APP, "--json")
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["code"]) == (2, code), words
+        assert told in error["message"], words
+        assert error["remedy"], words
+    assert len(await open_on()) == 2
+    assert done(home) == []
+
+
+# --- listing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_waits_is_listed_over_all_threads_with_all_that_is_known_of_it(home: Path, run: Run) -> None:
+    pair = await begun("pair", "t1", account="ana")
+    await begun("question", "t2")
+    [erase] = (await begun("wipe", "t3")).pauses
+    listed = await run("approvals", "list", *DESK, "--json")
+    found = json.loads(listed.stdout)["approvals"]
+    assert [item["thread"] for item in found] == ["t1", "t1", "t3"]
+    assert {item["function"]: item["arguments"] for item in found[:2]} == {
+        "send": {"to": "ana", "copies": 1},
+        "keep": {"path": "a.md"},
+    }
+    last = found[2]
+    assert (last["id"], last["hash"], last["since"]) == (erase.id, erase.hash, erase.since.isoformat())
+    assert (last["risk"], last["caller"], last["approvers"]) == (["destructive"], "wipe", [])
+    assert last["reason"] == "nothing in the policy allows it"
+    assert (found[0]["turn"], found[0]["account"], found[0]["kind"]) == (pair.id, "ana", "approval")
+    shown = await run("approvals", "list", *DESK)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout.count("approval of a call: ") == 3
+    assert f"\nid: {erase.id}\n" in shown.stdout
+    assert "\n  worldagent approvals approve ID --workspace desk\n" in shown.stdout
+    only = await run("approvals", "list", *DESK, "--thread", "t3", "--json")
+    assert [item["id"] for item in json.loads(only.stdout)["approvals"]] == [erase.id]
+
+
+async def test_where_nothing_waits_the_list_is_empty_and_no_home_is_made(home: Path, run: Run) -> None:
+    empty = await run("approvals", "list", "--home", str(home / "none"), "--json")
+    assert (empty.exit_code, json.loads(empty.stdout)) == (0, {"approvals": []})
+    assert "no call waits for leave in the workspace 'default'" in empty.stderr
+    assert not (home / "none").exists()
+    await one()
+    for words in (("--workspace", "other"), (*DESK, "--thread", "t9")):
+        other = await run("approvals", "list", *words)
+        assert (other.exit_code, other.stdout) == (0, "")
+        assert "no call waits for leave" in other.stderr
+    refused = await run("approvals", "list", "--thread", " ")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+async def test_what_is_answered_and_not_taken_up_is_not_listed(home: Path, run: Run) -> None:
+    pause = await one()
+    async with agent() as desk:
+        with pytest.raises(RoleChanged):
+            await desk.thread("main").resume({pause.id: Approve()}, role=Role("critic", "Be brief."))
+    assert json.loads((await run("approvals", "list", *DESK, "--json")).stdout) == {"approvals": []}
+    late = await run("approvals", "reject", pause.id, *APP, "--json")
+    error = json.loads(late.stdout)["error"]
+    assert (late.exit_code, error["code"]) == (2, "already_answered")
+    assert "worldagent resume main" in error["remedy"]
+
+
+# --- events and chats -------------------------------------------------------------------------------------------------
+
+
+async def test_events_of_a_turn_tell_a_host_all_that_a_person_is_shown(run: Run) -> None:
+    pause = await one()
+    result = await run("approvals", "approve", pause.id, *APP, "--events")
+    opened = [event for event in map(parse_event, result.stdout.splitlines()) if isinstance(event, PauseOpened)]
+    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
+    assert [event.pause_id for event in opened] == [found["id"]]
+    [event] = opened
+    assert (event.hash, list(event.risk), event.reason, event.caller) == (
+        found["hash"],
+        ["network"],
+        "nothing in the policy allows it",
+        "series",
+    )
+
+
+async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_always(home: Path) -> None:
+    await begun("series")
+    lines = b"edit copies=many\nedit to=eve copies=2\n"
+    chat = await command(home, "chat", *APP, "--json", stdin=lines)
+    told = [json.loads(line) for line in chat.out.splitlines()]
+    assert (chat.code, [value.get("status") for value in told]) == (3, ["paused", None, "paused"]), chat
+    assert "the field 'copies' is a whole number" in told[1]["error"]["message"]
+    assert told[0]["pauses"][0]["risk"] == ["network"]
+    assert done(home) == ["sent eve 2"]
+    chat = await command(home, "chat", *APP, stdin=b"always\n")
+    assert (chat.code, chat.out) == (0, "sent eve, sent bob\n"), chat
+
+
+async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest(home: Path, run: Run) -> None:
+    rules = policy(home, {"decision": "ask", "function": "send", "approvers": ["ana"]})
+    assert (await run("task", "pair", *APP, *rules)).exit_code == 3
+    chat = await command(home, "chat", *APP, *rules, "--account", "bob", "--json", stdin=b"yes\nyes\n")
+    told = [json.loads(line) for line in chat.out.splitlines()]
+    assert [pause["function"] for pause in told[0]["pauses"]] == ["keep", "send"]
+    assert [pause["function"] for pause in told[1]["pauses"]] == ["send"]
+    assert (chat.code, told[2]["error"]["code"]) == (3, "not_an_approver")
+    assert done(home) == ["kept a.md"]
+    chat = await command(home, "chat", *APP, *rules, "--account", "ana", stdin=b"y\n")
+    assert (chat.code, chat.out) == (0, "sent ana, kept a.md\n"), chat

@@ -1,0 +1,196 @@
+"""Policies on the command line: the option, the setting, and the check of a file (H9)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.approvals_desk import agent, done, parts
+from support.command_line import Run, home, run
+from worldagent import Settings, WorldAgent
+from worldagent.core.errors import PolicyInvalid
+from worldagent.harness import Policy
+from worldagent.harness.gate import Rule
+
+__all__ = ["home", "run"]  # fixtures
+
+DESK = "support.approvals_desk:"
+APP = ("--app", f"{DESK}agent")
+SENDS = {"decision": "approve", "function": "send"}
+NEVER = {"decision": "refuse", "function": "send", "name": "never"}
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.requirement("H9")]
+
+
+@pytest.fixture(autouse=True)
+def _in_its_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+
+
+def written(home: Path, name: str, *rules: dict[str, Any], **more: Any) -> str:
+    (home / name).write_text(json.dumps({"rules": rules, **more}), encoding="utf-8")
+    return name
+
+
+# --- where it comes from ----------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_runs_under_the_policy_of_the_option_over_that_of_the_environment(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends, never = written(home, "sends.json", SENDS), written(home, "never.json", NEVER)
+    assert (await run("task", "series", *APP, "--thread", "t1")).exit_code == 3
+    free = await run("task", "series", *APP, "--policy", sends)
+    assert (free.exit_code, free.stdout) == (0, "sent ana, sent bob\n"), free.output
+    monkeypatch.setenv("WORLDAGENT_POLICY", never)
+    refused = await run("task", "series", *APP)
+    assert (refused.exit_code, refused.stdout.count("the rule 'never' of the policy refuses it")) == (0, 2)
+    again = await run("task", "series", *APP, "--policy", sends)
+    assert (again.exit_code, again.stdout) == (0, "sent ana, sent bob\n"), again.output
+    refused = await run("task", "series", *APP)  # what the option said is over with its command
+    assert "'never'" in refused.stdout
+    assert len(done(home)) == 4
+
+
+async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_settings(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("settings", "environment", "argument"):
+        written(home, f"{name}.json", default="refuse", seconds=float(len(name)))
+    (home / "settings.toml").write_text('policy = "settings.json"\n', encoding="utf-8")
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", str(home / "settings.toml"))
+    assert agent().policy.seconds == len("settings")
+    monkeypatch.setenv("WORLDAGENT_POLICY", "environment.json")
+    assert agent().policy.seconds == len("environment")
+    chosen = Settings(policy=home / "argument.json")
+    assert WorldAgent("desk", settings=chosen, **parts()).policy.seconds == len("argument")
+    assert WorldAgent("desk", settings=chosen, policy=Policy(times=3), **parts()).policy == Policy(times=3)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("WORLDAGENT_POLICY", "~/environment.json")
+    assert agent().policy.seconds == len("environment")
+    monkeypatch.setenv("WORLDAGENT_POLICY", "none.json")
+    with pytest.raises(PolicyInvalid, match=r"'none\.json' cannot be read: No such file"):
+        agent()
+
+
+async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> None:
+    sends = written(home, "sends.json", SENDS)
+    for words in (("task", "series"), ("ask", "Hello"), ("resume", "main"), ("approvals", "approve", "turn_1/x")):
+        result = await run(*words, "--app", f"{DESK}strict", "--policy", sends, "--json")
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["code"]) == (2, "invalid_argument")
+        assert "has a policy of its own" in error["message"]
+        assert "--policy" in error["remedy"]
+    written(home, "same.json", {"decision": "refuse", "function": "send"})
+    same = await run("task", "series", "--app", f"{DESK}strict", "--policy", "same.json")
+    assert same.exit_code == 0, same.output
+    assert done(home) == []
+
+
+@pytest.mark.parametrize("more", [(), APP])
+async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened(
+    home: Path, run: Run, more: tuple[str, ...]
+) -> None:
+    (home / "bad.yaml").write_text("rules:\n  - decision: allow\n", encoding="utf-8")
+    for words in (("ask", "Hello"), ("task", "series"), ("resume", "main"), ("approvals", "reject", "turn_1/x")):
+        result = await run(*words, *more, "--policy", "bad.yaml", "--json")
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["code"]) == (2, "policy_invalid"), words
+        assert "bad.yaml:2" in error["message"]
+    assert not (home / "agent.db").exists()
+
+
+async def test_a_rule_about_what_the_agent_has_not_is_refused_at_the_start(home: Path, run: Run) -> None:
+    result = await run("task", "series", *APP, "--policy", written(home, "typo.json", {**SENDS, "function": "sned"}))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is about 'sned', and nothing is called so" in result.stderr
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
+    file = written(home, "policy.json", {**SENDS, "name": "sends"}, {"decision": "ask", "risk": "destructive"})
+    result = await run("policy", "check", file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "policy.json: 2 rules; where none matches: ask\n  sends: approve send\n  2: ask *\n"
+    assert json.loads((await run("policy", "check", file, "--json")).stdout) == {
+        "policy": {
+            "file": "policy.json",
+            "default": "ask",
+            "rules": [
+                {"name": "sends", "decision": "approve", "function": ["send"], "matches": None},
+                {"name": "2", "decision": "ask", "function": ["*"], "matches": None},
+            ],
+        }
+    }
+
+
+async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_is_nothing(
+    home: Path, run: Run
+) -> None:
+    rules: list[dict[str, Any]] = [
+        {**SENDS, "name": "sends", "arguments": {"to": "ana"}},
+        {"decision": "ask", "risk": "destructive", "name": "erasing"},
+        {"decision": "approve", "risk": "write", "caller": "nobody", "name": "nobody's"},
+        {"decision": "refuse", "function": "unknown", "optional": True, "name": "maybe"},
+    ]
+    file = written(home, "policy.json", *rules)
+    result = await run("policy", "check", file, *APP, "--json")
+    assert (result.exit_code, result.stderr) == (0, 'the rule "nobody\'s" matches nothing that there is\n')
+    found = {rule["name"]: rule["matches"] for rule in json.loads(result.stdout)["policy"]["rules"]}
+    assert found == {"sends": ["send"], "erasing": ["erase"], "nobody's": [], "maybe": []}
+    shown = await run("policy", "check", file, *APP)
+    assert "\n  erasing: ask erase\n" in shown.stdout
+    assert "\n  maybe: refuse nothing\n" in shown.stdout
+    every = written(home, "every.json", {"decision": "ask", "name": "all"})
+    [told] = json.loads((await run("policy", "check", every, *APP, "--json")).stdout)["policy"]["rules"]
+    assert {"send", "keep", "erase", "many", "subagent"} <= set(told["matches"])
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "told"),
+    [
+        ("rules: [", (), "policy.yaml:"),
+        ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3 has the key 'colour'"),
+        ("rules:\n  - {decision: ask, function: sned}\n", APP, "is about 'sned', and nothing is called so"),
+        ("version: 2\n", (), "policy.yaml:1 is of version 2"),
+        ("{}", ("--app", f"{DESK}nothing"), "has no 'nothing'"),
+    ],
+)
+async def test_what_is_wrong_with_a_policy_is_told_with_its_line_and_exit_code_2(
+    home: Path, run: Run, text: str, more: tuple[str, ...], told: str
+) -> None:
+    (home / "policy.yaml").write_text(text, encoding="utf-8")
+    result = await run("policy", "check", "policy.yaml", *more)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert told in result.stderr
+    assert "\nremedy: " in result.stderr
+
+
+async def test_a_check_is_of_the_file_and_not_of_what_the_app_brings(home: Path, run: Run) -> None:
+    result = await run("policy", "check", written(home, "sends.json", SENDS), "--app", f"{DESK}strict")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "  1: approve send")
+
+
+def test_an_agent_tells_its_policy_before_it_is_open() -> None:
+    policy = Policy(rules=(Rule(decision="ask", function="send"),))
+    assert WorldAgent("desk", policy=policy, **parts()).policy is policy
+
+
+async def test_an_open_agent_tells_all_that_can_be_called() -> None:
+    async with agent() as desk:
+        kinds = {function.name: function.kind for function in desk.functions}
+    assert (kinds["send"], kinds["many"], kinds["subagent"]) == ("leaf", "shape", "shape")
+
+
+@pytest.mark.parametrize(
+    "words", ["approvals", "approvals list", "approvals approve", "approvals reject", "policy", "policy check"]
+)
+async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: str) -> None:
+    result = await run(*words.split(), "--help")
+    assert result.exit_code == 0
+    assert "\n   worldagent " in result.stdout

@@ -1,0 +1,375 @@
+"""Limits in calls and tokens, of a worker, a function, a turn, an account, a workspace; what is inherited (H4)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.jobs import Writing, shape
+from support.shoppers import calls, to, told
+from worldagent import WorldAgent
+from worldagent.core.errors import FunctionInvalid, LimitReached, SettingsInvalid
+from worldagent.core.events import CallDecided, TurnEnded
+from worldagent.core.pauses import Approve
+from worldagent.graphs import TaskContext
+from worldagent.harness import CallContext, Function, Worker, flow, tool
+from worldagent.harness.limits import Limits, Spent
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+pytestmark = pytest.mark.on_every_database
+
+LOOK = "look"
+
+
+def looking(done: list[str]) -> Function:
+    @tool(name=LOOK, risk="read_only")
+    async def look(what: str) -> str:
+        done.append(what)
+        return f"seen {what}"
+
+    made: Function = look
+    return made
+
+
+def scripted(*, looks: int = 9) -> ScriptedLM:
+    """A planner that asks the worker once, which looks so often, each time at another thing, and says what it heard."""
+
+    def reply(call: ScriptedCall) -> Any:
+        heard = " ".join(told(call))
+        if "request" not in call.fields:
+            return {"reply": "Done."} if "Go on" in heard or "Result" in heard or "failed" in heard else to("scout")
+        seen = heard.count("You called")
+        if seen < looks and "limit_reached" not in heard:
+            return calls((LOOK, {"what": f"thing {seen}"}))
+        return {"result": "enough" if "limit_reached" in heard else "all"}
+
+    return ScriptedLM(reply)
+
+
+def scout(**limits: Any) -> Worker:
+    return Worker("scout", "You look.", "looks", tools=(LOOK,), limits=Limits(**limits))
+
+
+async def events_of(agent: WorldAgent, text: str = "Go", thread: str = "t", **scope: Any) -> tuple[list[Any], Any]:
+    """The events of a turn, and what became of it."""
+    seen = list[Any]()
+    async with agent.thread(thread, **scope).stream(text) as stream:
+        try:
+            async for event in stream:
+                seen.append(event)
+            return seen, await stream.wait()
+        except LimitReached as error:
+            return seen, error
+
+
+# --- of a worker, of a function -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("H4")
+async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_on(tmp_path: Path) -> None:
+    done, lm = list[str](), scripted()
+    async with scripted_agent(tmp_path, lm, workers=[scout(calls=2)], functions=[looking(done)]) as agent:
+        events, turn = await events_of(agent)
+    assert turn.status == "done"
+    assert done == ["thing 0", "thing 1"]
+    assert "the worker 'scout' may use 2 calls, and has" in " ".join(told(lm.calls[-2]))
+    [refused] = [event for event in events if isinstance(event, CallDecided)]
+    assert (refused.function, refused.decision, refused.gate) == (LOOK, "refuse", "limit")
+
+
+@pytest.mark.requirement("H4")
+async def test_a_worker_that_has_used_up_its_tokens_fails_and_whoever_called_it_is_told(tmp_path: Path) -> None:
+    done, lm = list[str](), scripted()
+    async with scripted_agent(tmp_path, lm, workers=[scout(tokens=1)], functions=[looking(done)]) as agent:
+        events, turn = await events_of(agent)
+    assert (turn.status, done) == ("done", [])  # its call came after the tokens were gone
+    [ended] = [event for event in events if event.type == "task_ended"]
+    assert (ended.status, ended.code) == ("failed", "limit_reached")
+    assert "the worker 'scout' may use 1 tokens, and has" in " ".join(told(lm.calls[-1]))
+
+
+@pytest.mark.requirement("H4")
+async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Path) -> None:
+    done, reached = list[str](), list[str]()
+
+    @flow(limits=Limits(calls=100))
+    async def inner(ctx: CallContext, name: str) -> int:
+        try:
+            for count in range(5):
+                await ctx.call(LOOK, {"what": f"{name}{count}"})
+        except LimitReached as error:
+            reached.append(error.problem)
+        return 0
+
+    @flow(limits=Limits(calls=7))
+    async def outer(ctx: CallContext) -> int:
+        await ctx.call("inner", {"name": "a"})
+        await ctx.call("inner", {"name": "b"})
+        return 0
+
+    async with scripted_agent(tmp_path, answering(), functions=[looking(done), inner, outer]) as agent:
+        await agent.call("outer", {})
+        await agent.call("outer", {})  # each call of it has its own
+    assert done == ["a0", "a1", "a2", "a3", "a4"] * 2  # and twice `inner` itself
+    assert reached == ["the flow 'outer' may use 7 calls, and has"] * 2
+
+
+# --- of a turn ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("H4")
+async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_path: Path) -> None:
+    done, functions = list[str](), list[Function]()
+    functions.append(looking(done))
+    async with scripted_agent(
+        tmp_path, scripted(looks=3), workers=[scout()], functions=functions, settings={"turn_calls": 3}
+    ) as agent:
+        events, error = await events_of(agent)
+        assert isinstance(error, LimitReached)
+        assert error.problem == "the turn may use 3 calls, and has"
+        assert error.remedy == "raise the setting turn_calls, and call resume() to go on"
+        last = events[-1]
+        assert isinstance(last, TurnEnded)
+        assert (last.status, last.code) == ("failed", "limit_reached")
+        assert done == ["thing 0", "thing 1"]  # the worker itself is one of the calls
+        with pytest.raises(LimitReached):
+            await agent.thread("t").resume()
+        assert done == ["thing 0", "thing 1"]
+    async with scripted_agent(
+        tmp_path, scripted(looks=3), workers=[scout()], functions=functions, settings={"turn_calls": 4}
+    ) as agent:
+        turn = await agent.thread("t").resume()
+        assert turn.status == "done"
+        assert (await agent.usage()).calls == 4
+    assert done == ["thing 0", "thing 1", "thing 2"]
+
+
+@pytest.mark.requirement("H4")
+async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use(tmp_path: Path) -> None:
+    writing = Writing()
+
+    async def job(ctx: TaskContext) -> str:
+        for what in "abc":
+            try:
+                await ctx.call("write", {"what": what})
+            except LimitReached:
+                continue
+        return "done"
+
+    agent = scripted_agent(
+        tmp_path, answering(), functions=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
+    )
+    async with agent:
+        with pytest.raises(LimitReached, match="the turn may use 2 calls"):
+            await agent.thread("t").task("job", {})
+        state = await agent.thread("t").state()
+        assert state is not None
+        assert state.status == "failed"
+    assert writing.done == ["a"]
+
+
+@pytest.mark.requirement("H4")
+async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_call(tmp_path: Path) -> None:
+    done, lm = list[str](), scripted()
+    settings = {"turn_tokens": 1}
+    async with scripted_agent(tmp_path, lm, workers=[scout()], functions=[looking(done)], settings=settings) as agent:
+        _, error = await events_of(agent)
+        assert isinstance(error, LimitReached)
+        assert error.problem == "the turn may use 1 tokens, and has"
+        assert len(lm.calls) == 1
+        used = (await agent.usage()).tokens
+        assert used > 1
+        with pytest.raises(LimitReached):  # what it has used before counts
+            await agent.thread("t").resume()
+        assert len(lm.calls) == 1
+        assert (await agent.usage()).tokens == used
+
+
+@pytest.mark.requirement("H4")
+async def test_what_a_paused_turn_has_used_counts_once(tmp_path: Path) -> None:
+    writing = Writing()
+
+    async def job(ctx: TaskContext) -> str:
+        await ctx.call("write", {"what": "a"})
+        await ctx.calls.ask_person("Go on?")
+        await ctx.call("write", {"what": "b"})
+        await ctx.calls.ask_person("And on?")
+        await ctx.call("write", {"what": "c"})
+        return "done"
+
+    def agent() -> WorldAgent:
+        return scripted_agent(
+            tmp_path,
+            answering(),
+            functions=writing.functions,
+            shapes=[shape(job)],
+            settings={"turn_calls": 4, "account_limits": {"calls": 4}},
+        )
+
+    async with agent() as first:
+        turn = await first.thread("t", account="ada").task("job", {})
+        assert (await first.usage()) == (await first.usage(account="ada")) == Spent(calls=2)
+    for _ in range(2):
+        async with agent() as again:
+            [pause] = turn.pauses
+            turn = await again.thread("t", account="ada").resume({pause.id: "yes"})
+    assert turn.status == "done"
+    assert writing.done == ["a", "b", "c"]
+    async with agent() as last:
+        assert await last.usage(account="ada") == Spent(calls=4)
+
+
+@pytest.mark.requirement("H4")
+async def test_what_a_worker_has_used_before_a_pause_counts_after_it(tmp_path: Path) -> None:
+    done = list[str]()
+
+    @tool(risk="write")
+    async def pay(what: str) -> str:
+        done.append(what)
+        return "paid"
+
+    def reply(call: ScriptedCall) -> Any:
+        heard = " ".join(told(call))
+        if "request" not in call.fields:
+            return {"reply": "Done."} if "scout" in heard else to("scout")
+        if "limit_reached" in heard or heard.count("You called") >= 5:
+            return {"result": "enough"}
+        return calls(("pay", {"what": str(heard.count("You called"))}))
+
+    def agent() -> WorldAgent:
+        worker = Worker("scout", "You pay.", "pays", tools=("pay",), limits=Limits(calls=2, tokens=10**6))
+        return scripted_agent(tmp_path, ScriptedLM(reply), workers=[worker], functions=[pay])
+
+    async with agent() as first:
+        turn = await first.thread("t").converse("Go")
+    for _ in range(2):
+        async with agent() as again:
+            [pause] = turn.pauses
+            turn = await again.thread("t").resume({pause.id: Approve()})
+    assert (turn.status, done) == ("done", ["0", "1"])
+
+
+# --- of a day -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("H4")
+async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> None:
+    writing, clock = Writing(), VirtualClock(datetime(2031, 5, 1, 23, tzinfo=UTC))
+
+    async def job(ctx: TaskContext) -> str:
+        return str(await ctx.call("write", {"what": "a"}))
+
+    settings = {"account_limits": {"calls": 4}, "workspace_limits": {"calls": 6}}
+    agent = scripted_agent(
+        tmp_path, answering(), functions=writing.functions, shapes=[shape(job)], settings=settings, clock=clock
+    )
+
+    async def run(account: str) -> str:
+        thread = agent.thread(f"of-{account}-{len(writing.done)}", account=account)
+        try:
+            return (await thread.task("job", {})).status
+        except LimitReached as error:
+            return error.problem
+
+    async with agent:
+        assert [await run("ada") for _ in range(3)] == [
+            "done",
+            "done",
+            "the account 'ada' may use 4 calls a day, and has",
+        ]
+        assert [await run("bob"), await run("bob")] == ["done", "the workspace 'novel' may use 6 calls a day, and has"]
+        assert await agent.usage(account="ada") == Spent(calls=4)
+        assert await agent.usage() == Spent(calls=6)
+        await clock.advance(3600)  # the next day
+        assert await agent.usage() == Spent()
+        assert [await run("ada"), await run("bob")] == ["done", "done"]
+        assert await agent.usage() == Spent(calls=4)
+
+
+@pytest.mark.requirement("H4")
+async def test_what_other_agents_use_counts_for_the_day(tmp_path: Path) -> None:
+    settings = {"account_limits": {"tokens": 1}}
+    async with (
+        scripted_agent(tmp_path, answering(), settings=settings) as one,
+        scripted_agent(tmp_path, answering(), settings=settings) as other,
+    ):
+        assert (await one.thread("a", account="ada").converse("Hello")).status == "done"
+        with pytest.raises(LimitReached, match="the account 'ada' may use 1 tokens a day"):
+            await other.thread("b", account="ada").converse("Hello")
+        assert (await other.thread("c", account="bob").converse("Hello")).status == "done"
+
+
+@pytest.mark.requirement("H4")
+async def test_many_turns_at_once_lose_nothing_of_what_is_used(tmp_path: Path) -> None:
+    writing = Writing()
+
+    async def job(ctx: TaskContext) -> str:
+        return str(await ctx.call("write", {"what": "a"}))
+
+    agents = [
+        scripted_agent(
+            tmp_path,
+            answering(),
+            functions=writing.functions,
+            shapes=[shape(job)],
+            settings={"account_limits": {"calls": 1000}},
+        )
+        for _ in range(2)
+    ]
+    async with agents[0], agents[1]:
+        runs = [
+            agents[number % 2].thread(f"t{number}", account=f"a{number % 3}").task("job", {}) for number in range(30)
+        ]
+        await asyncio.gather(*runs)
+        assert await agents[0].usage() == Spent(calls=60)
+        assert [await agents[1].usage(account=f"a{number}") for number in range(3)] == [Spent(calls=20)] * 3
+
+
+@pytest.mark.requirement("H4")
+async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_day(tmp_path: Path) -> None:
+    done = list[str]()
+
+    @flow
+    async def twice(ctx: CallContext) -> int:
+        for what in "ab":
+            await ctx.call(LOOK, {"what": what})
+        return 0
+
+    settings = {"turn_calls": 2, "account_limits": {"calls": 100}}
+    agent = scripted_agent(tmp_path, answering(), functions=[looking(done), twice], settings=settings)
+    async with agent:
+        with pytest.raises(LimitReached, match="the turn may use 2 calls"):
+            await agent.call("twice", {}, account="ada")
+        assert await agent.usage(account="ada") == Spent(calls=2)
+    assert done == ["a"]
+
+
+async def test_calls_outside_any_turn_are_written_when_the_agent_closes(tmp_path: Path) -> None:
+    done = list[str]()
+    async with scripted_agent(tmp_path, answering(), functions=[looking(done)]) as agent:
+        for what in "abc":
+            await agent.call(LOOK, {"what": what}, account="ada" if what == "a" else None)
+    async with scripted_agent(tmp_path, answering()) as agent:
+        assert (await agent.usage(), await agent.usage(account="ada")) == (Spent(calls=3), Spent(calls=1))
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given", [{"calls": -1}, {"calls": 1.5}, {"tokens": True}, {"cost": float("inf")}, {"seconds": 0}], ids=str
+)
+def test_limits_that_are_none_are_refused(given: dict[str, Any], database_engine: str) -> None:
+    with pytest.raises(FunctionInvalid, match=f"the limit {next(iter(given))}="):
+        Limits(**given)
+
+
+@pytest.mark.parametrize("given", [{"seconds": 1}, {"call": 1}, {"calls": 1.5}, {"cost": -1}], ids=str)
+def test_settings_that_are_no_limits_are_refused(tmp_path: Path, given: Any, database_engine: str) -> None:
+    with pytest.raises(SettingsInvalid, match="account_limits"):
+        scripted_agent(tmp_path, answering(), settings={"account_limits": given})

@@ -1,0 +1,162 @@
+"""Over random trees of calls: nobody uses more than they have, or more than is left above them (H4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worldagent.core.errors import LimitReached
+from worldagent.harness.limits import Budget, Limits, Spent, TurnLimitReached
+from worldagent.harness.limits._budget import Purse
+
+LIMITS = st.builds(
+    Limits,
+    calls=st.none() | st.integers(1, 4),
+    tokens=st.none() | st.integers(0, 200),
+    cost=st.none() | st.integers(0, 8).map(lambda eighths: eighths / 8),
+)
+# Who acts, by a number that picks one of those there are; what they do.
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.one_of(
+            st.tuples(st.just("call"), LIMITS),
+            st.tuples(st.just("model"), st.integers(0, 90), st.integers(0, 3).map(lambda eighths: eighths / 8)),
+            st.tuples(st.just("again")),
+        ),
+    ),
+    min_size=8,
+    max_size=40,
+)
+
+
+@dataclass
+class Node:
+    """A call as a model of its own has it: who made it, what it may use, what it and all below it used."""
+
+    path: str
+    limits: Limits
+    above: Node | None = None
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    largest: tuple[int, float] = (0, 0.0)
+    below: list[Node] = field(default_factory=list)
+
+    def line(self) -> Iterator[Node]:
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.above
+
+    def used_up(self, *kinds: str) -> bool:
+        return any(
+            (most := getattr(node.limits, kind)) is not None and getattr(node, kind) >= most
+            for node in self.line()
+            for kind in kinds
+        )
+
+
+class Tree:
+    """The same tree as budgets, which can be let go of and made again from what is kept of them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.root = Node("turn", limits)
+        self.nodes = [self.root]
+        self.budgets: dict[str, Budget] = {}
+        self.begin({}, set())
+
+    def begin(self, kept: dict[str, Spent], counted: set[str]) -> None:
+        spent = replace(kept.get("", Spent()), calls=len(counted))
+        turn = Budget((Purse("the turn", self.limits, "raise it", spent, ends_turn=True),))
+        turn.book.kept = kept
+        turn.book.counted |= counted
+        self.budgets = {"turn": turn}
+        for node in self.nodes[1:]:
+            assert node.above is not None
+            self.budgets[node.path] = self.budgets[node.above.path].child(node.path, node.limits, node.path)
+
+    def again(self) -> None:
+        """Another process goes on: it has what was kept, and the calls that the journal has."""
+        book, turn = self.budgets["turn"].book, self.budgets["turn"].purses[-1]
+        kept = {"": replace(turn.spent), **{path: replace(purse.spent) for path, purse in book.purses.items()}}
+        self.begin(kept, set(book.counted))
+
+    def call(self, node: Node, limits: Limits) -> None:
+        path = f"{node.path}/{len(node.below)}"
+        budget = self.budgets[node.path]
+        refused = node.used_up("calls", "tokens", "cost")
+        reached: LimitReached | None = None
+        try:
+            budget.take(path)
+        except LimitReached as error:
+            reached = error
+        assert (reached is not None) == refused
+        if reached is not None:
+            assert isinstance(reached, TurnLimitReached) == reached.problem.startswith("the turn ")
+            return
+        made = Node(path, limits, node)
+        node.below.append(made)
+        self.nodes.append(made)
+        self.budgets[path] = budget.child(path, limits, path)
+        for each in node.line():
+            each.calls += 1
+        budget.take(path)  # when its caller runs again
+
+    def model(self, node: Node, tokens: int, cost: float) -> None:
+        budget = self.budgets[node.path]
+        refused = node.used_up("tokens", "cost")
+        reached = False
+        try:
+            budget.check()
+        except LimitReached:
+            reached = True
+        assert reached == refused
+        if reached:
+            return
+        budget.spend(tokens, cost)
+        for each in node.line():
+            each.tokens += tokens
+            each.cost += cost
+            each.largest = max(each.largest[0], tokens), max(each.largest[1], cost)
+
+    def check(self) -> None:
+        for node in self.nodes:
+            budget = self.budgets[node.path]
+            if node.limits.counted or node is self.root:
+                own = budget.purses[0].spent
+                assert (own.calls, own.tokens, own.cost) == (node.calls, node.tokens, node.cost)
+            limits, (tokens, cost) = node.limits, node.largest
+            assert limits.calls is None or node.calls <= limits.calls
+            # A model says what it took afterwards: at most its last call is over.
+            assert limits.tokens is None or node.tokens < limits.tokens + tokens or node.tokens == 0
+            assert limits.cost is None or node.cost < limits.cost + cost or node.cost == 0
+            if node.above is not None:
+                assert node.calls <= node.above.calls
+                assert node.tokens <= node.above.tokens
+                assert node.cost <= node.above.cost
+
+
+@pytest.mark.requirement("H4")
+@settings(max_examples=300)
+@given(LIMITS, STEPS)
+def test_a_child_never_outspends_its_parent_over_any_tree_and_any_number_of_processes(
+    limits: Limits, steps: list[tuple[int, tuple[Any, ...]]]
+) -> None:
+    tree = Tree(limits)
+    for who, (what, *how) in steps:
+        node = tree.nodes[who % len(tree.nodes)]
+        match what:
+            case "call":
+                tree.call(node, *how)
+            case "model":
+                tree.model(node, *how)
+            case _:
+                tree.again()
+        tree.check()

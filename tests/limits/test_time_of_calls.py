@@ -1,0 +1,364 @@
+"""How long a call may take, how often it is tried, how deep calls nest; and tools that ignore their end (H4)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.jobs import shape
+from support.shoppers import calls, to, told
+from worldagent import WorldAgent
+from worldagent.core.errors import (
+    CallTimeout,
+    DepthExceeded,
+    FunctionInvalid,
+    LimitReached,
+    ParamsInvalid,
+    StorageUnavailable,
+    TaskFailed,
+    ToolFailed,
+    TurnTimeout,
+)
+from worldagent.core.events import CallRetried, TaskEnded
+from worldagent.graphs import TaskContext
+from worldagent.harness import CallContext, Function, ToolContext, Worker, flow, tool
+from worldagent.harness.limits import Limits, Retry
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+BOUND = 30
+
+
+def agent_of(home: Path, *functions: Function, lm: Any = None, **more: Any) -> WorldAgent:
+    return scripted_agent(home, lm or answering(), functions=functions, **more)
+
+
+def stubborn(until: asyncio.Event, begun: asyncio.Event | None = None) -> Function:
+    """A tool that swallows every cancellation."""
+
+    @tool(risk="read_only", timeout=5)
+    async def dig() -> str:
+        if begun is not None:
+            begun.set()
+        while not until.is_set():
+            try:
+                await until.wait()
+            except asyncio.CancelledError:
+                continue
+        return "dug"
+
+    return dig
+
+
+async def moved_on(clock: VirtualClock, running: asyncio.Future[Any], seconds: float) -> None:
+    """Let time pass until something ends, by so much at once, and in real time no longer than the bound."""
+    async with asyncio.timeout(BOUND):
+        while not running.done():
+            await clock.advance(seconds)
+            await asyncio.sleep(0.001)
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("H4")
+async def test_a_call_over_its_time_is_cut_off_and_says_so(tmp_path: Path) -> None:
+    clock, ended = VirtualClock(), list[str]()
+
+    @tool(timeout=5)
+    async def wait() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("wait")
+        return ""
+
+    async with agent_of(tmp_path, wait, clock=clock) as agent:
+        running = asyncio.ensure_future(agent.call("wait", {}))
+        await clock.advance(4.9)
+        assert not running.done()
+        await clock.advance(0.2)
+        with pytest.raises(CallTimeout, match="the call of 'wait' took longer than 5 s"):
+            await asyncio.wait_for(running, BOUND)
+    assert ended == ["wait"]
+
+
+@pytest.mark.requirement("H4")
+async def test_a_tool_that_swallows_its_cancellation_is_left_alone_once_its_time_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, until = VirtualClock(), asyncio.Event()
+    try:
+        with caplog.at_level(logging.WARNING, logger="worldagent.calls"):
+            async with agent_of(tmp_path, stubborn(until), clock=clock) as agent:
+                running = asyncio.ensure_future(agent.call("dig", {}))
+                await clock.advance(5)
+                began = time.monotonic()
+                with pytest.raises(CallTimeout):
+                    await asyncio.wait_for(running, BOUND)
+                assert time.monotonic() - began < 2
+        assert [record.getMessage() for record in caplog.records] == [
+            "function 'dig' goes on though it was cancelled; nobody waits for it any more"
+        ]
+    finally:
+        until.set()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize("end", ["turn_timeout", "cancel", "close"])
+async def test_a_tool_that_ignores_cancellation_does_not_hold_the_turn_past_its_limit(tmp_path: Path, end: str) -> None:
+    until, begun = asyncio.Event(), asyncio.Event()
+
+    async def job(ctx: TaskContext) -> str:
+        return str(await ctx.call("dig", {}))
+
+    clock = VirtualClock()
+    dig = stubborn(until, begun)
+    agent = agent_of(tmp_path, dig, shapes=[shape(job)], clock=clock, settings={"turn_timeout": 3})
+    await agent.start()
+    try:
+        thread = agent.thread("t")
+        running = asyncio.ensure_future(thread.task("job", {}))
+        await asyncio.wait_for(begun.wait(), BOUND)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        began = time.monotonic()
+        match end:
+            case "turn_timeout":
+                await clock.advance(3)
+                with pytest.raises(TurnTimeout):
+                    await asyncio.wait_for(running, BOUND)
+            case "cancel":
+                assert await thread.cancel()
+                assert (await asyncio.wait_for(running, BOUND)).status == "cancelled"
+            case _:
+                await asyncio.wait_for(agent.aclose(), BOUND)
+                assert (await asyncio.wait_for(running, BOUND)).status == "cancelled"
+        assert time.monotonic() - began < 3
+    finally:
+        until.set()
+        await agent.aclose()
+
+
+@pytest.mark.requirement("H4")
+async def test_a_function_on_a_thread_is_told_that_nobody_waits_any_more(tmp_path: Path) -> None:
+    begun, told_so = threading.Event(), threading.Event()
+
+    @tool(risk="read_only", timeout=0.2)
+    def dig(ctx: ToolContext) -> str:
+        begun.set()
+        for _ in range(3000):
+            if ctx.cancelled:
+                told_so.set()
+                return ""
+            time.sleep(0.01)
+        return ""
+
+    async with agent_of(tmp_path, dig) as agent:
+        with pytest.raises(CallTimeout):
+            await asyncio.wait_for(agent.call("dig", {}), BOUND)
+        assert begun.is_set()
+        assert await asyncio.to_thread(told_so.wait, BOUND)
+
+
+@pytest.mark.requirement("H4")
+async def test_a_flow_over_its_time_ends_all_below_it(tmp_path: Path) -> None:
+    clock, ended = VirtualClock(), list[str]()
+
+    @tool
+    async def wait(name: str) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+        return ""
+
+    @flow
+    async def inner(ctx: CallContext) -> str:
+        return str(await ctx.call("wait", {"name": "deep"}))
+
+    @flow(timeout=7)
+    async def outer(ctx: CallContext) -> str:
+        await asyncio.gather(ctx.call("inner", {}), ctx.call("wait", {"name": "near"}))
+        return ""
+
+    async with agent_of(tmp_path, wait, inner, outer, clock=clock) as agent:
+        running = asyncio.ensure_future(agent.call("outer", {}))
+        await clock.advance(6.9)
+        assert not running.done()
+        await clock.advance(0.1)
+        with pytest.raises(CallTimeout, match="'outer' took longer than 7 s"):
+            await asyncio.wait_for(running, BOUND)
+    assert sorted(ended) == ["deep", "near"]
+
+
+@pytest.mark.requirement("H4")
+async def test_a_worker_over_the_seconds_of_its_limits_fails_and_its_caller_is_told(tmp_path: Path) -> None:
+    clock, asked = VirtualClock(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> Any:
+        if "request" in call.fields:
+            asked.set()
+            await asyncio.Event().wait()
+        return {"reply": "Done."} if asked.is_set() else to("slow", "Go")
+
+    slow = Worker("slow", "You think long.", "thinks", limits=Limits(seconds=9))
+    events = list[Any]()
+    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[slow], clock=clock) as agent:
+
+        async def turn() -> Any:
+            async with agent.thread("t").stream("Go") as stream:
+                async for event in stream:
+                    events.append(event)
+                return await stream.wait()
+
+        running = asyncio.ensure_future(turn())
+        await asyncio.wait_for(asked.wait(), BOUND)
+        await clock.advance(9)
+        ended = await asyncio.wait_for(running, BOUND)
+    assert ended.status == "done"
+    [task] = [event for event in events if isinstance(event, TaskEnded)]
+    assert (task.status, task.code) == ("failed", "limit_reached")
+
+
+# --- retries --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("H4")
+async def test_a_retry_with_backoff_is_seen_in_the_events(tmp_path: Path) -> None:
+    clock, at, seen = VirtualClock(), list[float](), list[Any]()
+
+    @tool(risk="read_only", retry=Retry(attempts=4, backoff=2, longest=5))
+    async def fetch(request: str) -> str:
+        at.append(clock.monotonic())
+        if len(at) < 4:
+            raise ConnectionError("gone")
+        return "there"
+
+    lm = ScriptedLM([to("fetch"), {"reply": "Done."}])
+    async with scripted_agent(tmp_path, lm, workers=[fetch], clock=clock) as agent:
+
+        async def turn() -> Any:
+            async with agent.thread("t").stream("Go") as stream:
+                async for event in stream:
+                    seen.append(event)
+                return await stream.wait()
+
+        running = asyncio.ensure_future(turn())
+        await moved_on(clock, running, 0.25)
+        assert (await running).status == "done"
+    waits = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert waits == [2, 4, 5]
+    retried = [event for event in seen if isinstance(event, CallRetried)]
+    assert [(event.function, event.attempt, event.code, event.seconds) for event in retried] == [
+        ("fetch", 2, "task_failed", 2),
+        ("fetch", 3, "task_failed", 4),
+        ("fetch", 4, "task_failed", 5),
+    ]
+    assert len({event.call_id for event in retried}) == 1
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [
+        (ConnectionError("gone"), 3),
+        (CallTimeout("late", remedy="wait"), 3),
+        (ToolFailed("no", remedy="mend it"), 1),
+        (ParamsInvalid("no", remedy="mend it"), 1),
+        (LimitReached("no", remedy="mend it"), 1),
+        (StorageUnavailable("no", remedy="mend it"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+async def test_only_what_may_pass_is_tried_again(tmp_path: Path, failure: Exception, tries: int) -> None:
+    tried = list[int]()
+
+    @tool(retry=Retry(attempts=3, backoff=0))
+    async def fetch() -> str:
+        tried.append(1)
+        raise failure
+
+    async with agent_of(tmp_path, fetch) as agent:
+        kind = TaskFailed if isinstance(failure, ConnectionError) else type(failure)
+        with pytest.raises(kind):
+            await asyncio.wait_for(agent.call("fetch", {}), BOUND)
+    assert len(tried) == tries
+
+
+@pytest.mark.requirement("H4")
+async def test_each_try_has_the_whole_time_and_the_seconds_of_the_limits_hold_for_all(tmp_path: Path) -> None:
+    clock, tries = VirtualClock(), list[float]()
+
+    @tool(timeout=4, retry=Retry(attempts=20, backoff=1, longest=1), limits=Limits(seconds=12))
+    async def fetch() -> str:
+        tries.append(clock.monotonic())
+        await asyncio.Event().wait()
+        return ""
+
+    async with agent_of(tmp_path, fetch, clock=clock) as agent:
+        running = asyncio.ensure_future(agent.call("fetch", {}))
+        for _ in range(12):
+            await clock.advance(1)
+        with pytest.raises(LimitReached, match="'fetch' may take 12 s"):
+            await asyncio.wait_for(running, BOUND)
+    assert tries == [0, 5, 10]
+
+
+async def test_a_flow_cannot_be_retried(tmp_path: Path) -> None:
+    @flow
+    async def chain(ctx: CallContext) -> str:
+        return ""
+
+    with pytest.raises(FunctionInvalid, match="the flow 'chain' cannot be retried; retry the leaves that it calls"):
+        Function("chain", chain.body, chain.params, chain.result, kind="flow", retry=Retry(attempts=2))
+
+
+# --- depth ----------------------------------------------------------------------------------------------------------
+
+
+def nesting() -> tuple[Function, list[int]]:
+    made = list[int]()
+
+    @flow
+    async def deeper(ctx: CallContext, level: int) -> int:
+        made.append(level)
+        return int(await ctx.call("deeper", {"level": level + 1}))
+
+    return deeper, made
+
+
+@pytest.mark.requirement("H4")
+async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path) -> None:
+    deeper, made = nesting()
+    async with agent_of(tmp_path, deeper) as agent:
+        with pytest.raises(DepthExceeded, match="the call of 'deeper' is 6 deep, and 5 is the limit"):
+            await agent.call("deeper", {"level": 1})
+    assert made == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.requirement("H4")
+async def test_recursion_is_refused_at_depth_6_or_workers_call_themselves(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def reply(call: ScriptedCall) -> Any:
+        if "request" not in call.fields:
+            return {"reply": "Done."} if asked else to("again", "0")
+        if "You called" in str(told(call)):
+            return {"result": str(told(call))[:300]}
+        asked.append(call.fields["request"])
+        return calls(("again", {"request": str(int(call.fields["request"]) + 1)}))
+
+    again = Worker("again", "You call yourself.", "recurses", tools=("again",))
+    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[again]) as agent:
+        turn = await asyncio.wait_for(agent.thread("t").converse("Go"), BOUND)
+    assert turn.status == "done"
+    assert asked == ["0", "1", "2", "3", "4", "5"]

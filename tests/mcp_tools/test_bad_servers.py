@@ -1,0 +1,244 @@
+"""MCP servers that are down, die, hang, lie or describe their tools wrongly: typed errors, and the agent goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.canaries import canary
+from support.mcp_tools import agent_over, calls_in, failure, over_http, stdio, until
+from worldagent import Role
+from worldagent.core.errors import (
+    GraphChanged,
+    McpServerForbidden,
+    McpServerInvalid,
+    McpServerUnavailable,
+    ToolFailed,
+    UnknownFunction,
+)
+from worldagent.core.pauses import Approve
+from worldagent.harness import Policy
+from worldagent.harness.gate import Rule
+from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client.tools import McpServer
+
+ASK = Policy(rules=(Rule(function=("t_fail", "t_echo"), decision="ask"),))
+
+
+async def test_a_server_that_is_down_does_not_keep_the_agent_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {"t": stdio(tmp_path, allow=["echo"]), "down": McpServer(StdioHost(["no-such-program"]))}
+    with caplog.at_level(logging.WARNING, "worldagent.mcp"):
+        # What a rule is about may be there later.
+        policy = Policy(rules=(Rule(function="down_*", decision="refuse"),))
+        async with agent_over(tmp_path, servers, policy=policy) as agent:
+            assert "there is no such program" in caplog.text
+            assert not agent.mcp["down"].connected
+            error = await failure(agent.call("down_read", {}))
+            assert isinstance(error, McpServerUnavailable)
+            assert error.retryable
+            assert "the tools of MCP server 'down' are not known, 'down_read' among them" in str(error)
+            assert "there is no such program or folder" in str(error)
+            assert isinstance(await failure(agent.call("t_nothing", {})), UnknownFunction)
+            assert await agent.call("t_echo", {"text": "here"}) == "here"
+
+
+async def test_a_server_that_comes_up_later_is_there_for_the_calls_after(tmp_path: Path) -> None:
+    marker = tmp_path / "up"
+    start = f"import os, sys; os.path.exists({str(marker)!r}) or sys.exit(3); os.execv(sys.argv[1], sys.argv[1:])"
+    sound = stdio(tmp_path, allow=["echo"]).host
+    assert isinstance(sound, StdioHost)
+    late = McpServer(StdioHost([sys.executable, "-c", start, *sound.argv]), allow=["echo"])
+    async with agent_over(tmp_path, late) as agent:
+        assert isinstance(await failure(agent.call("t_echo", {"text": "x"})), McpServerUnavailable)
+        marker.touch()
+        # Each call that misses it has it looked for, in the background.
+        async with asyncio.timeout(30):
+            while isinstance(error := await outcome(agent.call("t_echo", {"text": "x"})), McpServerUnavailable):
+                await until(lambda: not agent.mcp["t"]._connecting)
+        assert error == "x"
+
+
+async def outcome(running: object) -> object:
+    try:
+        return await running  # type: ignore[misc]  # a call of the agent's
+    except McpServerUnavailable as error:
+        return error
+
+
+async def test_a_server_that_dies_in_mid_call_fails_that_call_and_serves_the_next(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
+        turn = agent.thread("a").task("use", {"function": "t_die"})
+        error = await failure(turn)
+        assert isinstance(error, McpServerUnavailable)
+        assert error.retryable
+        assert "ended in the middle of a call" in str(error)
+        assert await agent.call("t_echo", {"text": "again"}) == "again"
+    assert [call["tool"] for call in calls_in(tmp_path)] == ["die", "echo"]
+    assert len({call["pid"] for call in calls_in(tmp_path)}) == 2
+
+
+async def test_a_call_that_takes_too_long_is_given_up_and_told_to_the_server(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, timeout=0.5)) as agent:
+        began = time.monotonic()
+        error = await failure(agent.call("t_hang", {}))
+        assert isinstance(error, McpServerUnavailable)
+        assert "'t' did not answer within 0.5 s" in str(error)
+        assert "role" not in str(error)
+        assert time.monotonic() - began < 10
+        assert await agent.call("t_echo", {"text": "here"}) == "here"
+
+
+async def test_a_tool_whose_schema_is_none_is_left_out_and_the_others_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "worldagent.mcp"):
+        async with agent_over(tmp_path, stdio(tmp_path, broken="bad schema")) as agent:
+            left_out = agent.mcp["t"].left_out
+            assert await agent.call("t_echo", {"text": "here"}) == "here"
+            assert isinstance(await failure(agent.call("t_bad", {})), UnknownFunction)
+    assert set(left_out) == {"bad", "far"}
+    assert "is no JSON Schema (at properties.a.type: anyOf)" in left_out["bad"]
+    assert "refers to something that is not in it" in left_out["far"]
+    assert "the tool 'bad' is left out" in caplog.text
+
+
+async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
+    """Raw messages: the library of the server would not send them."""
+    script = tmp_path / "raw.py"
+    script.write_text(RAW)
+    server = McpServer(StdioHost([sys.executable, str(script)], mode="legacy"), allow=["*"])
+    async with agent_over(tmp_path, server) as agent:
+        assert list(agent.mcp["t"].functions) == ["good"]
+        assert dict(agent.mcp["t"].left_out) == {
+            "text": "the schema of its arguments describes no object",
+            "None": "it is not described as MCP says",
+            "list": "the schema of its result describes no object",
+        }
+        assert await agent.call("t_good", {}) == "fine"
+
+
+RAW = """
+import json, sys
+INFO = {"name": "x", "version": "1"}
+TOOLS = [
+    {"name": "good", "inputSchema": {"type": "object"}},
+    {"name": "text", "inputSchema": {"type": "string"}},
+    {"inputSchema": {"type": "object"}},
+    {"name": "list", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    result = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": INFO},
+        "tools/list": {"tools": TOOLS},
+        "tools/call": {"content": [{"type": "text", "text": "fine"}]},
+    }.get(asked["method"])
+    said = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+async def test_an_answer_without_end_is_not_read(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, result_limit=1 << 30)) as agent:
+        error = await failure(agent.call("t_huge", {"size": 9 << 20}))
+        assert isinstance(error, McpServerInvalid)
+        assert "answered with more than 8 MiB" in str(error)
+        assert "role" not in str(error)
+        assert await agent.call("t_echo", {"text": "here"}) == "here"
+
+
+async def test_a_request_for_a_models_answer_is_refused(tmp_path: Path) -> None:
+    for mode in ("auto", "legacy"):
+        async with agent_over(tmp_path / mode, stdio(tmp_path, mode=mode)) as agent:
+            assert isinstance(await failure(agent.call("t_sample", {})), ToolFailed)
+
+
+async def test_a_server_that_wants_a_token_says_so_in_its_own_kind_of_error(tmp_path: Path) -> None:
+    from support.role_host_stub import StubHost
+    from support.role_host_stub import over_http as stub
+
+    with stub(StubHost(), token="s3cret") as url:
+        async with agent_over(tmp_path, McpServer(HttpHost(url))) as agent:
+            error = await failure(agent.mcp["t"].connect())
+            assert isinstance(error, McpServerForbidden)
+            assert "s3cret" not in str(error)
+        for host in (HttpHost(url, "s3cret"), HttpHost(url, headers={"Authorization": "Bearer s3cret"})):
+            async with agent_over(tmp_path, McpServer(host)) as agent:
+                assert "role_list" in agent.mcp["t"].functions
+
+
+async def test_a_paused_turn_whose_tool_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path), policy=ASK) as agent:
+        paused = await agent.thread("a").task("use", {"function": "t_fail", "arguments": {"text": "x"}})
+        await agent.call("t_change", {})
+        await until(lambda: "fail" not in agent.mcp["t"].functions)
+        error = await failure(agent.thread("a").resume({paused.pauses[0].id: Approve()}))
+        assert isinstance(error, GraphChanged)
+        assert "'t_fail'" in str(error)
+
+
+async def test_a_paused_turn_whose_server_is_down_waits_for_it(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path), policy=ASK) as agent:
+        paused = await agent.thread("a").task("use", {"function": "t_echo", "arguments": {"text": "x"}})
+    answer = {paused.pauses[0].id: Approve()}
+    async with agent_over(tmp_path, McpServer(StdioHost(["no-such-program"])), policy=ASK) as agent:
+        assert isinstance(await failure(agent.thread("a").resume(answer)), McpServerUnavailable)
+    async with agent_over(tmp_path, stdio(tmp_path), policy=ASK) as agent:
+        turn = await agent.thread("a").resume()
+        assert turn.result.value == "x"  # type: ignore[union-attr]  # a done task has one
+
+
+TEE = """
+import subprocess, sys
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
+with open(sys.argv[1], "ab", 0) as out:
+    for line in sys.stdin.buffer:
+        out.write(line)
+        child.stdin.write(line)
+        child.stdin.flush()
+child.stdin.close()
+child.wait()
+"""
+
+
+@pytest.mark.requirement("R7", "T8")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_no_role_travels_to_a_server(tmp_path: Path, mode: Any) -> None:
+    """With a role at the tiers of a turn, nothing but the arguments of its calls reaches the server."""
+    texts = [canary(40, "stored"), canary(40, "thread"), canary(40, "call")]
+    sound, wire = stdio(tmp_path).host, tmp_path / "wire.log"
+    assert isinstance(sound, StdioHost)
+    tee = StdioHost([sys.executable, "-c", TEE, str(wire), *sound.argv], mode=mode)
+    async with agent_over(tmp_path, McpServer(tee)) as agent:
+        await agent.roles.put("workspace", Role("stored", texts[0]))
+        thread = agent.thread("a")
+        thread.role.set(Role("said", texts[1]))
+        for function in ("t_echo", "t_fail", "t_count"):
+            running = thread.task(
+                "use", {"function": function, "arguments": {"text": "hello"}}, role=Role("called", texts[2])
+            )
+            if function == "t_fail":
+                await failure(running)
+            else:
+                assert (await running).status == "done"
+    sent = wire.read_text()
+    assert sent.count("hello") == 3
+    assert not [text for text in texts if text in sent]
+
+
+async def test_a_server_over_http_that_goes_away_is_reached_again(tmp_path: Path) -> None:
+    async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(host)) as agent:
+        assert isinstance(await failure(agent.call("t_die", {})), McpServerUnavailable)
+        error = await failure(agent.call("t_echo", {"text": "x"}))
+        assert isinstance(error, McpServerUnavailable)
+        assert "role" not in str(error)

@@ -1,0 +1,109 @@
+"""MCP servers from the settings: the shape that other clients have, secrets, mistakes, and what `doctor` says."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.mcp_tool_server import command
+from support.mcp_tools import agent_over, npm, stdio
+from support.pages import blocks
+from worldagent import Settings
+from worldagent.core.errors import InvalidArgument, SettingsInvalid
+from worldagent.hosts.doctor import check_installation
+from worldagent.mcp_client import HttpHost, StdioHost
+
+
+def entry(**more: Any) -> dict[str, Any]:
+    program, *arguments = command("stdio", *(("--broken", more.pop("broken")) if "broken" in more else ()))
+    return {"command": program, "args": arguments, **more}
+
+
+async def test_servers_of_the_settings_file_are_there_and_those_of_the_call_go_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    program, *arguments = command("stdio")
+    file.write_text(
+        f"[mcp_servers.mine]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
+        'allow = ["echo"]\nrisk = { echo = "read_only" }\n'
+        f"[mcp_servers.t]\ncommand = 'no-such-program'\n"
+    )
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", str(file))
+    async with agent_over(tmp_path, stdio(tmp_path, allow=["count"])) as agent:
+        assert list(agent.mcp) == ["mine", "t"]
+        assert agent.mcp["mine"].functions["echo"].risk == ("read_only",)
+        assert await agent.call("mine_echo", {"text": "hello"}) == "hello"
+        assert await agent.call("t_count", {"text": "hello"}) == {"n": 5}
+
+
+def test_what_other_clients_write_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = {
+        "files": {"type": "stdio", "command": "npx", "args": ["-y", "server"], "env": {"KEY": "s3cret"}},
+        "web": {"type": "http", "url": "https://host.example/mcp", "headers": {"X-Key": "s3cret"}, "timeout": 5},
+        "token": {"url": "https://host.example/mcp", "token": "s3cret", "prefix": "w_"},
+    }
+    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps(servers))
+    settings = Settings()
+    assert "s3cret" not in repr(settings)
+    made = {name: each.server() for name, each in settings.mcp_servers.items()}
+    assert made["files"].host == StdioHost(["npx", "-y", "server"], {"KEY": "s3cret"})
+    assert made["web"].host == HttpHost("https://host.example/mcp", headers={"X-Key": "s3cret"})
+    assert made["token"].host == HttpHost("https://host.example/mcp", "s3cret")
+    assert (made["web"].timeout, made["token"].prefix) == (5, "w_")
+    assert "s3cret" not in repr(made)
+
+
+def test_what_the_page_shows_is_taken() -> None:
+    [shown] = [block.code for block in blocks("toml") if block.page.name == "mcp-tools.md"]
+    servers = Settings(mcp_servers=tomllib.loads(shown)["mcp_servers"]).mcp_servers
+    assert {name: entry.server().allow for name, entry in servers.items()} == {
+        "files": ("read_*", "list_*"),
+        "search": ("*",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"x": {}}, "mcp_servers.x: a server has neither command nor url"),
+        ({"x": {"command": "a", "url": "https://b"}}, "neither command nor url, or both"),
+        ({"x": {"command": "a", "colour": "s3cret"}}, "mcp_servers.x.colour"),
+        ({"x": {"url": "ftp://host.example"}}, "mcp_servers.x: url"),
+        ({"x": {"command": "a", "risk": {"*": "harmless"}}}, "mcp_servers.x.risk"),
+        ({"x": {"url": "https://b", "headers": {"X": "s3cret\r\nY: 1"}}}, "headers"),
+        ({"x": {"type": "sse", "url": "https://b"}}, "mcp_servers.x.type"),
+    ],
+)
+def test_a_mistake_is_named_without_the_value(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        Settings(mcp_servers=given)
+    assert says in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_is_no_server_is_refused(tmp_path: Path) -> None:
+    for wrong in (["x"], {"x": npm("memory")}, {"": stdio(tmp_path)}):
+        with pytest.raises(InvalidArgument):
+            scripted_agent(tmp_path, answering(), mcp=wrong)
+
+
+async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def looked(servers: dict[str, Any]) -> Any:
+        monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps(servers))
+        return {result.id: result for result in await check_installation()}["mcp.servers"]
+
+    assert (await looked({})).detail == "none"
+    sound = await looked({"one": entry()})
+    assert (sound.status, sound.detail) == ("pass", "one: 13 functions")
+    odd = await looked({"one": entry(broken="bad schema")})
+    assert odd.status == "warn"
+    assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is no JSON Schema" in odd.problem
+    down = await looked({"one": entry(), "two": {"command": "no-such-program"}})
+    assert down.status == "fail"
+    assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"

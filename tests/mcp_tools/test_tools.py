@@ -1,0 +1,236 @@
+"""Tools of MCP servers as Functions: names, schemas, results, risk, allow-lists, over each transport and revision."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.mcp_tools import agent_over, calls_in, failure, over_http, stdio, until
+from worldagent.core.errors import (
+    InvalidArgument,
+    NameTaken,
+    ParamsInvalid,
+    ResultInvalid,
+    ToolFailed,
+    UnknownFunction,
+)
+from worldagent.core.events import CallEnded, CallProgress, CallStarted
+from worldagent.core.pauses import Approve
+from worldagent.harness import Policy, tool
+from worldagent.harness.gate import Rule
+from worldagent.mcp_client import HttpHost
+from worldagent.mcp_client.tools import McpResource, McpServer
+
+MODES = ["auto", "legacy"]
+
+
+@tool(risk="read_only")
+async def t_echo(text: str) -> str:
+    return text
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_tool_is_called_as_any_function_and_its_result_is_checked(tmp_path: Path, mode: str) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, mode=mode)) as agent:
+        assert await agent.call("t_echo", {"text": "hello"}) == "hello"
+        assert await agent.call("t_count", {"text": "hello"}) == {"n": 5}
+        assert isinstance(await failure(agent.call("t_echo", {"texd": "x"})), ParamsInvalid)
+    assert [(call["tool"], call["arguments"]) for call in calls_in(tmp_path)] == [
+        ("echo", {"text": "hello"}),
+        ("count", {"text": "hello"}),
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_server_over_http_is_used_likewise(tmp_path: Path, mode: Any) -> None:
+    async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(HttpHost(host.url, mode=mode))) as agent:
+        assert await agent.call("t_echo", {"text": "hello"}) == "hello"
+        turn = await agent.thread("a").task("use", {"function": "t_slow"})
+        assert turn.result.value == "done"  # type: ignore[union-attr]  # a done task has one
+        assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), ToolFailed)
+
+
+@pytest.mark.requirement("H10")
+async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, prefix="x.")) as agent:
+        assert await agent.call("x.odd_name_", {"text": "odd"}) == "odd"
+        assert agent.mcp["t"].functions["odd name!"].name == "x.odd_name_"
+        assert "t_echo" not in [made.name for made in agent.mcp["t"].functions.values()]
+
+
+@pytest.mark.requirement("H10")
+async def test_two_tools_or_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(NameTaken, match="'t_echo', one of them the tool 'echo' of MCP server 't'"):
+        await agent_over(tmp_path, stdio(tmp_path), functions=[t_echo]).start()
+    with pytest.raises(NameTaken, match="t_odd_name_"):
+        await agent_over(tmp_path, stdio(tmp_path, broken="clash")).start()
+    servers = {"a": stdio(tmp_path, prefix="t_"), "b": stdio(tmp_path, prefix="t_")}
+    with pytest.raises(NameTaken, match=r"of MCP server '[ab]'"):
+        await agent_over(tmp_path, servers).start()
+
+
+async def test_what_the_allow_list_leaves_out_is_not_there(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, allow=["e*", "added"])) as agent:
+        assert list(agent.mcp["t"].functions) == ["echo"]
+        for name in ("t_count", "t_read_resource", "t_change"):
+            assert isinstance(await failure(agent.call(name, {})), UnknownFunction)
+
+
+@pytest.mark.requirement("H9")
+@pytest.mark.parametrize(
+    ("options", "risks"),
+    [
+        ({}, ("write", "network")),
+        ({"trust_annotations": True}, ("read_only",)),
+        ({"risk": {"e*": "network", "*": "destructive"}}, ("network",)),
+        ({"risk": {"wipe": "destructive"}, "trust_annotations": True}, ("read_only",)),
+    ],
+    ids=["untrusted", "trusted", "set", "set for another"],
+)
+async def test_what_a_server_says_of_a_tools_risk_counts_only_where_it_is_trusted(
+    tmp_path: Path, options: dict[str, Any], risks: tuple[str, ...]
+) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, **options)) as agent:
+        echo = agent.mcp["t"].functions["echo"]
+        assert echo.risk == risks
+        assert echo.untrusted
+        assert echo.kind == "leaf"
+        assert echo.description == "echo of the test server (Its server says: reads only, stays inside.)"
+
+
+@pytest.mark.requirement("H9")
+async def test_a_tool_that_lies_about_its_risk_waits_for_leave(tmp_path: Path) -> None:
+    """The server calls `wipe` a tool that only reads; a model that calls it is not believed."""
+    policy = Policy(rules=(Rule(function="t_*", decision="ask"),))
+    async with agent_over(tmp_path, stdio(tmp_path, broken="lies"), policy=policy) as agent:
+        thread = agent.thread("a")
+        turn = await thread.task("use", {"function": "t_wipe"})
+        [pause] = turn.pauses
+        assert (turn.status, pause.function, pause.risk) == ("paused", "t_wipe", ("write", "network"))
+        assert not calls_in(tmp_path)
+        turn = await thread.resume({pause.id: Approve()})
+        assert turn.status == "done"
+    assert [call["tool"] for call in calls_in(tmp_path)] == ["wipe"]
+
+
+async def test_a_failed_tool_says_why(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
+        error = await failure(agent.call("t_fail", {"text": "x"}))
+        assert isinstance(error, ToolFailed)
+        assert "'fail' of MCP server 't' failed, and says: no fail" in str(error)
+
+
+@pytest.mark.requirement("H9")
+async def test_what_a_failed_tool_says_marks_the_turn_as_a_result_does(tmp_path: Path) -> None:
+    """A text of a stranger's that a model reads is one, whether it comes as a result or as an error."""
+    from worldagent.core import Emitter, Scope, SystemClock
+    from worldagent.harness.running import call_alone
+
+    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
+        engine = agent._runner.parts.engine
+        root = engine.root("call_x", Scope(workspace="novel"), Emitter("call_x", SystemClock(), lambda _: None))
+        await failure(call_alone("t_fail", {"text": "x"}, root))
+        assert root.gate.marks == {"t_fail"}
+
+
+async def test_a_result_that_the_schema_forbids_or_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, broken="wrong result", result_limit=100)) as agent:
+        error = await failure(agent.call("t_count", {"text": "x"}))
+        assert isinstance(error, ResultInvalid)
+        assert "n: should be integer" in str(error)
+        assert "many" not in str(error)
+        assert await agent.call("t_huge", {"size": 98}) == "x" * 98
+        error = await failure(agent.call("t_huge", {"size": 99}))
+        assert isinstance(error, ResultInvalid)
+        assert "has 101 characters, and 100 is the limit" in str(error)
+
+
+async def test_images_are_kept_as_attachments(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
+        [block] = await agent.call("t_picture", {})
+        assert (block["type"], block["media_type"], block["bytes"]) == ("image", "image/png", 70)
+        assert len((await agent.attachments.open(block["attachment"]["sha256"])).read()) == 70
+
+
+async def test_progress_is_told_as_events_between_those_of_the_call(tmp_path: Path) -> None:
+    policy = Policy(rules=(Rule(function="t_slow", decision="ask"),))
+    async with agent_over(tmp_path, stdio(tmp_path), policy=policy) as agent:
+        turn = await agent.thread("a").task("use", {"function": "t_slow"})
+        async with await agent.thread("a").stream_resume({turn.pauses[0].id: Approve()}) as stream:
+            events = [event async for event in stream if isinstance(event, CallStarted | CallProgress | CallEnded)]
+    assert events[0].type == "call_started"
+    assert events[-1].type == "call_ended"
+    told = [event for event in events if isinstance(event, CallProgress)]
+    said = [(event.progress, event.total, event.message) for event in told]
+    # Those that come too fast are left out, but for the last one.
+    assert said in ([(1, 3, "step 1"), (3, 3, "step 3")], [(n, 3, f"step {n}") for n in (1, 2, 3)])
+    assert {event.call_id for event in events} == {events[0].call_id}
+
+
+async def test_resources_are_listed_and_read_by_code_and_by_a_function(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
+        assert await agent.mcp["t"].resources() == (McpResource(uri="note://one", name="one", media_type="text/plain"),)
+        contents = [{"uri": "note://one", "text": "what is in it"}]
+        assert await agent.mcp["t"].read("note://one") == contents
+        assert await agent.call("t_read_resource", {"uri": "note://one"}) == contents
+        function = agent.mcp["t"].functions["read_resource"]
+        assert (function.risk, function.untrusted) == (("network",), True)
+        with pytest.raises(InvalidArgument, match="no MCP server 'x'"):
+            agent.mcp["x"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_changes_of_the_list_are_followed_under_the_same_allow_list(tmp_path: Path, mode: str) -> None:
+    async with (
+        agent_over(tmp_path, stdio(tmp_path, mode=mode)) as agent,
+        agent_over(tmp_path / "other", stdio(tmp_path, mode=mode, allow=["change", "fail"])) as narrow,
+    ):
+        await agent.call("t_change", {})
+        await until(lambda: "added" in agent.mcp["t"].functions)
+        assert await agent.call("t_added", {"text": "new"}) == "new"
+        assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), UnknownFunction)
+        await narrow.call("t_change", {})
+        await until(lambda: list(narrow.mcp["t"].functions) == ["change"])
+
+
+async def test_a_function_that_comes_later_and_whose_name_is_taken_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool(risk="read_only")
+    async def t_added() -> str:
+        return "mine"
+
+    async with agent_over(tmp_path, stdio(tmp_path), functions=[t_added]) as agent:
+        with caplog.at_level(logging.WARNING, "worldagent.mcp"):
+            await agent.call("t_change", {})
+            await until(lambda: agent.mcp["t"].left_out)
+        assert await agent.call("t_added", {}) == "mine"
+        assert agent.mcp["t"].left_out == {"added": "another function is called so"}
+    assert "MCP server 't': the tool 'added' is left out" in caplog.text
+
+
+async def test_an_agent_that_is_opened_again_connects_again(tmp_path: Path) -> None:
+    agent = agent_over(tmp_path, stdio(tmp_path))
+    for _ in range(2):
+        async with agent:
+            assert await agent.call("t_echo", {"text": "hello"}) == "hello"
+    assert len({call["pid"] for call in calls_in(tmp_path)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"prefix": "no blank "}, "prefix 'no blank '"),
+        ({"prefix": "1x"}, "prefix"),
+        ({"allow": "read_*"}, "allow"),
+        ({"risk": {"*": "harmless"}}, "harmless"),
+        ({"timeout": 0}, "timeout 0"),
+        ({"result_limit": 0}, "result_limit 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        McpServer(HttpHost("https://host.example/mcp"), **options)

@@ -1,0 +1,109 @@
+"""A process whose worker loops over tools, and that is killed in the middle of a model call if so told.
+
+Reads lines from standard input: as JSON a home, what to do (`begin`, `approve` or `resume`), which model call kills it
+(0 for none, -1 for a tool instead), the surface, and how tools are offered. Each is done in a process of its own, and a
+line tells of its end. Each model call and each effect adds a line to a file of the home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from worldagent import Role, Settings, Storage, WorldAgent
+from worldagent.core.pauses import Approve, Happened
+from worldagent.harness import Worker, tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
+INSIDE = -1
+"""Instead of a model call: a process is killed after the effect of a tool, before that is recorded."""
+
+STEPS: list[list[tuple[str, str]]] = [[("put", "one"), ("put", "two")], [("put", "three")], [("pay", "four")]]
+
+
+def add(home: Path, name: str, line: str) -> None:
+    with (home / name).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
+    @tool(risk="read_only")
+    async def put(what: str) -> str:
+        add(home, "effects", what)
+        if what == "three" and kill == INSIDE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return f"put {what}"
+
+    @tool(risk="read_only", approval=True)
+    async def pay(what: str) -> str:
+        add(home, "effects", what)
+        return f"paid {what}"
+
+    @tool(risk="read_only")
+    async def other(what: str) -> str:
+        return what
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        planner = "message" in call.fields
+        notes = len(call.messages) - 1
+        add(home, "asked", f"{'planner' if planner else 'worker'} {notes} {'role' if call.role else 'none'}")
+        if call.index == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if planner:
+            return {"reply": "Done."} if notes else {"reply": "", "dispatches": [{"to": "looper", "request": "Go."}]}
+        done = 0
+        for step in STEPS:
+            if notes == done:
+                return {"calls": [{"tool": name, "arguments": {"what": what}} for name, what in step]}
+            done += len(step)
+        return {"result": "All four."}
+
+    worker = Worker("looper", "You loop.", "loops", tools=("put", "pay", "other"))
+    return WorldAgent(
+        "novel",
+        lm=ScriptedLM(reply, form="native" if native else "chat"),
+        workers=[worker],
+        functions=[put, pay, other],
+        settings=Settings(model_attempts=1),
+        storage=Storage(home=home),
+    )
+
+
+async def main(home: Path, what: str, kill: int, surface: str, native: bool) -> str:
+    async with agent_of(home, kill, native) as agent:
+        thread = agent.thread("t")
+        if what == "begin" and surface == "task":
+            turn = await thread.task("subagent", {"worker": "looper", "request": "Go."}, role=ROLE)
+        elif what == "begin":
+            turn = await thread.converse("Go", role=ROLE)
+        else:
+            pauses = await thread.pauses() if what == "approve" else ()
+            known = {"approval": Approve(), "uncertain": Happened("put three")}
+            turn = await thread.resume({pause.id: known[pause.kind] for pause in pauses}, role=ROLE)
+        return " ".join([turn.status, *(pause.function for pause in turn.pauses)])
+
+
+def forked(home: str, what: str, kill: int, surface: str, how: str) -> dict[str, Any]:
+    """Do it in a process of its own, which has imported everything; how that ended, and what it said."""
+    said, says = os.pipe()
+    child = os.fork()
+    if not child:
+        text = asyncio.run(main(Path(home), what, kill, surface, how == "native"))
+        os.write(says, text.encode())
+        os._exit(0)
+    os.close(says)
+    with open(said, encoding="utf-8") as pipe:
+        text = pipe.read()
+    return {"code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "said": text}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(forked(*json.loads(line))) + "\n")
+        sys.stdout.flush()

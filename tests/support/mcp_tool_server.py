@@ -1,0 +1,234 @@
+"""MCP servers for tests, sound ones and such that misbehave in a named way, as a program over stdio or HTTP.
+
+`python mcp_tool_server.py stdio|PORT [--log FILE] [--broken NAME]`. The log has a JSON object for each call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from mcp.server import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.types import (
+    CallToolResult,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ImageContent,
+    InputRequiredResult,
+    ListResourcesResult,
+    ListToolsResult,
+    ReadResourceResult,
+    Resource,
+    SamplingMessage,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolAnnotations,
+)
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+FORM = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}}, "required": ["colour"]}
+TEXT = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+NONE = {"type": "object", "additionalProperties": False}
+
+
+def text(said: str, *, failed: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=said)], is_error=failed)
+
+
+def tool(name: str, params: Any = NONE, **more: Any) -> Tool:
+    return Tool(name=name, description=f"{name} of the test server", input_schema=dict(params), **more)
+
+
+class ToolServer:
+    """The server: its tools, what it was asked, how it misbehaves.
+
+    Attributes:
+        broken: How it misbehaves; empty for a sound one.
+        log: Where calls are noted.
+        more: Tools that came later.
+        gone: Names of tools that are not there any more.
+    """
+
+    def __init__(self, *, broken: str = "", log: Path | None = None) -> None:
+        self.broken, self.log = broken, log
+        self.more: list[Tool] = []
+        self.gone: set[str] = set()
+        self.bus = InMemorySubscriptionBus()
+        self.listener = ListenHandler(self.bus)
+
+    def note(self, name: str, arguments: dict[str, Any]) -> None:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(json.dumps({"tool": name, "arguments": arguments, "pid": os.getpid()}) + "\n")
+
+    def tools(self) -> list[Tool]:
+        known = [
+            tool("echo", TEXT, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False)),
+            tool(
+                "count",
+                TEXT,
+                output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+            ),
+            tool("fail", TEXT),
+            tool("picture"),
+            tool("die"),
+            tool("hang"),
+            tool("slow"),
+            tool("change"),
+            tool("huge", {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}),
+            tool("ask", {"type": "object", "properties": {"times": {"type": "integer"}}}),
+            tool("sample"),
+            tool("odd name!", TEXT),
+        ]
+        if self.broken == "bad schema":
+            known.append(tool("bad", {"type": "object", "properties": {"a": {"type": "strin"}}}))
+            known.append(tool("far", {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}))
+        if self.broken == "lies":
+            known.append(tool("wipe", annotations=ToolAnnotations(read_only_hint=True, destructive_hint=False)))
+        if self.broken == "clash":
+            known.append(tool("odd_name_", TEXT))
+        return [each for each in (*known, *self.more) if each.name not in self.gone]
+
+    async def call(self, ctx: Any, params: Any) -> CallToolResult | InputRequiredResult:
+        name, given = params.name, params.arguments or {}
+        modern = ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.note(name, given)
+        times = int(given.get("times", 1))
+        does: dict[str, Callable[[], Awaitable[CallToolResult | InputRequiredResult]]] = {
+            "change": lambda: self.change(ctx),
+            "slow": lambda: self.slow(ctx),
+            "ask": lambda: self.ask_in_rounds(params, times) if modern else self.ask(ctx, times),
+            "sample": lambda: self.sample(ctx, modern=modern),
+            "hang": hang,
+        }
+        if name in does:
+            return await does[name]()
+        match name:
+            case "echo" | "odd name!" | "wipe" | "added":
+                return text(str(given.get("text", "")))
+            case "count":
+                wrong = self.broken == "wrong result"
+                result: dict[str, Any] = {"n": "many" if wrong else len(given["text"])}
+                return CallToolResult(content=[], structured_content=result)
+            case "picture":
+                return CallToolResult(content=[ImageContent(type="image", data=PIXEL, mime_type="image/png")])
+            case "die":
+                os._exit(7)
+            case "huge":
+                return text("x" * int(given["size"]))
+            case _:
+                return text(f"no {name}", failed=True)
+
+    async def change(self, ctx: Any) -> CallToolResult:
+        self.more = [tool("added", TEXT)]
+        self.gone = {"fail"}
+        await self.bus.publish(ToolsListChanged())
+        await ctx.session.send_tool_list_changed()
+        return text("changed")
+
+    async def slow(self, ctx: Any) -> CallToolResult:
+        for done in range(3):
+            await ctx.session.report_progress(done + 1, 3, f"step {done + 1}")
+        return text("done")
+
+    async def ask(self, ctx: Any, times: int) -> CallToolResult:
+        said = []
+        for number in range(times):
+            answer = await ctx.session.elicit_form(f"Which colour, {number + 1}?", FORM)
+            said.append(answer.content["colour"] if answer.action == "accept" else answer.action)
+        self.note("answered", {"said": said})
+        return text(" ".join(said))
+
+    async def ask_in_rounds(self, params: Any, times: int) -> CallToolResult | InputRequiredResult:
+        """As newer revisions ask: with the result, and the state in the client's hands."""
+        said = json.loads(params.request_state or "[]")
+        answers = params.input_responses or {}
+        for answer in answers.values():
+            said.append(answer.content["colour"] if answer.action == "accept" else answer.action)
+        if len(said) < times:
+            form = ElicitRequestFormParams(message=f"Which colour, {len(said) + 1}?", requested_schema=FORM)
+            return InputRequiredResult(
+                input_requests={"colour": ElicitRequest(params=form)}, request_state=json.dumps(said)
+            )
+        self.note("answered", {"said": said})
+        return text(" ".join(said))
+
+    async def sample(self, ctx: Any, *, modern: bool) -> CallToolResult | InputRequiredResult:
+        message = SamplingMessage(role="user", content=TextContent(type="text", text="hello"))
+        if modern:
+            params = CreateMessageRequestParams(messages=[message], max_tokens=5)
+            return InputRequiredResult(input_requests={"say": CreateMessageRequest(params=params)})
+        await ctx.session.create_message(messages=[message], max_tokens=5)
+        return text("a model answered")
+
+
+async def hang() -> CallToolResult:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def server_of(host: ToolServer) -> Server[Any]:
+    async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=host.tools())
+
+    async def call_tool(ctx: Any, params: Any) -> CallToolResult | InputRequiredResult:
+        return await host.call(ctx, params)
+
+    async def list_resources(ctx: Any, params: Any) -> ListResourcesResult:
+        return ListResourcesResult(resources=[Resource(uri="note://one", name="one", mime_type="text/plain")])
+
+    async def read_resource(ctx: Any, params: Any) -> ReadResourceResult:
+        return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="what is in it")])
+
+    return Server(
+        "tools",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+        on_subscriptions_listen=host.listener,
+    )
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """How the program is started."""
+    return [sys.executable, "-P", __file__, *map(str, arguments)]
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("where")
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--broken", default="")
+    given = parser.parse_args()
+    server = server_of(ToolServer(broken=given.broken, log=given.log))
+    if given.where == "stdio":
+        async with stdio_server() as (read, write):
+            options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+            await server.run(read, write, options)
+        return
+    import uvicorn
+
+    app = server.streamable_http_app()
+    await uvicorn.Server(uvicorn.Config(app, port=int(given.where), log_level="error")).serve()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

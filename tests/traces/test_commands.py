@@ -1,0 +1,146 @@
+"""`worldagent trace`: out of the home alone, or a file of traces (H5)."""
+
+from __future__ import annotations
+
+import json
+import stat
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.command_line import Run, home, run
+from traces.test_turns import SHOP, look, pay, search
+from worldagent.harness import tool
+from worldagent.harness.trace import Trace, read_trace
+
+__all__ = ["home", "run"]  # fixtures
+
+pytestmark = pytest.mark.requirement("H5")
+
+NOVEL = ("--workspace", "novel")
+NASTY = "<script>alert('x')</script>\x1b[31m"
+
+
+def shop(home: Path, **more: Any) -> Any:
+    return scripted_agent(home, answering(), functions=[look, pay, search], shapes=[SHOP], **more)
+
+
+async def test_traces_are_listed_newest_first_and_by_thread(home: Path, run: Run) -> None:
+    empty = await run("trace", "list", *NOVEL)
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "has no trace" in empty.stderr
+    async with shop(home) as agent:
+        talk = await agent.thread("talk").converse("Hello")
+        hats = await agent.thread("hats").task("shop", {"what": "hat"})
+    listed = await run("trace", "list", *NOVEL)
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    head, first, second = listed.stdout.splitlines()
+    assert head.split() == ["TURN", "THREAD", "STATUS", "BEGAN", "TOKENS"]
+    assert first.split()[:3] == [hats.id, "hats", "paused"]
+    assert second.split()[:3] == [talk.id, "talk", "done"]
+    assert max(map(len, listed.stdout.splitlines())) <= 80
+    found = json.loads((await run("trace", "list", *NOVEL, "--thread", "talk", "--json")).stdout)["traces"]
+    assert [(each["turn"], each["status"], each["models"]) for each in found] == [(talk.id, "done", 1)]
+    assert found[0]["input_tokens"] == talk.usage.input_tokens
+    limited = json.loads((await run("trace", "list", *NOVEL, "--limit", "1", "--json")).stdout)["traces"]
+    assert [each["turn"] for each in limited] == [hats.id]
+
+
+async def test_a_trace_is_drawn_as_a_tree(home: Path, run: Run) -> None:
+    async with shop(home) as agent:
+        turn = await agent.thread("hats", account="ana").task("shop", {"what": "hat"})
+    shown = await run("trace", "show", turn.id, *NOVEL)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    head, totals, _, *tree = shown.stdout.splitlines()
+    assert head == f"{turn.id}: paused, thread hats, account ana"
+    assert totals.endswith(", 4 calls, 0 model calls, 0 + 0 tokens, no cost")
+    starts = ["turn task, paused, ", "└── task shop, paused, ", "    ├── call search, done, "]
+    starts += ["    │   ├── call look, done, ", "    │   └── call look, done, "]
+    starts += ["    ├── approval pay, ask, by function", "    └── pause approval, opened"]
+    assert [line[: len(start)] for line, start in zip(tree, starts, strict=True)] == starts
+    assert "read_only, let through by code" in tree[2]
+    found = json.loads((await run("trace", "show", turn.id, *NOVEL, "--json")).stdout)["trace"]
+    assert (found["turn"], found["calls"]) == (turn.id, 4)
+    assert {record["kind"] for record in found["records"]} == {"turn", "task", "call", "approval", "pause"}
+
+
+async def test_a_turn_without_a_trace_is_told_with_the_remedy(home: Path, run: Run) -> None:
+    for words in (["show", "turn_x"], ["export", "turn_x"]):
+        result = await run("trace", *words, *NOVEL)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(
+            "error: there is no trace of a turn 'turn_x'\nremedy: see `worldagent trace list`"
+        )
+    told = json.loads((await run("trace", "show", "turn_x", *NOVEL, "--json")).stdout)["error"]
+    assert told["code"] == "trace_invalid"
+    assert "no turn is named" in (await run("trace", "show", *NOVEL)).stderr
+
+
+class Page(HTMLParser):
+    """What a page refers to and runs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.given: list[str] = []
+        self.said: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.given += [name for name, _ in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+
+async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run: Run) -> None:
+    @tool(risk="read_only", capture=True)
+    async def repeat(text: str) -> str:
+        return text
+
+    async with scripted_agent(
+        home, answering(), functions=[repeat], trace=Trace(capture=["inputs", "outputs"])
+    ) as agent:
+        await agent.call("repeat", {"text": NASTY}, account="<b>ana</b>")
+        [listed] = await agent.traces.list()
+    file = home / "turn.html"
+    made = await run("trace", "show", listed.id, *NOVEL, "--html", str(file))
+    assert (made.exit_code, made.stdout) == (0, "")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    text = file.read_text(encoding="utf-8")
+    page = Page(text)
+    assert not {"script", "link", "img", "iframe", "b", "object"} & set(page.tags)
+    assert not {"src", "href", "onclick"} & set(page.given)
+    assert "http" not in text.replace("http-equiv", "")
+    assert any("<b>ana</b>" in said for said in page.said)
+    assert any("<script>" in said for said in page.said)
+    again = await run("trace", "show", listed.id, *NOVEL, "--html", str(file))
+    assert again.exit_code == 0
+    (home / "other.html").write_text("mine")
+    refused = await run("trace", "show", listed.id, *NOVEL, "--html", str(home / "other.html"))
+    assert (refused.exit_code, (home / "other.html").read_text()) == (2, "mine")
+    drawn = (await run("trace", "show", listed.id, *NOVEL)).stdout
+    assert "\x1b" not in drawn
+    assert "inputs: " in drawn
+
+
+async def test_an_export_can_be_shown_again_and_a_torn_line_is_told(home: Path, run: Run) -> None:
+    async with shop(home) as agent:
+        turn = await agent.thread("hats").task("shop", {"what": "hat"})
+    file = home / "t.jsonl"
+    assert (await run("trace", "export", turn.id, *NOVEL, "-o", str(file))).exit_code == 0
+    printed = (await run("trace", "export", turn.id, *NOVEL)).stdout
+    assert printed == file.read_text(encoding="utf-8")
+    assert {record.turn for record in read_trace(file).records} == {turn.id}
+    from_home = (await run("trace", "show", turn.id, *NOVEL)).stdout
+    assert (await run("trace", "show", "--file", str(file))).stdout == from_home
+    with file.open("a", encoding="utf-8") as there:
+        there.write('{"kind":"call","turn":"tu')
+    shown = await run("trace", "show", "--file", str(file))
+    assert shown.stdout == from_home
+    assert shown.stderr.startswith(f"skipped what is no record: line {len(printed.splitlines()) + 1} of ")
+    assert (await run("trace", "show", "nobody", "--file", str(file))).exit_code == 2

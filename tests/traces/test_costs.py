@@ -1,0 +1,87 @@
+"""What model calls cost: as their service reports it, or by the bundled price list; what is not known stays so (H5)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dspy.lm15 import Usage
+
+from support import openai_stub as stubs
+from support.agents import scripted_agent
+from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, openai_stub
+from worldagent.core import events as ev
+from worldagent.signatures._engines._costs import CostTracker, _prices_of, estimate
+
+pytestmark = pytest.mark.requirement("H5")
+
+PRICES = {"input_cost_per_token": 0.01, "output_cost_per_token": 0.1, "cache_read_input_token_cost": 0.001}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("cost", [0.25, None, "dear", -1, True], ids=repr)
+async def test_a_cost_that_the_service_reports_is_in_event_and_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost: Any, stream: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
+    if cost is not None:
+        monkeypatch.setitem(stubs._USAGE, "cost", cost)
+    expected = 0.25 if cost == 0.25 else None
+    async with openai_stub() as stub:
+        settings = {"api_base": stub.url}
+        async with scripted_agent(tmp_path, "openai/answer", settings=settings) as agent:
+            thread, events = agent.thread("t1"), list[Any]()
+            if stream:
+                async with thread.stream("Hello") as stream_of:
+                    events = [event async for event in stream_of]
+                turn = stream_of.turn
+            else:
+                turn = await thread.converse("Hello")
+            trace = await agent.traces.get(turn.id)
+    assert "litellm" not in sys.modules
+    [model] = [record for record in trace.records if record.kind == "model"]
+    assert (model.cost, trace.cost, trace.unpriced) == (expected, expected, 0 if expected else 1)
+    assert (model.model, model.input_tokens, model.output_tokens) == ("openai/answer", PROMPT_TOKENS, ANSWER_TOKENS)
+    assert model.end is not None
+    assert model.end > model.start
+    for event in events:
+        if isinstance(event, ev.Usage):
+            assert (event.cost, event.call_id, event.model) == (expected, turn.id, "openai/answer")
+            assert event.seconds > 0
+
+
+def test_the_price_list_knows_models_by_vendor_and_name_without_a_network() -> None:
+    prices = _prices_of("openai-chat", (None, "gpt-4o"))
+    assert prices is not None
+    assert estimate("openai-chat", Usage(input_tokens=1000, output_tokens=100), prices) == pytest.approx(0.0035)
+    assert _prices_of("openai-chat", ("no-such-model",)) is None
+    assert _prices_of("gemini", ("gpt-4o",)) is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "usage", "cost"),
+    [
+        ("openai", Usage(input_tokens=10, output_tokens=2), 0.3),
+        ("openai", Usage(input_tokens=10, output_tokens=2, cache_read_tokens=4), 0.264),
+        ("anthropic", Usage(input_tokens=10, output_tokens=2, cache_read_tokens=4), 0.304),
+        ("openai", Usage(input_tokens=10, output_tokens=2, reasoning_tokens=1), 0.3),
+        ("gemini", Usage(input_tokens=10, output_tokens=2, reasoning_tokens=1), 0.4),
+        ("openai", Usage(input_tokens=10, output_tokens=2, cache_write_tokens=4), None),
+        ("openai", Usage(input_tokens=10, output_tokens=2, input_audio_tokens=1), None),
+        ("openai", Usage(input_tokens=10), None),
+    ],
+)
+def test_tokens_are_priced_as_their_service_counts_them(provider: str, usage: Usage, cost: float | None) -> None:
+    assert estimate(provider, usage, PRICES) == (None if cost is None else pytest.approx(cost))
+
+
+def test_of_several_calls_all_costs_must_be_known() -> None:
+    tracker = CostTracker()
+    assert tracker.cost is None
+    tracker.add_cost(0.5)
+    tracker.add_cost(0.25)
+    assert tracker.cost == 0.75
+    tracker.add_cost(None)
+    assert tracker.cost is None

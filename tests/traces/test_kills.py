@@ -1,0 +1,86 @@
+"""What was written before kill -9 is readable, and the turn goes on in its trace (H5, T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.processes import next_line, start_script
+from traces.test_turns import Done, Item, records_of
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Function, tool
+from worldagent.harness.trace import Trace, read_trace
+
+_CHILD = """
+import asyncio, sys
+from pathlib import Path
+from pydantic import BaseModel
+from support.agents import answering, scripted_agent
+from traces.test_kills import job
+from worldagent.harness.trace import Trace
+
+async def main():
+    home = Path(sys.argv[1])
+    functions, shape = job(home)
+    async with scripted_agent(
+        home, answering(), functions=functions, shapes=[shape], trace=Trace.to(home / "t.jsonl")
+    ) as agent:
+        await agent.thread("t1").task("job", {"what": "hat"})
+
+asyncio.run(main())
+"""
+
+
+def job(home: Path) -> tuple[list[Function], Shape[Item, Done]]:
+    """What both processes run; the first one never comes to its end."""
+
+    @tool(risk="read_only", idempotent=True)
+    async def first(what: str) -> str:
+        return what
+
+    @tool(risk="read_only", idempotent=True)
+    async def second(what: str) -> str:
+        if not (home / "go").exists():
+            await asyncio.sleep(0.3)  # longer than events are gathered
+            sys.stdout.write("waits\n")
+            sys.stdout.flush()
+            await asyncio.Event().wait()
+        return what
+
+    async def run(params: Item, ctx: TaskContext) -> Done:
+        await ctx.call("first", {"what": params.what})
+        return Done(text=await ctx.call("second", {"what": params.what}))
+
+    return [first, second], Shape("job", Item, Done, run)
+
+
+@pytest.mark.requirement("H5", "T5")
+async def test_what_was_written_before_a_kill_is_there_and_the_turn_goes_on_in_its_trace(tmp_path: Path) -> None:
+    child = await start_script(_CHILD, tmp_path)
+    assert await next_line(child) == "waits"
+    child.send_signal(signal.SIGKILL)
+    await asyncio.wait_for(child.wait(), 30)
+    functions, shape = job(tmp_path)
+    (tmp_path / "go").touch()
+    trace = Trace.to(tmp_path / "t.jsonl")
+    async with scripted_agent(tmp_path, answering(), functions=functions, shapes=[shape], trace=trace) as agent:
+        [listed] = await agent.traces.list()
+        cut = await agent.traces.get(listed.id)
+        assert (cut.status, cut.end, cut.runs) == ("running", None, 1)
+        assert [(each.name, each.status) for each in records_of(cut, "call")] == [
+            ("first", "done"),
+            ("second", "running"),
+        ]
+        await agent.thread("t1").resume()
+        whole = await agent.traces.get(listed.id)
+    assert (whole.status, whole.runs, whole.id) == ("done", 2, cut.id)
+    [task] = whole.tree().children
+    assert [run.status for run in task.runs] == ["running", "done"]
+    found = read_trace(tmp_path / "t.jsonl")
+    assert found.skipped == ()
+    assert {record.turn for record in found.records} == {cut.id}

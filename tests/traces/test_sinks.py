@@ -1,0 +1,187 @@
+"""Sinks of an embedder: what they get, and that none of them holds up or fails a turn (H5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from worldagent.core import Emitter, Scope, SystemClock
+from worldagent.core import events as ev
+from worldagent.core.errors import InvalidArgument
+from worldagent.harness.trace import Dropped, JsonLinesTrace, Trace, Traced, read_trace
+from worldagent.harness.trace.running import Tracer
+
+pytestmark = pytest.mark.requirement("H5")
+
+SCOPE = Scope(workspace="novel", thread="t1")
+BOUND = 10  # seconds
+
+
+class Kept:
+    """Keeps what it gets, once it may."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.items: list[Traced] = []
+        self.may = asyncio.Event()
+        self.asked = asyncio.Event()
+        if not held:
+            self.may.set()
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        self.asked.set()
+        await self.may.wait()
+        self.items += items
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Broken:
+    """Raises, with words that must not get into a log."""
+
+    calls = 0
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        self.calls += 1
+        raise RuntimeError("words that may hold anything")
+
+    async def aclose(self) -> None:
+        raise OSError("other words")
+
+
+def emitter(tracer: Tracer, turn_id: str = "turn_1") -> Emitter:
+    tap = tracer.tap(SCOPE)
+    return Emitter(turn_id, SystemClock(), tap, tap)
+
+
+async def test_a_sink_that_raises_is_logged_once_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, kept = Broken(), Kept()
+    with caplog.at_level(logging.DEBUG):
+        async with scripted_agent(tmp_path, answering(), trace=[broken, kept]) as agent:
+            for _ in range(2):
+                assert (await agent.thread("t1").converse("Hello")).status == "done"
+                await agent.traces.list()
+    told = [record.getMessage() for record in caplog.records if record.name == "worldagent.traces"]
+    assert told == [
+        "the trace sink Broken failed with RuntimeError and gets nothing more until the agent is started again",
+        "the trace sink Broken failed with OSError as it was closed",
+    ]
+    assert "words" not in caplog.text
+    assert broken.calls == 1
+    assert [type(item.what) for item in kept.items].count(ev.TurnEnded) == 2
+
+
+async def test_a_turn_does_not_wait_for_a_sink(tmp_path: Path) -> None:
+    kept = Kept(held=True)
+    async with scripted_agent(tmp_path, answering(), trace=kept, settings={"trace": False}) as agent:
+        async with asyncio.timeout(BOUND):
+            turn = await agent.thread("t1").converse("Hello")
+            await kept.asked.wait()
+        assert (turn.status, kept.items) == ("done", [])
+        kept.may.set()
+    assert [type(item.what) for item in kept.items] == [ev.TurnStarted, ev.Usage, ev.TurnEnded]
+
+
+async def test_what_a_slow_sink_misses_is_told_in_its_place(tmp_path: Path) -> None:
+    kept = Kept(held=True)
+    tracer = Tracer([kept], limit=3)
+    emit = emitter(tracer)
+    emit(ev.TurnStarted, thread="t1", kind="message")
+    for number in range(5):
+        emit(ev.CallEnded, call_id=f"turn_1/c:{number}", status="done")
+    emit(ev.TurnEnded, status="done")
+    kept.may.set()
+    await tracer.aclose()
+    what = [item.what for item in kept.items]
+    assert [type(each) for each in what] == [ev.TurnStarted, ev.CallEnded, ev.CallEnded, Dropped, ev.TurnEnded]
+    [dropped] = [each for each in what if isinstance(each, Dropped)]
+    assert (dropped.turn_id, dropped.count) == ("turn_1", 3)
+    lines = JsonLinesTrace(tmp_path / "t.jsonl")
+    await lines.write(kept.items)
+    [record] = [record for record in read_trace(tmp_path / "t.jsonl").records if record.kind == "dropped"]
+    assert (record.count, record.turn) == (3, "turn_1")
+
+
+async def test_what_goes_on_after_a_gap_says_so_before_the_rest() -> None:
+    kept = Kept(held=True)
+    tracer = Tracer([kept], limit=2)
+    emit = emitter(tracer)
+    for number in range(4):
+        emit(ev.CallEnded, call_id=f"turn_1/c:{number}", status="done")
+    kept.may.set()
+    await tracer.flush()
+    emit(ev.CallEnded, call_id="turn_1/c:9", status="done")
+    await tracer.aclose()
+    assert [type(item.what) for item in kept.items] == [ev.CallEnded, ev.CallEnded, Dropped, ev.CallEnded]
+
+
+async def test_ten_retries_stand_below_their_call_in_order(tmp_path: Path) -> None:
+    lines = JsonLinesTrace(tmp_path / "t.jsonl")
+    tracer = Tracer([lines])
+    emit, path = emitter(tracer), "turn_1/task:shop/pay:1"
+    emit(ev.TurnStarted, thread="t1", kind="task")
+    emit(ev.TaskStarted, task_id="turn_1/task:shop", shape="shop", label="shop")
+    emit(ev.CallStarted, call_id=path, function="pay", parent="turn_1/task:shop")
+    for attempt in range(2, 12):
+        emit(ev.CallRetried, call_id=path, function="pay", attempt=attempt, code="busy", seconds=0.5)
+    emit(ev.CallEnded, call_id=path, status="done")
+    emit(ev.TaskEnded, task_id="turn_1/task:shop", status="done")
+    emit(ev.TurnEnded, status="done")
+    await tracer.aclose()
+    retries = [record for record in read_trace(lines.file).records if record.kind == "retry"]
+    assert [record.attempt for record in retries] == list(range(2, 12))
+    assert {(record.parent, record.call, record.code, record.seconds) for record in retries} == {
+        (path, path, "busy", 0.5)
+    }
+
+
+async def test_what_is_under_way_when_a_process_ends_is_in_the_file_as_running(tmp_path: Path) -> None:
+    lines = JsonLinesTrace(tmp_path / "t.jsonl")
+    tracer = Tracer([lines])
+    emit = emitter(tracer)
+    emit(ev.TurnStarted, thread="t1", kind="task")
+    emit(ev.CallStarted, call_id="turn_1/pay:1", function="pay", parent="turn_1")
+    await tracer.flush()
+    found = read_trace(lines.file)
+    assert [(record.kind, record.status, record.end) for record in found.records] == [
+        ("turn", "running", None),
+        ("call", "running", None),
+    ]
+    emit(ev.CallEnded, call_id="turn_1/pay:1", status="done")
+    emit(ev.TurnEnded, status="done")
+    await tracer.aclose()
+    assert [(record.kind, record.status) for record in read_trace(lines.file).records] == [
+        ("turn", "done"),
+        ("call", "done"),
+    ]
+
+
+async def test_two_processes_may_add_to_one_file(tmp_path: Path) -> None:
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    sinks = [JsonLinesTrace(tmp_path / "t.jsonl") for _ in range(2)]
+
+    async def fill(sink: JsonLinesTrace, name: str) -> None:
+        for number in range(50):
+            started = ev.TurnStarted(turn_id=f"{name}{number}", seq=1, at=at, thread="t1", kind="message")
+            await sink.write([Traced(SCOPE, started)])
+
+    await asyncio.gather(fill(sinks[0], "a"), fill(sinks[1], "b"))
+    found = read_trace(tmp_path / "t.jsonl")
+    assert (len({record.turn for record in found.records}), found.skipped) == (100, ())
+
+
+@pytest.mark.parametrize(
+    "given", ["here", 7, [object], {"capture": "inputs"}, {"capture": ["texts"]}, {"limit": 0}], ids=repr
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        scripted_agent(tmp_path, answering(), trace=Trace(**given) if isinstance(given, dict) else given)

@@ -1,0 +1,313 @@
+"""What a turn did stands in its trace: calls, tasks, model calls, approvals, errors, each in its place (H5)."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, answering, scripted_agent
+from worldagent import Role
+from worldagent.core.errors import TraceInvalid, WorldAgentError
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import CallContext, Policy, flow, tool
+from worldagent.harness.gate import Rule
+from worldagent.harness.trace import Captured, JsonLinesTrace, Trace, Traced, TraceRecord, TurnTrace, read_trace
+from worldagent.harness.trace.running import TraceNode
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("H5")
+
+
+class Item(BaseModel):
+    what: str
+
+
+class Done(BaseModel):
+    text: str
+
+
+@tool(risk="read_only")
+async def look(what: str) -> str:
+    return f"looked at the {what}"
+
+
+@tool(approval=True)
+async def pay(what: str) -> str:
+    return f"paid for the {what}"
+
+
+@tool(risk="read_only")
+async def stumble(what: str) -> str:
+    raise RuntimeError("a secret that only this test knows")
+
+
+@flow
+async def search(ctx: CallContext, what: str) -> str:
+    first = await ctx.call("look", {"what": what})
+    return f"{first}, {await ctx.call('look', {'what': f'other {what}'})}"
+
+
+async def _shop(params: Item, ctx: TaskContext) -> Done:
+    await ctx.call("search", {"what": params.what})
+    return Done(text=await ctx.call("pay", {"what": params.what}))
+
+
+SHOP = Shape("shop", Item, Done, _shop)
+
+
+def drawn(node: TraceNode) -> list[Any]:
+    """A tree as nested lists: kind and name of each, and of what lasts how it ended."""
+    record = node.record
+    ended = "+".join(run.status for run in node.runs) if record.lasts else record.status
+    return [" ".join(filter(None, (record.kind, record.name, ended))), *(drawn(child) for child in node.children)]
+
+
+def records_of(trace: TurnTrace, kind: str) -> list[TraceRecord]:
+    return [record for record in trace.records if record.kind == kind]
+
+
+class Kept:
+    """A sink of an embedder that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.items: list[Traced] = []
+        self.closed = 0
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        self.items += items
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+async def test_a_turn_is_a_tree_of_what_it_did_with_its_tokens(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "request" in call.fields:
+            return {"result": "It is thin."}
+        asked = any("thin" in str(message) for message in call.messages)
+        work = [] if asked else [{"to": "critic", "request": "Judge it."}]
+        return {"reply": "Well.", "dispatches": work}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[CRITIC]) as agent:
+        turn = await agent.thread("t1", account="ana", channel="c1").converse("Hello", role=Role("x", "Be brief."))
+        trace = await agent.traces.get(turn.id)
+        listed = await agent.traces.list()
+    path = f"{turn.id}/step.0.0:critic"
+    assert drawn(trace.tree()) == [
+        "turn message done",
+        ["model Converse done"],
+        ["task subagent done", ["model critic done"]],
+        ["model Converse done"],
+    ]
+    [task] = records_of(trace, "task")
+    assert (task.id, task.parent, task.label) == (path, turn.id, "critic")
+    models = records_of(trace, "model")
+    assert [model.parent for model in models] == [turn.id, path, turn.id]
+    assert {model.model for model in models} == {"scripted"}
+    assert (trace.input_tokens, trace.output_tokens, trace.models) == (
+        turn.usage.input_tokens,
+        turn.usage.output_tokens,
+        turn.usage.calls,
+    )
+    assert trace.input_tokens == sum(model.input_tokens for model in models) == trace.tree().tokens[0]
+    assert (trace.cost, trace.unpriced) == (None, 3)
+    assert (trace.thread, trace.account, trace.workspace, trace.status) == ("t1", "ana", "novel", "done")
+    [run] = records_of(trace, "turn")
+    assert (run.role_tiers, run.channel) == (("call",), "c1")
+    for record in trace.records:
+        assert record.end is not None
+        assert run.start <= record.start <= record.end <= (run.end or record.end)
+    assert [each.id for each in listed] == [turn.id]
+    assert listed[0].records == ()
+
+
+async def test_a_call_outside_any_turn_has_a_trace_of_its_own(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering(), functions=[look, search, stumble]) as agent:
+        await agent.call("search", {"what": "hat"}, account="ana")
+        with pytest.raises(WorldAgentError):
+            await agent.call("stumble", {"what": "hat"})
+        failed, done = await agent.traces.list()
+        traces = [await agent.traces.get(each.id) for each in (failed, done)]
+    assert drawn(traces[1].tree()) == [
+        "turn call done",
+        ["call search done", ["call look done"], ["call look done"]],
+    ]
+    assert (done.name, done.account, done.thread) == ("call", "ana", "")
+    assert drawn(traces[0].tree()) == ["turn call failed", ["call stumble failed", ["error stumble"]], ["error call"]]
+    assert {record.code for record in records_of(traces[0], "error")} == {"task_failed"}
+    [look_one, _] = [record for record in traces[1].records if record.name == "look"]
+    assert (look_one.risk, look_one.gate) == (("read_only",), "code")
+
+
+async def test_a_turn_that_goes_on_in_another_agent_goes_on_in_its_trace(tmp_path: Path) -> None:
+    def shop() -> Any:
+        return scripted_agent(
+            tmp_path,
+            answering(),
+            functions=[look, pay, search],
+            shapes=[SHOP],
+            trace=Trace.to(tmp_path / "both.jsonl"),
+        )
+
+    async with shop() as agent:
+        turn = await agent.thread("t1", account="ana").task("shop", {"what": "hat"})
+        assert turn.status == "paused"
+        paused = await agent.traces.get(turn.id)
+    async with shop() as agent:
+        await agent.thread("t1").resume({turn.pauses[0].id: Approve()})
+        trace = await agent.traces.get(turn.id)
+        [listed] = await agent.traces.list(thread="t1")
+    asked, opened = "approval pay ask", "pause pay opened"
+    assert (paused.status, paused.runs) == ("paused", 1)
+    below = ["call search done", ["call look done"], ["call look done"]]
+    assert drawn(paused.tree())[1][:3] == ["task shop paused", below, [asked]]
+    tree = drawn(trace.tree())
+    assert tree[0] == "turn task paused+done"
+    [task] = tree[1:]
+    assert task[0] == "task shop paused+done"
+    assert below in task
+    [call] = [each for each in task[1:] if each[0].startswith("call pay")]
+    assert call == ["call pay done", [asked], [opened], ["pause closed"], ["approval pay approve"]]
+    approvals = records_of(trace, "approval")
+    assert [(each.status, each.gate) for each in approvals] == [("ask", "function"), ("approve", "person")]
+    assert {each.call for each in approvals} == {turn.pauses[0].id}
+    assert (listed.runs, listed.status, listed.start) == (2, "done", trace.start)
+    in_the_file = read_trace(tmp_path / "both.jsonl")
+    assert in_the_file.skipped == ()
+    assert TurnTrace.of(in_the_file.records) == trace
+
+
+async def test_ten_approvals_of_a_turn_hang_from_their_calls(tmp_path: Path) -> None:
+    async def _many(params: Item, ctx: TaskContext) -> Done:
+        given = await asyncio.gather(*(ctx.call("pay", {"what": f"{params.what} {n}"}) for n in range(10)))
+        return Done(text="; ".join(given))
+
+    many = Shape("many", Item, Done, _many)
+    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=[many]) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.task("many", {"what": "hat"})
+        assert len(turn.pauses) == 10
+        await thread.resume({pause.id: Approve() for pause in reversed(turn.pauses)})
+        trace = await agent.traces.get(turn.id)
+    [task] = trace.tree().children
+    calls = [child for child in task.children if child.record.kind == "call"]
+    assert {call.record.id for call in calls} == {pause.id for pause in turn.pauses}
+    for call in calls:
+        said = [child.record.status for child in call.children if child.record.kind == "approval"]
+        assert said == ["ask", "approve"]
+
+
+async def test_what_is_refused_is_in_the_trace_with_the_rule(tmp_path: Path) -> None:
+    policy = Policy(rules=(Rule(decision="refuse", function=("look",), name="none"),))
+    async with scripted_agent(tmp_path, answering(), functions=[look], policy=policy) as agent:
+        with pytest.raises(WorldAgentError):
+            await agent.call("look", {"what": "hat"})
+        [listed] = await agent.traces.list()
+        trace = await agent.traces.get(listed.id)
+    [approval] = records_of(trace, "approval")
+    assert (approval.status, approval.gate, approval.parent) == ("refuse", "rule:none", trace.id)
+
+
+async def test_nothing_that_was_said_is_in_a_trace(tmp_path: Path) -> None:
+    kept = Kept()
+    agent = scripted_agent(tmp_path, answering("An answer of the model."), functions=[look, pay], trace=kept)
+    async with agent:
+        await agent.thread("t1").converse("A word of a person.")
+        await agent.call("look", {"what": "a thing of the host"})
+    assert kept.closed == 1
+    assert not [item for item in kept.items if isinstance(item.what, Captured)]
+    seen = [repr(kept.items).encode(), *(file.read_bytes() for file in tmp_path.glob("traces.db*"))]
+    for text in (b"An answer of", b"A word of", b"a thing of"):
+        assert not [where for where in seen if text in where]
+    assert b"turn_" in seen[1]
+
+
+async def test_traces_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering(), trace=Trace.to(tmp_path / "own.jsonl")) as agent:
+        await agent.thread("t1").converse("Hello")
+    for name in ("traces.db", "own.jsonl"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+
+
+async def test_a_home_keeps_no_traces_where_the_setting_is_off(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering(), settings={"trace": False}) as agent:
+        turn = await agent.thread("t1").converse("Hello")
+        assert await agent.traces.list() == ()
+        with pytest.raises(TraceInvalid, match="no trace of a turn"):
+            await agent.traces.get(turn.id)
+    assert not (tmp_path / "traces.db").exists()
+
+
+async def test_a_trace_of_another_workspace_is_none(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        turn = await agent.thread("t1").converse("Hello")
+        trace = await agent.traces.get(turn.id)
+        agent.workspace = "other"
+        with pytest.raises(TraceInvalid):
+            await agent.traces.get(turn.id)
+        assert await agent.traces.list() == ()
+    assert trace.workspace == "novel"
+
+
+async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        old = await agent.thread("t1").converse("Hello")
+    async with scripted_agent(tmp_path, answering(), settings={"trace_age": 0.0}) as agent:
+        new = await agent.thread("t1").converse("Hello again")
+        await agent.traces.list()
+    async with scripted_agent(tmp_path, answering()) as agent:
+        left = {trace.id for trace in await agent.traces.list()}
+    assert old.id not in left
+    assert new.id not in left or len(left) == 1
+
+
+async def test_a_thread_that_is_removed_takes_its_traces_along(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        gone = await agent.thread("gone-with-the-wind").converse("Hello")
+        stays = await agent.thread("stays").converse("Hello")
+        await agent.upkeep.remove("gone-with-the-wind")
+        with pytest.raises(TraceInvalid):
+            await agent.traces.get(gone.id)
+        assert [trace.id for trace in await agent.traces.list()] == [stays.id]
+        for file in tmp_path.glob("traces.db*"):
+            assert b"gone-with-the-wind" not in file.read_bytes()
+            assert gone.id.encode() not in file.read_bytes()
+
+
+async def test_a_file_that_was_cut_off_is_read_but_for_the_half_line(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    async with scripted_agent(tmp_path, answering(), trace=JsonLinesTrace(file)) as agent:
+        await agent.thread("t1").converse("Hello")
+    whole = read_trace(file)
+    with file.open("r+b") as there:
+        there.truncate(file.stat().st_size - 20)
+    assert read_trace(file).skipped == (1 + len(file.read_bytes().splitlines()[1:]),)
+    async with scripted_agent(tmp_path, answering(), trace=JsonLinesTrace(file)) as agent:
+        turn = await agent.thread("t1").converse("Hello again")
+    again = read_trace(file)
+    assert len(again.skipped) == 1
+    assert turn.id in {record.turn for record in again.records}
+    assert len(again.records) >= len(whole.records)
+
+
+@pytest.mark.parametrize("text", ["", "no trace\n", '{"format": "trace/2"}\n'])
+def test_a_file_of_another_format_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.jsonl").write_text(text)
+    with pytest.raises(TraceInvalid, match="cannot be read as a trace"):
+        read_trace(tmp_path / "t.jsonl")
+
+
+def test_records_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+    line = (
+        '{"kind":"%s","turn":"t","run":"2030-01-01T00:00:00Z","seq":1,"id":"t","start":"2030-01-01T00:00:00Z","new":1}'
+    )
+    (tmp_path / "t.jsonl").write_text("\n".join(['{"format": "trace/1"}', line % "turn", line % "novelty", ""]))
+    found = read_trace(tmp_path / "t.jsonl")
+    assert ([record.kind for record in found.records], found.skipped) == (["turn"], ())

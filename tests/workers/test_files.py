@@ -1,0 +1,191 @@
+"""Workers as files: what they may say, and what is told of those that cannot be read (H6)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.shoppers import calls, price
+from worldagent.core.errors import InvalidArgument, MissingExtra, NameTaken, WorkerInvalid
+from worldagent.harness import Worker, load_workers
+from worldagent.testing import ScriptedLM
+
+WHOLE = """---
+worker: 1
+name: shopper
+description: finds prices
+model: fast
+fallbacks: [openai/gpt-4o]
+tools:
+  - price
+  - "shop.*"
+input:
+  type: object
+  properties:
+    article: {type: string, description: what to look up}
+  required: [article]
+output: {type: object, properties: {price: {type: integer}}, required: [price]}
+risk: [write, network]
+retries: 3
+max_steps: 5
+capabilities: prices
+---
+
+# Prices
+
+You find prices.
+"""
+
+
+def written(folder: Path, text: str | bytes, name: str = "shopper.worker.md") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.requirement("H6")
+@pytest.mark.parametrize("form", ["plain", "with a mark at its start", "with other ends of lines"])
+def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
+    text = WHOLE.replace("\n", "\r\n") if form.endswith("lines") else WHOLE
+    data = text.encode("utf-8-sig") if form.endswith("start") else text.encode()
+    [worker] = load_workers(written(tmp_path, data, "other.worker.md"))
+    assert worker == Worker(
+        "shopper",
+        "# Prices\n\nYou find prices.",
+        "finds prices",
+        risk=("write", "network"),
+        capabilities=("prices",),
+        tools=("price", "shop.*"),
+        input={
+            "type": "object",
+            "properties": {"article": {"type": "string", "description": "what to look up"}},
+            "required": ["article"],
+        },
+        output={"type": "object", "properties": {"price": {"type": "integer"}}, "required": ["price"]},
+        model="fast",
+        fallbacks=("openai/gpt-4o",),
+        retries=3,
+        max_steps=5,
+    )
+
+
+@pytest.mark.requirement("H6")
+def test_a_folder_gives_its_workers_in_the_order_of_names_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        written(tmp_path, "---\ndescription: x\n---\nGo.", f"{name}.worker.md")
+    written(tmp_path, "no worker", "README.md")
+    assert [worker.name for worker in load_workers(tmp_path)] == ["a", "b"]
+
+
+FRONT = "---\ndescription: x\n"
+BAD: dict[str, tuple[Any, str]] = {
+    "a wrong key": (
+        f"{FRONT}tool: [price]\n---\nGo.",
+        r"shopper.worker.md:3: a worker has no key 'tool'; did .* 'tools'",
+    ),
+    "a key of nobody's": (f"{FRONT}temperature: 1\n---\nGo.", r":3: .* 'temperature'; the keys are: worker, name"),
+    "a wrong type": (f"{FRONT}retries: many\n---\nGo.", r":3: 'retries' is not a whole number; give"),
+    "a truth value": (f"{FRONT}retries: true\n---\nGo.", r":3: 'retries' is not a whole number"),
+    "no value": (f"{FRONT}tools:\n---\nGo.", r":3: 'tools' is not a text or a list of texts"),
+    "a list of something": (f"{FRONT}tools: [1]\n---\nGo.", r":3: tools of the worker 'shopper' are no texts"),
+    "too many retries": (f"{FRONT}retries: 99\n---\nGo.", r":3: retries .* is 99; give 0 to 20"),
+    "no class of risk": (f"{FRONT}risk: mild\n---\nGo.", r":3: the risk .* 'mild'; use read_only"),
+    "a bad name": ("---\nname: a b\n---\nGo.", r":2: 'a b' cannot name a worker"),
+    "no schema": (f"{FRONT}input: {{type: objekt}}\n---\nGo.", r":3: .*objekt|:3: .*schema"),
+    "a schema of a text as input": (f"{FRONT}input: {{type: string}}\n---\nGo.", r":3: .*object"),
+    "another version": ("---\nworker: 2\n---\nGo.", r":2: the file is of the version 2"),
+    "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter is no mapping"),
+    "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
+    "a key twice": ("---\nname: a\nname: b\n---\nGo.", r":3 cannot be read|:\d .*name"),
+    "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
+    "a tag": ("---\nname: !!python/name:os.system x\n---\nGo.", r":2 cannot be read: tags"),
+    "no front matter": ("You find prices.", r":1 has no front matter; begin with"),
+    "an open end": ("---\nname: a\nGo.", r":1 has front matter without an end"),
+    "no instructions": (f"{FRONT}---\n \n", r":4 has no instructions; write them below"),
+    "nothing": ("", r":1 has no front matter"),
+    "other bytes": (b"---\nname: a\n---\n\xff", r":4 is not UTF-8"),
+    "too many bytes": (b"---\n---\n" + b"x" * (1 << 20), r"more than 1048576 bytes"),
+}
+
+
+@pytest.mark.requirement("H6")
+@pytest.mark.parametrize("what", BAD)
+def test_a_file_that_does_not_fit_is_told_with_its_line_and_a_remedy(tmp_path: Path, what: str) -> None:
+    text, says = BAD[what]
+    with pytest.raises(WorkerInvalid, match=says) as failed:
+        load_workers(written(tmp_path, text))
+    assert failed.value.remedy
+    assert "shopper.worker.md" in failed.value.problem
+
+
+@pytest.mark.requirement("H6")
+def test_places_that_hold_no_workers_are_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkerInvalid, match="holds no worker"):
+        load_workers(tmp_path)
+    with pytest.raises(WorkerInvalid, match=r"cannot be read: FileNotFoundError"):
+        load_workers(tmp_path / "none.worker.md")
+    with pytest.raises(WorkerInvalid, match=r"not called as workers are; call it NAME.worker.md"):
+        load_workers(written(tmp_path, WHOLE, "shopper.md"))
+    written(tmp_path, WHOLE, "a.worker.md")
+    written(tmp_path, WHOLE, "b.worker.md")
+    with pytest.raises(WorkerInvalid, match=r"b.worker.md' and '.*a.worker.md' are both called 'shopper'"):
+        load_workers(tmp_path)
+
+
+@pytest.mark.requirement("H6")
+def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    with pytest.raises(MissingExtra, match=r"worldagent\[yaml\]"):
+        load_workers(written(tmp_path, WHOLE))
+
+
+@pytest.mark.requirement("H6")
+async def test_the_folder_of_the_settings_comes_on_top_and_a_single_place_is_no_list(tmp_path: Path) -> None:
+    folder = tmp_path / "workers"
+    folder.mkdir()
+    written(folder, "---\ndescription: judges\n---\nYou judge.", "critic.worker.md")
+    lm = ScriptedLM([{"result": "Fine."}])
+    async with scripted_agent(
+        tmp_path / "home", lm, settings={"workers": folder}, workers=[Worker("poet", "Go.")]
+    ) as agent:
+        assert await agent.call("critic", {"request": "Go."}) == "Fine."
+    with pytest.raises(InvalidArgument, match="workers= is one worker or one place"):
+        scripted_agent(tmp_path, lm, workers=folder)
+    with pytest.raises(NameTaken, match="'critic'"):
+        scripted_agent(tmp_path, lm, settings={"workers": folder}, workers=[Worker("critic", "Go.")])
+
+
+@pytest.mark.requirement("H6")
+async def test_an_agent_takes_files_and_folders_as_workers(tmp_path: Path) -> None:
+    folder = tmp_path / "workers"
+    folder.mkdir()
+    written(folder, "---\ndescription: judges\n---\nYou judge.", "critic.worker.md")
+    text = WHOLE.replace("model: fast\n", "").replace("fallbacks: [openai/gpt-4o]\n", "")
+    one = written(tmp_path, text.replace("risk: [write, network]\n", ""))
+    plan = {
+        "reply": "",
+        "dispatches": [{"to": "shopper", "params": {"article": "hat"}}, {"to": "critic", "request": "Judge."}],
+    }
+
+    def reply(call: Any) -> dict[str, Any]:
+        if "message" in call.fields:
+            return {"reply": "Done."} if len(call.messages) > 1 else plan
+        if "article" not in call.fields:
+            return {"result": "Fine."}
+        return (
+            {"result": {"price": 3}} if len(call.messages) > 1 else calls(("price", {"what": call.fields["article"]}))
+        )
+
+    agent = scripted_agent(
+        tmp_path / "home", ScriptedLM(reply), workers=[one, folder, Worker("poet", "You write.")], functions=[price]
+    )
+    async with agent:
+        thread = agent.thread("t")
+        assert (await thread.converse("Go")).text == "Done."
+        results = [message.body["result"]["text"] for message in await thread.history() if message.kind == "result"]
+        assert await agent.call("shopper", {"article": "hat"}) == {"price": 3}
+    assert results == ['{"price":3}', "Fine."]

@@ -1,0 +1,154 @@
+"""Workers call workers that call tools, up to a depth; what they may call is theirs alone (H4, H7)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import scripted_agent
+from support.shoppers import SHOPPER, calls, price, stock, to, told
+from worldagent.core.errors import FunctionInvalid, OutputInvalid
+from worldagent.core.events import CallStarted, TaskStarted
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import CallContext, Worker, flow
+from worldagent.testing import ScriptedLM
+
+
+class Article(BaseModel):
+    name: str
+    colour: str | None = None
+
+
+class Offer(BaseModel):
+    price: int
+
+
+@pytest.mark.requirement("H1", "H7")
+async def test_a_worker_calls_a_worker_that_calls_a_tool_that_calls_a_worker(tmp_path: Path) -> None:
+    @flow
+    async def look(ctx: CallContext, what: str) -> str:
+        """Look around."""
+        return f"seen {await ctx.call('eye', {'request': what})}"
+
+    boss = Worker("boss", "You lead.", tools=("hand",))
+    hand = Worker("hand", "You work.", tools=("look",))
+    eye = Worker("eye", "You see.")
+
+    def reply(call: Any) -> dict[str, Any]:
+        if "message" in call.fields:
+            return {"reply": "Done."} if told(call) else to("boss")
+        if "You see" in call.system:
+            return {"result": call.fields["request"].upper()}
+        if told(call):
+            return {"result": told(call)[-1].rsplit("\n", 1)[-1]}
+        return calls(("hand", {"request": "hat"}) if "You lead" in call.system else ("look", {"what": "hat"}))
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[boss, hand, eye], functions=[look]) as agent:
+        assert await agent.call("boss", {"request": "Go."}) == "seen HAT"
+        async with agent.thread("t").stream("Go") as stream:
+            events = [event async for event in stream]
+    begun = [(event.task_id, event.label) for event in events if isinstance(event, TaskStarted)]
+    begun += [(event.call_id, event.function) for event in events if isinstance(event, CallStarted)]
+    ids, names = zip(*sorted(begun), strict=True)
+    assert names == ("boss", "hand", "look", "eye")
+    assert all(below.startswith(f"{above}/") for above, below in pairwise(ids))
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize("surface", ["code", "planner"])
+async def test_a_worker_that_calls_itself_is_refused_at_the_sixth(tmp_path: Path, surface: str) -> None:
+    worker = Worker("fern", "You call yourself.", tools=("fern",))
+
+    def reply(call: Any) -> dict[str, Any]:
+        if "message" in call.fields:
+            return {"reply": "Done."} if told(call) else to("fern", "0")
+        deep = int(call.fields["request"])
+        return {"result": told(call)[-1]} if told(call) else calls(("fern", {"request": str(deep + 1)}))
+
+    lm = ScriptedLM(reply)
+    async with scripted_agent(tmp_path, lm, workers=[worker]) as agent:
+        if surface == "code":
+            answer = await agent.call("fern", {"request": "1"})
+        else:  # what the planner asks for is not below anything
+            thread = agent.thread("t")
+            await thread.converse("Go")
+            [answer] = [
+                message.body["result"]["text"] for message in await thread.history() if message.kind == "result"
+            ]
+    assert "It failed (depth_exceeded): " in answer
+    assert "6 deep" in answer
+    assert max(int(call.fields["request"]) for call in lm.calls if "request" in call.fields) == 5
+
+
+@pytest.mark.requirement("H2")
+async def test_a_worker_takes_and_gives_what_it_declares(tmp_path: Path) -> None:
+    worker = Worker("offer", "You make offers.", tools=("price",), input=Article, output=list[Offer])
+    lm = ScriptedLM([calls(("price", {"what": "hat"})), {"result": [{"price": "dear"}]}, {"result": [{"price": 3}]}])
+    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[price]) as agent:
+        assert await agent.call("offer", Article(name="hat")) == [Offer(price=3)]
+    assert [call.fields["name"] for call in lm.calls] == ["hat"] * 3
+    assert '"price"' in lm.calls[0].system
+    assert "JSON that fits this schema" in lm.calls[0].system
+    assert "price: Input should be a valid integer" in told(lm.calls[2])[-1]
+    assert "dear" not in lm.calls[2].text
+
+
+@pytest.mark.requirement("H2")
+async def test_a_worker_without_tools_is_told_what_is_wrong_with_its_result_likewise(tmp_path: Path) -> None:
+    worker = Worker("offer", "You make offers.", output=Offer, retries=1)
+    lm = ScriptedLM([{"result": {"price": "dear"}}, {"result": {}}])
+    async with scripted_agent(tmp_path, lm, workers=[worker]) as agent:
+        with pytest.raises(OutputInvalid, match=r"2 tries: .*price: Field required"):
+            await agent.call("offer", {"request": "A hat."})
+
+
+@pytest.mark.requirement("H2")
+async def test_a_shape_is_called_by_a_worker_as_a_function_is(tmp_path: Path) -> None:
+    async def sell(params: Article, ctx: TaskContext) -> Offer:
+        return Offer(price=await ctx.call("price", {"what": params.name}))
+
+    shape = Shape("sell", Article, Offer, sell)
+    worker = Worker("seller", "You sell.", tools=("sell",))
+    lm = ScriptedLM([calls(("sell", {"name": "hat"})), {"result": "Sold."}])
+    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[price], shapes=[shape]) as agent:
+        assert await agent.call("seller", {"request": "Go."}) == "Sold."
+    assert told(lm.calls[1])[0].endswith('{"price": 3}')
+
+
+@pytest.mark.requirement("H9")
+async def test_globs_name_what_a_worker_may_call_and_no_more(tmp_path: Path) -> None:
+    worker = Worker("all", "You may call all.", tools=("*",))
+    lm = ScriptedLM([{"result": "Fine."}], form="native")
+    async with scripted_agent(tmp_path, lm, workers=[worker, SHOPPER], functions=[price, stock]) as agent:
+        await agent.call("all", {"request": "Go."})
+    assert lm.calls[0].tools == ("price", "stock", "all", "shopper")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"retries": -1}, "retries .* -1; give 0 to 20"),
+        ({"max_steps": True}, "max_steps .* True"),
+        ({"model": ""}, "model of the worker 'w' is no text"),
+        ({"tools": [7]}, "tools of the worker 'w' are no texts"),
+        ({"input": str}, "as its input; give a pydantic model"),
+        ({"input": {"type": "array"}}, "object"),
+        ({"output": {"type": "thing"}}, "'w'"),
+        ({"output": object()}, "has no schema"),
+    ],
+)
+def test_a_worker_that_cannot_be_is_told(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(FunctionInvalid, match=says):
+        Worker("w", "Go.", **options)
+
+
+@pytest.mark.parametrize("name", ["result", "calls", "role", "a b", "lm"])
+async def test_params_that_no_signature_can_have_are_told_when_the_agent_starts(tmp_path: Path, name: str) -> None:
+    worker = Worker("w", "Go.", input={"type": "object", "properties": {name: {"type": "string"}}})
+    with pytest.raises(FunctionInvalid, match="'w'"):
+        async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker]):
+            pass

@@ -1,0 +1,225 @@
+"""A worker that waits for a person goes on elsewhere, and one that is killed loses and repeats nothing (H3, T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dspy.lm15 import ServerError
+
+from support.agents import scripted_agent
+from support.house import ROOT
+from support.loop_child import INSIDE, ROLE
+from support.processes import clean_environment
+from support.shoppers import SHOPPER, calls, paying, price, to, told
+from worldagent.core.errors import RoleRequired
+from worldagent.core.pauses import Approve, Reject
+from worldagent.harness import CallContext, Worker, flow
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+CHILD = ROOT / "tests" / "support" / "loop_child.py"
+KILLED = -9
+
+
+class Children:
+    """Runs the child again and again, each time in a process of its own."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(CHILD)],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, home: Path, what: str, kill: int, surface: str, how: str = "json") -> tuple[int, str]:
+        """Its status and what it said."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(home), what, kill, surface, how]) + "\n")
+        self._process.stdin.flush()
+        told = json.loads(self._process.stdout.readline())
+        return told["code"], told["said"]
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Children]:
+    children = Children()
+    yield children
+    children.close()
+
+
+def lines(home: Path, name: str) -> list[str]:
+    return (home / name).read_text(encoding="utf-8").splitlines()
+
+
+def none_is_kept(home: Path) -> None:
+    assert_no_role_leak([path for path in home.rglob("*") if path.is_file()], ROLE.content)
+
+
+@pytest.mark.requirement("H3", "T5", "R6", "R7")
+@pytest.mark.parametrize("how", ["json", "native"])
+@pytest.mark.parametrize("surface", ["converse", "task"])
+def test_a_worker_that_waits_for_leave_goes_on_in_another_process(
+    tmp_path: Path, child: Children, surface: str, how: str
+) -> None:
+    assert child(tmp_path, "begin", 0, surface, how) == (0, "paused pay")
+    assert lines(tmp_path, "effects") == ["one", "two", "three"]
+    asked = lines(tmp_path, "asked")
+    assert child(tmp_path, "approve", 0, surface, how) == (0, "done")
+    assert lines(tmp_path, "effects") == ["one", "two", "three", "four"]
+    role = "role" if surface == "task" else "none"
+    mine = [f"worker {notes} {role}" for notes in (0, 2, 3)]
+    assert asked == (["planner 0 role", *mine] if surface == "converse" else mine)
+    last = [f"worker 4 {role}", *(["planner 1 role"] if surface == "converse" else [])]
+    assert lines(tmp_path, "asked") == [*asked, *last], "nothing was thought twice"
+    none_is_kept(tmp_path)
+
+
+POINTS = [("begin", at) for at in (1, 2, 3, 4)] + [("approve", at) for at in (1, 2)]
+
+
+@pytest.mark.requirement("H3", "T5", "R7")
+@pytest.mark.parametrize(("what", "at"), POINTS)
+def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
+    tmp_path: Path, child: Children, what: str, at: int
+) -> None:
+    if what == "approve":
+        assert child(tmp_path, "begin", 0, "converse") == (0, "paused pay")
+    assert child(tmp_path, what, at, "converse")[0] == KILLED
+    cut = lines(tmp_path, "asked")[-1]
+    if what == "begin":
+        assert child(tmp_path, "resume", 0, "converse") == (0, "paused pay")
+        assert child(tmp_path, "approve", 0, "converse") == (0, "done")
+    else:
+        assert child(tmp_path, "resume", 0, "converse") == (0, "done")
+    assert lines(tmp_path, "effects") == ["one", "two", "three", "four"]
+    asked = Counter(lines(tmp_path, "asked"))
+    assert asked == {line: 1 + (line == cut) for line in asked}
+    none_is_kept(tmp_path)
+
+
+@pytest.mark.requirement("H3", "T5")
+def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(
+    tmp_path: Path, child: Children
+) -> None:
+    assert child(tmp_path, "begin", INSIDE, "converse")[0] == KILLED
+    assert child(tmp_path, "resume", 0, "converse") == (0, "paused put")
+    assert child(tmp_path, "approve", 0, "converse") == (0, "paused pay")
+    assert child(tmp_path, "approve", 0, "converse") == (0, "done")
+    assert lines(tmp_path, "effects") == ["one", "two", "three", "four"]
+    assert len(lines(tmp_path, "asked")) == len(set(lines(tmp_path, "asked"))) == 6
+
+
+@pytest.mark.requirement("H3", "H9")
+async def test_several_calls_of_one_step_wait_and_are_answered_one_by_one(tmp_path: Path) -> None:
+    done: list[str] = []
+    asked = calls(("pay", {"what": "hat"}), ("price", {"what": "hat"}), ("pay", {"what": "coat"}))
+    lm = ScriptedLM([to("shopper"), asked, {"result": "Bought."}, {"reply": "Done."}])
+
+    def agent() -> Any:
+        return scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price, paying(done)])
+
+    async with agent() as first:
+        turn = await first.thread("t").converse("Go")
+        assert [pause.arguments for pause in turn.pauses] == [{"what": "hat"}, {"what": "coat"}]
+        assert {pause.caller for pause in turn.pauses} == {"shopper"}
+    async with agent() as second:
+        thread = second.thread("t")
+        [hat, coat] = await thread.pauses()
+        turn = await thread.resume({coat.id: Reject("too dear")})
+        assert (turn.status, [pause.id for pause in turn.pauses], done) == ("paused", [hat.id], [])
+    async with agent() as third:
+        turn = await third.thread("t").resume({hat.id: Approve({"what": "cap"})})
+        assert (turn.status, turn.text, done) == ("done", "Done.", ["cap"])
+    lm.assert_all_used()
+    assert [note.rsplit("\n", 1)[-1] for note in told(lm.calls[2])[:2]] == ["paid cap", "3"]
+    assert "too dear" in told(lm.calls[2])[2]
+    assert "It failed (call_refused)" in told(lm.calls[2])[2]
+
+
+@pytest.mark.requirement("H3", "T5")
+async def test_a_worker_inside_other_calls_holds_them_up_while_it_waits(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    @flow
+    async def trip(ctx: CallContext) -> str:
+        both = await asyncio.gather(
+            ctx.call("shopper", {"request": "A hat."}), ctx.call("shopper", {"request": "A coat."})
+        )
+        return " and ".join(both)
+
+    guide = Worker("guide", "You plan trips.", "plans trips", tools=("trip",))
+
+    def reply(call: Any) -> dict[str, Any]:
+        notes, request = told(call), call.fields.get("request", "")
+        if "message" in call.fields:
+            return {"reply": "Done."} if notes else to("guide")
+        if request == "Go.":
+            return {"result": notes[-1].rsplit("\n")[-1]} if notes else calls(("trip", {}))
+        return {"result": f"bought {request}"} if notes else calls(("pay", {"what": request}))
+
+    def agent() -> Any:
+        return scripted_agent(
+            tmp_path, ScriptedLM(reply), workers=[SHOPPER, guide], functions=[price, trip, paying(done)]
+        )
+
+    async with agent() as first:
+        turn = await first.thread("t").converse("Go")
+        assert sorted(pause.arguments["what"] for pause in turn.pauses) == ["A coat.", "A hat."]
+    async with agent() as second:
+        thread = second.thread("t")
+        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        assert turn.status == "done"
+        results = [message.body for message in await thread.history() if message.kind == "result"]
+    assert results[0]["result"]["text"] == "bought A hat. and bought A coat."
+    assert sorted(done) == ["A coat.", "A hat."]
+
+
+@pytest.mark.requirement("R13")
+async def test_a_worker_task_that_waits_wants_its_role_again(tmp_path: Path) -> None:
+    done: list[str] = []
+    lm = ScriptedLM([calls(("pay", {"what": "hat"})), {"result": "Bought."}])
+    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price, paying(done)]) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("subagent", {"worker": "shopper", "request": "Go."}, role=ROLE)
+        answers = {pause.id: Approve() for pause in turn.pauses}
+        with pytest.raises(RoleRequired):
+            await thread.resume(answers)
+        assert done == []
+        assert (await thread.resume(role=ROLE)).status == "done"
+    assert [call.role for call in lm.calls] == [ROLE.content] * 2
+
+
+@pytest.mark.requirement("H3", "T5")
+async def test_a_call_that_failed_in_passing_is_told_the_same_after_a_pause(tmp_path: Path) -> None:
+    done: list[str] = []
+    down = ScriptedLM([ServerError("down"), {"result": "Never."}])
+    eye = Worker("eye", "You see.", model="down")
+    boss = Worker("boss", "You lead.", tools=("eye", "pay"))
+    asked = calls(("eye", {"request": "Look."}), ("pay", {"what": "hat"}))
+    lm = ScriptedLM([to("boss"), asked, {"result": "Bought blindly."}, {"reply": "Done."}])
+
+    def agent() -> Any:
+        return scripted_agent(tmp_path, lm, workers=[boss, eye], functions=[paying(done)], models={"down": down})
+
+    async with agent() as first:
+        turn = await first.thread("t").converse("Go")
+        assert [pause.function for pause in turn.pauses] == ["pay"]
+    async with agent() as second:
+        thread = second.thread("t")
+        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
+        assert (turn.status, turn.text, done) == ("done", "Done.", ["hat"])
+    assert len(down.calls) == 1
+    assert "It failed (model_unavailable)" in told(lm.calls[2])[0]
