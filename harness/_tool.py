@@ -166,7 +166,7 @@ def _on_a_thread(body: Plain) -> Body:
 def _hints(name: str, body: Plain) -> dict[str, Any]:
     try:
         return typing.get_type_hints(body, include_extras=True)
-    except Exception as error:  # a hint is code of the embedder's
+    except Exception as error:  # to read a hint is to run it: code of the embedder's, which may raise anything
         raise FunctionInvalid(
             f"the type hints of the function {name!r} cannot be read ({type(error).__name__})",
             remedy="import the names that its hints use",

@@ -230,7 +230,7 @@ class _Lane:
         try:
             async with asyncio.timeout(_LEAVE):
                 await self._sink.aclose()
-        except Exception as error:  # as above
+        except Exception as error:  # whatever a sink raises is its own matter; the agent closes all the same
             problem = type(error).__name__
         if problem:
             _LOG.error("the trace sink %s failed with %s as it was closed", type(self._sink).__name__, problem)

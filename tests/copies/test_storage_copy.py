@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -19,6 +17,7 @@ from support.agents import scripted_agent
 from support.copies import ROLE, THREADS, agent_of, all_of, storage, used
 from support.jobs import Said
 from support.postgres import cut, table_bytes
+from support.processes import odd_name
 from worldagent import Storage
 from worldagent.agent.copying import Copied, copy_storage, drop_copy
 from worldagent.agent.threads import SCHEMAS
@@ -94,13 +93,14 @@ def rows(where: Storage, table: str) -> list[tuple[Any, ...]]:
         return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall(), key=repr)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names of folders are texts there")
 async def test_homes_whose_names_are_no_utf8_are_copied_and_gone_on_with(tmp_path: Path) -> None:
-    source, target = (storage("sqlite", tmp_path / os.fsdecode(name)) for name in (b"one \xff", b"other \xe9"))
+    first, second = (odd_name(tmp_path, name) for name in (b"one \xff", b"other \xe9"))
+    source, target = storage("sqlite", tmp_path / first), storage("sqlite", tmp_path / second)
     await used(source)
     await stopped(source, target, "wa_message")
     copied = await copy_storage(source, target)
-    assert (copied.resumed, copied.source) == (True, f"{tmp_path}/one \\udcff/agent.db")
+    shown = first.encode(errors="backslashreplace").decode()
+    assert (copied.resumed, copied.source) == (True, f"{tmp_path}/{shown}/agent.db")
     assert await all_of(target) == await all_of(source)
 
 

@@ -1,4 +1,4 @@
-"""What is left of a thread that is removed: in the bytes of its home and database, and in the rows of a table."""
+"""What is said on a thread, and what is left of it once it is removed: in bytes of home and database, and in rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from worldagent import WorldAgent
+from worldagent.harness import tool
 from worldagent.testing import scan_for_roles
+
+
+def word(place: str) -> str:
+    """A text that is said in a place; no 40 letters of one are in another."""
+    return (f"the {place} " * 8).strip()
+
+
+PLACES = ("message", "answer", "request", "verdict", "argument", "result", "question")
+WORDS = {place: word(place) for place in PLACES}
+
+
+@tool
+async def look(what: str) -> str:
+    return WORDS["result"]
+
+
+async def pay(what: str) -> str:
+    return WORDS["result"]
 
 
 def found(home: Path, texts: Sequence[str]) -> list[str]:

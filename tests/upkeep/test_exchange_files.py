@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.processes import full_device
 from worldagent import WorldAgent
 from worldagent.agent.upkeep import Imported
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
@@ -86,7 +86,6 @@ async def test_where_no_file_can_be_is_said_and_nothing_is_left(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "home", longest.name]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,10 +96,10 @@ async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
             os.dup2(device, handle)
             return made(handle, "wb")
 
-        made, device = os.fdopen, os.open("/dev/full", os.O_WRONLY)
+        made, (device, problem) = os.fdopen, full_device()
         monkeypatch.setattr("worldagent.agent.upkeep.exchange._files.os.fdopen", full)
         try:
-            with pytest.raises(StorageUnavailable, match=os.strerror(errno.ENOSPC)):
+            with pytest.raises(StorageUnavailable, match=os.strerror(problem)):
                 await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         finally:
             monkeypatch.undo()

@@ -11,6 +11,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.exports import read, write
+from support.processes import full_device
 from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 
 LINES = "worldagent.agent.upkeep.exchange._lines.LONGEST"
@@ -48,7 +49,6 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None
             await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread("t1").converse("x" * 5000)
@@ -62,7 +62,7 @@ async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.
             with pytest.raises(InvalidArgument, match="a message has more than 4000 bytes"):
                 await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         assert stream.getvalue() == b""
-        full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
+        full = os.fdopen(full_device()[0], "wb", buffering=0)
         with full, pytest.raises(StorageUnavailable, match="'the stream' cannot be written"):
             await agent.upkeep.export("t1", full)
     assert [path.name for path in tmp_path.iterdir()] == ["home"]

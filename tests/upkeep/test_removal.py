@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ import pytest
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from support.processes import clean_environment
-from support.removed import found, rows
+from support.removed import WORDS, found, look, pay, rows, word
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import (
     AgentClosed,
     InvalidArgument,
-    StorageUnavailable,
     ThreadBusy,
     ThreadPaused,
     UnknownMessage,
@@ -36,21 +34,8 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.on_every_database
 
-WORDS = {
-    place: (f"the {place} " * 8).strip()  # no 40 letters of one are in another
-    for place in ("message", "answer", "request", "verdict", "argument", "result", "question", "other")
-}
 NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
 OTHER = "the-other-thread-that-has-nothing-to-do-with-it-at-all"
-
-
-@tool
-async def look(what: str) -> str:
-    return WORDS["result"]
-
-
-async def pay(what: str) -> str:
-    return WORDS["result"]
 
 
 async def _work(params: Nothing, ctx: TaskContext) -> Said:
@@ -75,7 +60,7 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
         return {"result": WORDS["verdict"]}
     if "judge" in call.user and WORDS["verdict"] not in call.text:
         return {"reply": "", "dispatches": [{"to": "critic", "request": WORDS["request"]}]}
-    return {"reply": WORDS["other"] if "other one" in call.user else WORDS["answer"], "dispatches": []}
+    return {"reply": word("other") if "other one" in call.user else WORDS["answer"], "dispatches": []}
 
 
 @asynccontextmanager
@@ -129,7 +114,7 @@ async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as
         assert [state.thread for state in await agent.threads()] == [OTHER]
         assert await agent.upkeep.remove(NAME) is None
     assert found(tmp_path / "home", [*texts, NAME]) == []
-    assert found(tmp_path / "home", [WORDS["other"]])
+    assert found(tmp_path / "home", [word("other")])
 
 
 @pytest.mark.requirement("T4")
@@ -329,25 +314,6 @@ async def _tables(agent: WorldAgent) -> list[str]:
         else "SELECT name FROM sqlite_master WHERE type='table'"
     )
     return [name for (name,) in await upkeep.database.read(lambda tx: tx.execute(query))]
-
-
-async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_sqlite, "_BUSY_TIMEOUT", 0.2)
-    async with opened(tmp_path / "home") as agent:
-        if agent._runner.parts.upkeep.checkpoints.postgres:
-            pytest.skip("a server cleans up its own files")
-        await agent.thread(NAME).converse(WORDS["message"])
-        with closing(sqlite3.connect(tmp_path / "home" / "agent.db")) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT COUNT(*) FROM wa_message").fetchall()
-            with pytest.raises(StorageUnavailable, match=r"all rows of the thread .* are gone, and"):
-                await agent.upkeep.remove(NAME)
-            assert found(tmp_path / "home", [WORDS["message"]]), "else the error says what is not so"
-        assert await agent.thread(NAME).history() == ()
-        await agent.upkeep.prune()
-        assert found(tmp_path / "home", [WORDS["message"], NAME]) == []
 
 
 @pytest.mark.requirement("T4")

@@ -19,7 +19,7 @@ import pytest
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from support.processes import clean_environment
-from support.removed import found, rows
+from support.removed import WORDS, found, look, pay, rows
 from worldagent import WorldAgent
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
@@ -27,20 +27,6 @@ from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("T4")]
-
-WORDS = {
-    place: (f"the {place} " * 8).strip()  # no 40 letters of one are in another
-    for place in ("message", "request", "verdict", "argument", "result", "question", "answer")
-}
-
-
-@tool
-async def look(what: str) -> str:
-    return WORDS["result"]
-
-
-async def pay(what: str) -> str:
-    return WORDS["result"]
 
 
 async def _work(params: Nothing, ctx: TaskContext) -> Said:

@@ -23,6 +23,7 @@ from mcp.types import (
     ToolListChangedNotification,
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from ....core import Clock
 from ..._failures import SESSION_GONE, Failure, invalid
@@ -130,7 +131,7 @@ class ToolLink(Link):
                 self._changed.clear()
                 try:
                     self._on_tools(await self._list(client))
-                except Exception as error:  # a list that cannot be read changes nothing
+                except (MCPError, ValidationError) as error:  # a list that cannot be read changes nothing
                     self._failure_of(error)
                 await self._clock.sleep(_PAUSE)
 
