@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, read_model, validate_model
 from ..harness import Function, Risk
-from ..harness.running import READ_ONLY, check_name, risks
+from ..harness.running import READ_ONLY, check_name, risks, undispatched
 from ..signatures import PredictorPool, Signature
 
 if TYPE_CHECKING:
@@ -78,15 +79,7 @@ class Shape(Generic[P, R]):
     @property
     def function(self) -> Function:
         """The shape as a function of its params, which gives its result."""
-        return Function(
-            self.key,
-            _undispatched,
-            self.params,
-            TypeAdapter(self.result),
-            self.description,
-            kind="shape",
-            risk=self.risk,
-        )
+        return _function(self.key, self.params, self.result, self.description, self.risk)
 
     def callee(self, params: P) -> Function:
         """What the gate decides about where a task with these params is dispatched."""
@@ -152,8 +145,11 @@ class Shape(Generic[P, R]):
         )
 
 
-async def _undispatched(**_: Any) -> Any:
-    raise AssertionError("a shape is dispatched")
+@lru_cache(maxsize=1024)  # it is asked for at each dispatch
+def _function(
+    key: str, params: type[BaseModel], result: type[BaseModel], description: str, risk: tuple[Risk, ...]
+) -> Function:
+    return Function(key, undispatched, params, TypeAdapter(result), description, kind="shape", risk=risk)
 
 
 class ShapeRegistry:

@@ -279,7 +279,6 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         name=shape.key,
         kind="task",
         input=params_json,
-        body=_nothing,
         role=noted,
         version=shape.declared,
         site=site,
@@ -300,10 +299,6 @@ def _called(turn: TurnContext, call: Call) -> tuple[Shape[Any, Any], Any, Callab
 
 def _whole(value: Any) -> Any:
     return value
-
-
-async def _nothing(_: Any) -> Any:
-    raise AssertionError("the journal's layer gives each step its body")
 
 
 async def _run(

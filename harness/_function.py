@@ -108,6 +108,11 @@ class Function:
             return {}
 
 
+async def undispatched(**_: Any) -> Any:
+    """The body of a worker or a shape as a function."""
+    raise AssertionError("a worker or a shape is dispatched")
+
+
 def risks(name: str, given: object) -> tuple[Risk, ...]:
     """Return risk classes in their order, from one class or several.
 
@@ -141,4 +146,4 @@ def check_name(what: str, name: object) -> str:
     )
 
 
-__all__ = ["READ_ONLY", "UNKNOWN", "Body", "Function", "FunctionKind", "Risk", "check_name", "risks"]
+__all__ = ["READ_ONLY", "UNKNOWN", "Body", "Function", "FunctionKind", "Risk", "check_name", "risks", "undispatched"]

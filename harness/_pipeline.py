@@ -256,7 +256,6 @@ async def _prepared(call: Call) -> Prepared:
         name=function.name,
         kind="flow" if function.kind == "flow" else "leaf",
         input=given,
-        body=_nothing,
         once=function.kind == "leaf" and not function.idempotent,
         version=function.declared,
         site=site,
@@ -319,10 +318,6 @@ def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget
 
 def _time(seconds: float | None, budget: Budget) -> Coroutine[Any, Any, None] | None:
     return None if seconds is None else budget.clock.sleep(seconds)
-
-
-async def _nothing(_: Any) -> Any:
-    raise AssertionError("the journal's layer gives each step its body")
 
 
 async def run_call(call: Call) -> Any:

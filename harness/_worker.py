@@ -10,7 +10,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core.errors import FunctionInvalid
 from ..core.validation import is_text
-from ._function import READ_ONLY, Function, Risk, check_name, risks
+from ._function import READ_ONLY, Function, Risk, check_name, risks, undispatched
 from .limits import Limits
 from .requests import TEXT, WorkerRequest
 
@@ -78,7 +78,7 @@ class Worker:
         """The worker as a function of its input, which gives its output."""
         return Function(
             self.name,
-            _undispatched,
+            undispatched,
             self.params,
             self.result,
             self.description,
@@ -131,10 +131,6 @@ class Worker:
             raise FunctionInvalid(
                 f"{attribute} of the worker {self.name!r} is {given!r}", remedy=f"give {least} to {most}"
             )
-
-
-async def _undispatched(**_: Any) -> Any:
-    raise AssertionError("a worker is dispatched")
 
 
 __all__ = ["Worker"]

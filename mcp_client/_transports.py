@@ -26,6 +26,7 @@ from ._quiet import without_text
 from ._stdio import over_stdio
 
 Lost = Callable[[Failure | None], None]
+Item = SessionMessage | Exception
 
 # Servers close an idle connection after five seconds as a rule; a request that is under way just then is lost.
 _IDLE: Final = 4.0
@@ -70,7 +71,7 @@ async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStre
         ) as client,
         streamable_http_client(host.url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as (read, write),
     ):
-        yield _Incoming(read), write
+        yield Incoming(read, without_text), write
 
 
 class _Client(httpx2.AsyncClient):
@@ -195,19 +196,25 @@ def _goes_on(decoder: codecs.IncrementalDecoder, chunk: bytes) -> bool:
     return True
 
 
-class _Incoming:
-    """The messages of a host without the texts that it gives its errors."""
+class Incoming:
+    """The messages of a host, each changed as it comes.
 
-    def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
+    Args:
+        stream: The messages.
+        change: Gives what comes in the place of one.
+    """
+
+    def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Item]) -> None:
         self._stream = stream
+        self._change = change
 
     @property
     def last_context(self) -> object:
         """The library runs what a message starts in its sender's context, if the stream knows it."""
         return getattr(self._stream, "last_context", None)
 
-    async def receive(self) -> SessionMessage | Exception:
-        return without_text(await self._stream.receive())
+    async def receive(self) -> Item:
+        return self._change(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -215,8 +222,8 @@ class _Incoming:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        return without_text(await self._stream.__anext__())
+    async def __anext__(self) -> Item:
+        return self._change(await self._stream.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()

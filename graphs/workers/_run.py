@@ -217,7 +217,6 @@ class WorkerRun:
             name=function.name,
             kind=_NEVER_BEGUN,
             input=call,
-            body=_nothing,
             refusal=failure,
         )
         try:
@@ -235,10 +234,6 @@ class WorkerRun:
     def _is_over(self, call_id: str) -> bool:
         record = self.calls.frame.drive.recorded(call_id)
         return record is not None and record.over
-
-
-async def _nothing(_: Any) -> Any:
-    raise AssertionError("it is refused before")
 
 
 def _json(function: Function, value: Any) -> Any:

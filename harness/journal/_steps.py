@@ -82,6 +82,10 @@ class Ask:
         )
 
 
+async def _undone(_: Any) -> Any:
+    raise AssertionError("a step is given its body before it is done")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """Something that a body asks for and that is recorded: a call, a task, a model's answer, a question.
@@ -111,7 +115,6 @@ class Step:
     name: str
     kind: CallKind
     input: Any
-    body: Callable[[Any], Awaitable[Any]]
     role: str | None = None
     ask: Ask | None = None
     once: bool = False
@@ -121,6 +124,7 @@ class Step:
     by: str = ""
     refusal: WorldAgentError | None = None
     check: Callable[[Any], object] | None = None
+    body: Callable[[Any], Awaitable[Any]] = _undone
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
 
     @property

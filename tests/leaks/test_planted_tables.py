@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 
 from support.agents import scripted_agent
 from support.canaries import canary
-from support.leaks import Watch, watch
+from support.leaks import Watch
 from support.plants import Plants
 from support.postgres import new_database
 from worldagent.testing import ScriptedLM
@@ -101,10 +101,4 @@ async def in_long_text(seen: Watch, text: str) -> None:
 @pytest.mark.parametrize("length", [12, 400])
 @pytest.mark.parametrize("name", plants)
 async def test_a_naive_mistake_is_found_on_the_server(tmp_path: Path, name: str, length: int) -> None:
-    plant, place = plants[name]
-    text = canary(length, seed=f"planted on a server as {name}")
-    with watch(tmp_path / "home") as seen:
-        assert seen.leaks(text) == []
-        await plant(seen, text)
-        found = seen.leaks(text)
-    assert [finding for finding in found if place in finding], found
+    await plants.assert_found(name, tmp_path / "home", canary(length, seed=f"planted on a server as {name}"))

@@ -16,6 +16,7 @@ from support.agents import answering, scripted_agent
 from support.jobs import shape
 from support.shoppers import calls, to, told
 from worldagent import WorldAgent
+from worldagent.agent import Turn
 from worldagent.core.errors import (
     CallTimeout,
     DepthExceeded,
@@ -66,6 +67,14 @@ async def moved_on(clock: VirtualClock, running: asyncio.Future[Any], seconds: f
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
+
+
+async def followed(agent: WorldAgent, events: list[Any]) -> Turn:
+    """A turn, whose events are put into `events` as they come."""
+    async with agent.thread("t").stream("Go") as stream:
+        async for event in stream:
+            events.append(event)
+        return await stream.wait()
 
 
 @pytest.mark.requirement("H4")
@@ -213,14 +222,7 @@ async def test_a_worker_over_the_seconds_of_its_limits_fails_and_its_caller_is_t
     slow = Worker("slow", "You think long.", "thinks", limits=Limits(seconds=9))
     events = list[Any]()
     async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[slow], clock=clock) as agent:
-
-        async def turn() -> Any:
-            async with agent.thread("t").stream("Go") as stream:
-                async for event in stream:
-                    events.append(event)
-                return await stream.wait()
-
-        running = asyncio.ensure_future(turn())
+        running = asyncio.ensure_future(followed(agent, events))
         await asyncio.wait_for(asked.wait(), BOUND)
         await clock.advance(9)
         ended = await asyncio.wait_for(running, BOUND)
@@ -245,14 +247,7 @@ async def test_a_retry_with_backoff_is_seen_in_the_events(tmp_path: Path) -> Non
 
     lm = ScriptedLM([to("fetch"), {"reply": "Done."}])
     async with scripted_agent(tmp_path, lm, workers=[fetch], clock=clock) as agent:
-
-        async def turn() -> Any:
-            async with agent.thread("t").stream("Go") as stream:
-                async for event in stream:
-                    seen.append(event)
-                return await stream.wait()
-
-        running = asyncio.ensure_future(turn())
+        running = asyncio.ensure_future(followed(agent, seen))
         await moved_on(clock, running, 0.25)
         assert (await running).status == "done"
     waits = [later - earlier for earlier, later in itertools.pairwise(at)]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.jobs import Said, Writing, shape
+from support.jobs import Said
 from support.postgres import cut, new_database
-from worldagent import Storage, WorldAgent
+from support.slow_shop import SlowShop
+from worldagent import Storage
 from worldagent.agent import Turn
 from worldagent.core.errors import LeaseLost
 from worldagent.core.pauses import Happened, RunAgain
-from worldagent.graphs import TaskContext
-from worldagent.testing import ScriptedCall, ScriptedLM
 
 BOUND = 60.0
 
@@ -27,34 +24,13 @@ def url() -> str:
     return new_database()
 
 
-class Shop:
-    """An agent on the shared database with effects of its own; `slow` and a model that is `asked` wait until they may.
-
-    Args:
-        home: Its own home, as on another machine.
-        url: The database that it shares.
-    """
+class Shop(SlowShop):
+    """A shop with one agent on the shared database, in a home of its own, as on another machine."""
 
     def __init__(self, home: Path, url: str) -> None:
-        self.writing = Writing()
-        self.asked, self.answer = asyncio.Event(), asyncio.Event()
-        self.agent: WorldAgent = scripted_agent(
-            home,
-            ScriptedLM(self._reply),
-            functions=self.writing.functions,
-            shapes=[shape(self._job)],
-            settings={"database_url": url},
-        )
-        assert self.agent.storage.place == Storage(url=url).place
-
-    async def _job(self, ctx: TaskContext) -> str:
-        slow = await ctx.call("slow", {"what": "slow"})
-        return f"{slow} {await ctx.call('write', {'what': 'last'})}"
-
-    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
-        self.asked.set()
-        await self.answer.wait()
-        return {"reply": "Fine."}
+        super().__init__(home, url)
+        self.opened = self.agent()
+        assert self.opened.storage.place == Storage(url=url).place
 
 
 def text_of(turn: Turn) -> str:
@@ -65,7 +41,7 @@ def text_of(turn: Turn) -> str:
 @pytest.fixture
 async def shops(tmp_path: Path, url: str) -> AsyncIterator[tuple[Shop, Shop]]:
     here, there = Shop(tmp_path / "here", url), Shop(tmp_path / "there", url)
-    async with here.agent, there.agent:
+    async with here.opened, there.opened:
         yield here, there
 
 
@@ -79,23 +55,23 @@ async def test_an_owner_that_is_cut_off_in_mid_effect_is_taken_over_and_writes_n
     url: str, shops: tuple[Shop, Shop], answer: object, done_there: list[str]
 ) -> None:
     here, there = shops
-    running = asyncio.create_task(here.agent.thread("t").task("job", {}))
+    running = asyncio.create_task(here.opened.thread("t").task("job", {}))
     await asyncio.wait_for(here.writing.waits.wait(), BOUND)
     assert cut(url) >= 3, "locks, turns and checkpoints have connections of their own"
-    assert [state.status for state in await there.agent.threads()] == ["cut_off"]
-    turn = await there.agent.thread("t").resume()
+    assert [state.status for state in await there.opened.threads()] == ["cut_off"]
+    turn = await there.opened.thread("t").resume()
     [pause] = turn.pauses
     assert (pause.kind, pause.function, dict(pause.arguments)) == ("uncertain", "slow", {"what": "slow"})
     there.writing.go.set()
-    turn = await there.agent.thread("t").resume({pause.id: answer})
+    turn = await there.opened.thread("t").resume({pause.id: answer})
     assert (turn.status, text_of(turn)) == ("done", "slow last")
-    said = await there.agent.thread("t").history()
+    said = await there.opened.thread("t").history()
     here.writing.go.set()
     with pytest.raises(LeaseLost, match="another owner took 'novel/t' over after epoch 1"):
         await asyncio.wait_for(running, BOUND)
     assert (here.writing.done, there.writing.done) == (["slow"], done_there)
-    assert await there.agent.thread("t").history() == await here.agent.thread("t").history() == said
-    assert [state.status for state in await here.agent.threads()] == ["done"]
+    assert await there.opened.thread("t").history() == await here.opened.thread("t").history() == said
+    assert [state.status for state in await here.opened.threads()] == ["done"]
 
 
 @pytest.mark.requirement("T4", "T5")
@@ -103,18 +79,18 @@ async def test_an_owner_that_is_cut_off_in_mid_call_of_the_model_is_taken_over_a
     url: str, shops: tuple[Shop, Shop]
 ) -> None:
     here, there = shops
-    running = asyncio.create_task(here.agent.thread("t").converse("Hi"))
+    running = asyncio.create_task(here.opened.thread("t").converse("Hi"))
     await asyncio.wait_for(here.asked.wait(), BOUND)
     assert cut(url) >= 3
     there.answer.set()
-    assert (await there.agent.thread("t").resume()).text == "Fine."
-    said = await there.agent.thread("t").history()
+    assert (await there.opened.thread("t").resume()).text == "Fine."
+    said = await there.opened.thread("t").history()
     assert [message.kind for message in said] == ["message", "answer"]
     here.answer.set()
     with pytest.raises(LeaseLost):
         await asyncio.wait_for(running, BOUND)
-    assert await here.agent.thread("t").history() == said
-    assert (await here.agent.thread("t").converse("And you?")).text == "Fine."
+    assert await here.opened.thread("t").history() == said
+    assert (await here.opened.thread("t").converse("And you?")).text == "Fine."
 
 
 @pytest.mark.requirement("T4", "T5")
@@ -122,7 +98,7 @@ async def test_an_owner_that_is_cut_off_and_that_nobody_takes_over_goes_on_to_th
     url: str, shops: tuple[Shop, Shop]
 ) -> None:
     here, there = shops
-    running = asyncio.create_task(here.agent.thread("t").task("job", {}))
+    running = asyncio.create_task(here.opened.thread("t").task("job", {}))
     await asyncio.wait_for(here.writing.waits.wait(), BOUND)
     assert cut(url) >= 3
     here.writing.go.set()
@@ -130,4 +106,4 @@ async def test_an_owner_that_is_cut_off_and_that_nobody_takes_over_goes_on_to_th
     assert (turn.status, text_of(turn)) == ("done", "slow last")
     assert here.writing.done == ["slow", "last"]
     there.answer.set()
-    assert (await there.agent.thread("t").converse("Hi")).text == "Fine."
+    assert (await there.opened.thread("t").converse("Hi")).text == "Fine."

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.jobs import Said, Writing, shape
+from support.jobs import Said
 from support.postgres import OwnServer
-from worldagent import WorldAgent
+from support.slow_shop import SlowShop
 from worldagent.core.errors import StorageUnavailable
 from worldagent.core.pauses import Happened
-from worldagent.graphs import TaskContext
-from worldagent.testing import ScriptedCall, ScriptedLM
 
 BOUND = 60.0
 
@@ -30,37 +26,10 @@ def server() -> Iterator[OwnServer]:
     started.remove()
 
 
-class Shop:
-    """An agent whose model, and whose function `slow`, wait until they may go on."""
-
-    def __init__(self, home: Path, url: str) -> None:
-        self._home, self._url = home, url
-        self.writing = Writing()
-        self.asked, self.answer = asyncio.Event(), asyncio.Event()
-
-    def agent(self) -> WorldAgent:
-        return scripted_agent(
-            self._home,
-            ScriptedLM(self._reply),
-            functions=self.writing.functions,
-            shapes=[shape(self._job)],
-            settings={"database_url": self._url},
-        )
-
-    async def _job(self, ctx: TaskContext) -> str:
-        slow = await ctx.call("slow", {"what": "slow"})
-        return f"{slow} {await ctx.call('write', {'what': 'last'})}"
-
-    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
-        self.asked.set()
-        await self.answer.wait()
-        return {"reply": "Fine."}
-
-
 async def test_a_turn_whose_database_vanishes_in_mid_call_of_the_model_says_so_and_goes_on_later(
     tmp_path: Path, server: OwnServer
 ) -> None:
-    shop = Shop(tmp_path, server.url)
+    shop = SlowShop(tmp_path, server.url)
     async with shop.agent() as agent:
         thread = agent.thread("t")
         running = asyncio.create_task(thread.converse("Hi"))
@@ -85,7 +54,7 @@ async def test_a_turn_whose_database_vanishes_in_mid_call_of_the_model_says_so_a
 async def test_an_effect_whose_database_vanishes_meanwhile_is_asked_of_a_person_and_not_done_again(
     tmp_path: Path, server: OwnServer
 ) -> None:
-    shop = Shop(tmp_path, server.url)
+    shop = SlowShop(tmp_path, server.url)
     async with shop.agent() as agent:
         running = asyncio.create_task(agent.thread("t").task("job", {}))
         await asyncio.wait_for(shop.writing.waits.wait(), BOUND)
@@ -109,7 +78,7 @@ async def test_an_effect_whose_database_vanishes_meanwhile_is_asked_of_a_person_
 async def test_a_server_that_is_started_again_between_two_turns_is_not_noticed(
     tmp_path: Path, server: OwnServer
 ) -> None:
-    shop = Shop(tmp_path, server.url)
+    shop = SlowShop(tmp_path, server.url)
     shop.answer.set()
     async with shop.agent() as agent:
         for _ in range(2):

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from mcp.client._transport import ReadStream, TransportStreams
+from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse, Tool
 from pydantic import ValidationError
 
 from ..._hosts import Host
-from ..._transports import Lost, open_transport
+from ..._transports import Incoming, Item, Lost, open_transport
 
 _NAMED: Final = 100  # misfits that are noted
 
@@ -34,29 +33,15 @@ async def sifted(
         modern: Whether the newer revision is spoken, in which a result may be of any type.
     """
     async with open_transport(host, lost) as (read, write):
-        yield _Sifted(read, misfits, modern), write
+        yield Incoming(read, _Sieve(misfits, modern)), write
 
 
-class _Sifted:
-    def __init__(
-        self, stream: ReadStream[SessionMessage | Exception], misfits: dict[str, str], modern: Callable[[], bool]
-    ) -> None:
-        self._stream = stream
+class _Sieve:
+    def __init__(self, misfits: dict[str, str], modern: Callable[[], bool]) -> None:
         self._misfits = misfits
         self._modern = modern
 
-    @property
-    def last_context(self) -> object:
-        """The library runs what a message starts in its sender's context, if the stream knows it."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> SessionMessage | Exception:
-        return self._sift(await self._stream.receive())
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        return self._sift(await self._stream.__anext__())
-
-    def _sift(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    def __call__(self, item: Item) -> Item:
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
             result: Any = item.message.result
             if isinstance(result, dict) and isinstance(result.get("tools"), list) and "content" not in result:
@@ -69,21 +54,6 @@ class _Sifted:
             name = tool.get("name") if isinstance(tool, dict) else None
             self._misfits[str(name)[:100]] = problem
         return not problem
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
 def _problem(tool: Any, *, modern: bool) -> str:
