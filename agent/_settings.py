@@ -200,13 +200,13 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _limiting(self) -> Self:
         for name in ("account_limits", "workspace_limits"):
+            problem = ""
             try:
                 limits_of(getattr(self, name))
-            except (FunctionInvalid, TypeError) as error:
-                problem = error.problem if isinstance(error, FunctionInvalid) else "it has others than these"
-            else:
-                continue
-            raise ValueError(f"{name}: {problem}; give any of calls, tokens and cost")
+            except FunctionInvalid as error:
+                problem = error.problem
+            if problem:
+                raise ValueError(f"{name}: {problem}; give any of calls, tokens and cost")
         return self
 
     def storage(self, given: Storage | None = None) -> Storage:
@@ -253,13 +253,12 @@ def limits_of(given: Mapping[str, float]) -> Limits:
     """Limits in calls, tokens and cost.
 
     Raises:
-        FunctionInvalid, TypeError: They are not.
+        FunctionInvalid: They are not.
     """
-    if "seconds" in given:
-        raise TypeError
-    whole = ("calls", "tokens")
+    if given.keys() - {"calls", "tokens", "cost"}:
+        raise FunctionInvalid("it has others than these", remedy="give any of calls, tokens and cost")
     # Read as numbers, which have a point in TOML and JSON or have none.
-    return Limits(**{n: int(v) if n in whole and v == int(v) else v for n, v in given.items()})  # type: ignore[arg-type]  # they are checked there
+    return Limits(**{n: int(v) if n != "cost" and float(v).is_integer() else v for n, v in given.items()})  # type: ignore[arg-type]  # they are checked there
 
 
 def settings_file() -> Path:

@@ -81,7 +81,7 @@ def scripted(call: ScriptedCall) -> dict[str, Any]:
             "reply": "Refund it." if call.messages[1:-1] else "",
             "dispatches": [] if call.messages[1:-1] else asked,
         }
-    if call.system.startswith("Find the number") or "Answer with the number alone" in call.system:
+    if READER.instructions in call.system:
         return {"result": "1007"}
     if any("order 1007: 30" in text for _, text in call.messages):
         return {"calls": [], "result": "Refund it."}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, read_model, validate_model
 from ..harness import Function, Risk
-from ..harness.running import READ_ONLY, check_name, risks, undispatched
+from ..harness.running import check_name, risks, undispatched
 from ..signatures import PredictorPool, Signature
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Shape(Generic[P, R]):
     entry: Signature | None = None
     signatures: tuple[Signature, ...] = ()
     description: str = ""
-    risk: tuple[Risk, ...] = READ_ONLY
+    risk: tuple[Risk, ...] = ("read_only",)
 
     def __post_init__(self) -> None:
         check_name("shape", self.key)

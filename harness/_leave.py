@@ -53,9 +53,9 @@ async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[B
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
         return replace(step, by=record.by)  # it was decided about before
     if record is not None and record.answered:  # what a person said counts, also where nobody would be asked any more
-        refused, asked = gate.refuses(callee, step.input, caller), pause_of(record)
-        verdict = Verdict("ask", "person", asked.reason, gate.approvers(callee, step.input, caller))
-        verdict = Verdict("refuse", "policy", refused) if refused else verdict
+        verdict = gate.by_policy(callee, step.input, caller)
+        if verdict.decision != "refuse":
+            verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
     else:
         verdict = gate.decide(callee, step.input, caller)
     if verdict.decision == "approve":
@@ -87,8 +87,8 @@ async def _at_once(asker: Asker, step: Step) -> Approve | Reject | None:
     )
 
 
-def _approved(step: Step, verdict: Verdict, callee: Callee, caller: Caller, **more: Any) -> Step:
-    return replace(step, by=verdict.by, gate=_note("approve", verdict.by, caller, callee, **more))
+def _approved(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
+    return replace(step, by=verdict.by, gate=_note("approve", verdict.by, caller, callee))
 
 
 def _refused(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
@@ -106,18 +106,14 @@ def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: t
     def check(arguments: Any) -> None:
         if fits is not None:
             fits(arguments)
-        refused = asker.gate.refuses(callee, arguments, asker.caller)
-        if refused:
+        now = asker.gate.by_policy(callee, arguments, asker.caller)
+        if now.decision == "refuse":
             raise AnswerInvalid(
-                f"{step.name!r} may not be called with these arguments: {refused}", remedy="change them"
+                f"{step.name!r} may not be called with these arguments: {now.reason}", remedy="change them"
             )
 
     def noted(decision: str, said: Mapping[str, Any]) -> str:
-        if said.get("always"):
-            asker.gate.grant(callee.name, asker.caller.name)
-        _tell(asker, step, decision, "person", said.get("account"))
-        more = {name: said[name] for name in ("account", "always", "arguments") if name in said}
-        return _note(decision, "person", asker.caller, callee, **more)
+        return _said(decision, "person", said, step, callee, asker)
 
     ask = Ask(
         kind="approval",
@@ -141,11 +137,17 @@ def _answered(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker
     arguments, check = said.get("arguments"), step.check
     if arguments is not None and check is not None:
         check(arguments)
+    decision = "approve" if arguments is None else "modify"
+    return replace(step, ask=None, by="approver", gate=_said(decision, "approver", said, step, callee, asker))
+
+
+def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
+    """Tell of what somebody decided, and remember what it stands for; gives what the journal keeps of it."""
     if said.get("always"):
         asker.gate.grant(callee.name, asker.caller.name)
-    _tell(asker, step, "approve" if arguments is None else "modify", "approver")
-    more = {name: said[name] for name in ("arguments", "always") if name in said}
-    return _approved(replace(step, ask=None), Verdict("approve", "approver"), callee, asker.caller, **more)
+    _tell(asker, step, decision, by, said.get("account"))
+    kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
+    return _note(decision, by, asker.caller, callee, **kept)
 
 
 def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:

@@ -174,12 +174,15 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
     # The new file's pages are made in buffers of old ones, and hold what is in them unless they are overwritten.
     connection.execute(_OVERWRITE).fetchall()
     connection.execute("VACUUM")  # no page is left that a deleted row was on
-    [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    if busy:
-        raise StorageUnavailable(
-            f"database {str(path)!r} is being read by another process, so its write-ahead log cannot be emptied",
-            remedy="end the process that reads, or try again when that is done",
-        )
+    # While another connection does the same, SQLite gives up straight away: its own busy timeout does not cover that.
+    deadline = time.monotonic() + _BUSY_TIMEOUT
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+        if time.monotonic() > deadline:
+            raise StorageUnavailable(
+                f"database {str(path)!r} is being read by another process, so its write-ahead log cannot be emptied",
+                remedy="end the process that reads, or try again when that is done",
+            )
+        time.sleep(_WAL_PAUSE)
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:

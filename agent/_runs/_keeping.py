@@ -17,7 +17,7 @@ async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
         InvalidArgument: It is none that a planner sees, too many are marked, or `message_id` is no text.
     """
     _check(message_id)
-    found = await _message(parts, scope, message_id)
+    found = await parts.branching.find(scope, message_id)
     await _marks(parts).keep(thread_key(scope), found.id, found.kind)
 
 
@@ -36,13 +36,6 @@ async def kept(parts: RunnerParts, scope: Scope) -> tuple[Message, ...]:
     key = thread_key(scope)
     head = await parts.engine.head(key)
     return () if head is None else await parts.engine.services.log.some(head, await _marks(parts).of(key))
-
-
-async def _message(parts: RunnerParts, scope: Scope, message_id: str) -> Message:
-    log, head = parts.engine.services.log, await parts.engine.head(thread_key(scope))
-    await log.history(head, before=message_id, limit=1)  # which tells what is wrong with the id
-    [found] = await log.some(head or "", [message_id])
-    return found
 
 
 def _check(message_id: object) -> None:

@@ -1,4 +1,4 @@
-"""What keeps an agent's database in shape beside its turns: threads that are removed, checkpoints that are not kept.
+"""What is done to an agent's database beside its turns: removing, exporting and importing threads, pruning, backing up.
 
 No engine and no model: it loads neither dspy nor langgraph. Where threads stand is `threads`' matter.
 """

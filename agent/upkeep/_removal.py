@@ -15,7 +15,7 @@ from ...core import Scope
 from ...core.errors import StorageInvalid, StorageUnavailable, ThreadPaused
 from ...memory import thread_key
 from ...memory.kept import KeptMessages
-from ...memory.upkeep import RemovedMessages, remove_messages, sharers
+from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
 from ._parts import UpkeepParts
 from ._retention import open_turns
@@ -30,7 +30,6 @@ _OTHERS: Final = """SELECT thread, id FROM wa_turn t
 _DROP_CALLS: Final = "DELETE FROM wa_call WHERE turn IN ({}) RETURNING decision"
 _DROP_SPENT: Final = "DELETE FROM wa_spent WHERE turn IN ({})"
 _DROP_TURNS: Final = "DELETE FROM wa_turn WHERE id IN ({})"
-_AT_ONCE: Final = 500
 _NO_NEW_BRANCH: Final = "LOCK TABLE wa_branch IN SHARE ROW EXCLUSIVE MODE"
 
 
@@ -142,7 +141,7 @@ def _said(key: str, messages: RemovedMessages, turns: Iterable[str], decisions: 
 def _turns(transaction: Transaction, key: str, messages: RemovedMessages) -> dict[str, list[str]]:
     """The turns that go with a thread, by the keys of their threads."""
     found = transaction.execute(_TURNS, (key,))
-    for marks, some in _portions(sorted(messages.turns)):
+    for marks, some in portions(sorted(messages.turns)):
         found += transaction.execute(_OTHERS.format(marks), (*some, key))
     turns: dict[str, list[str]] = {}
     for thread, turn in found:
@@ -153,18 +152,11 @@ def _turns(transaction: Transaction, key: str, messages: RemovedMessages) -> dic
 def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | None]:
     """Delete turns with their calls; gives what a person decided on each of the calls."""
     decisions: list[str | None] = []
-    for marks, some in _portions(turns):
+    for marks, some in portions(turns):
         decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
         transaction.execute(_DROP_SPENT.format(marks), some)
         transaction.execute(_DROP_TURNS.format(marks), some)
     return decisions
-
-
-def _portions(ids: Sequence[str]) -> Iterable[tuple[str, Sequence[str]]]:
-    """Some ids at a time, after as many marks."""
-    for start in range(0, len(ids), _AT_ONCE):
-        some = ids[start : start + _AT_ONCE]
-        yield ", ".join("?" * len(some)), some
 
 
 async def _scrub(parts: UpkeepParts, key: str) -> None:

@@ -19,7 +19,7 @@ KEEP_LIMIT: Final = 1_000_000_000
 """How many checkpoints of a thread can be asked for."""
 
 AGE_LIMIT: Final = 315_360_000
-"""Seconds that checkpoints can be kept: ten years."""
+"""Seconds that checkpoints and traces can be kept: ten years."""
 
 _SLACK: Final = 4  # a turn that deletes writes half as many pages again, so a fourth of `keep` goes at once
 

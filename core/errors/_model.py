@@ -54,7 +54,7 @@ class ToolFailed(ModelFacing):
 
 
 class CallRefused(ModelFacing):
-    """A person did not allow a call."""
+    """A person or the policy did not allow a call."""
 
     code = "call_refused"
 

@@ -168,7 +168,7 @@ class Gate:
             arguments: Its params as JSON.
             caller: Who calls.
         """
-        verdict = self._by_policy(callee, arguments, caller)
+        verdict = self.by_policy(callee, arguments, caller)
         if verdict.decision == "approve" and callee.approval:
             verdict = Verdict("ask", "function", "it always asks")
         if verdict.decision == "ask" and self._is_granted(callee, caller):
@@ -177,18 +177,8 @@ class Gate:
             self._count(_use(verdict.by, callee.name, caller.name), self._now())
         return verdict
 
-    def refuses(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> str:
-        """Why a call may not be made even where a person approves it; empty if it may."""
-        verdict = self._by_policy(callee, arguments, caller)
-        return verdict.reason if verdict.decision == "refuse" else ""
-
-    def approvers(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> tuple[str, ...]:
-        """Globs over the accounts that may answer for a call by now; empty is anybody."""
-        return self._by_policy(callee, arguments, caller).approvers
-
-    # --- deciding ---------------------------------------------------------------------------------------------------
-
-    def _by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """What the policy says of a call by now: what it refuses may not be made even where a person approves it."""
         harmless = callee.risk == ("read_only",)
         rule = self._rule(callee, arguments, caller)
         if rule is not None:
@@ -198,6 +188,8 @@ class Gate:
         if harmless:
             return Verdict("approve", "default")
         return Verdict(self.policy.default, "default", self._why(callee, "nothing in the policy allows it"))
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
 
     def _rule(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
         for rule in self.policy.rules:

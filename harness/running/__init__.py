@@ -1,12 +1,11 @@
 """For those who run calls themselves: the graphs and the agent. An embedder needs none of it."""
 
-from .._function import READ_ONLY, check_name, risks, undispatched
+from .._function import check_name, risks, undispatched
 from .._guard import OnError, guarded
 from .._pipeline import Call, Prepared, call_alone, run_call, timely
 from .._questions import Question, ask_person
 
 __all__ = [
-    "READ_ONLY",
     "Call",
     "OnError",
     "Prepared",

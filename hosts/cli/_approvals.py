@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +15,12 @@ from ...storage import Storage
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
 from ._approvals_text import leave
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
-from ._options import WORKSPACE
 from ._output import Output, pause_object
 from ._pauses import pause_text
 from ._session import open_agent, run
 from ._sources import json_object, text
 from ._threads import open_threads
+from ._turn import where
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
@@ -136,8 +137,7 @@ def _listed(found: Sequence[_Approval], options: ApprovalsListOptions) -> str:
         state, pause = approval.state, approval.pause
         since = f"{pause.since.astimezone():%Y-%m-%d %H:%M}"
         parts.append(f"{pause_text(pause, answer=False)}\nthread: {state.thread}, since {since}\nid: {pause.id}")
-    more = "" if options.workspace == WORKSPACE else f" --workspace {options.workspace}"
-    more += "" if options.home is None else f" --home {options.home}"
+    more = f" {shlex.join(where(options))}".rstrip()
     ways = [f"worldagent approvals approve ID{more}", f"worldagent approvals reject ID --reason REASON{more}"]
     return "\n\n".join([*parts, "\n".join([_WITH, *(f"  {way}" for way in ways)])])
 

@@ -65,19 +65,19 @@ class ResumeOptions(GoOnOptions):
     ] = None
     approve: Annotated[
         list[str] | None,
-        typer.Option(metavar="[ID]", help="Allow the call that waits. Repeatable.", rich_help_panel=_ANSWERS),
+        typer.Option(metavar="[ID]", help="Approve the call that waits. Repeatable.", rich_help_panel=_ANSWERS),
     ] = None
     approve_all: Annotated[
         bool,
         typer.Option(
-            "--approve-all", help="Allow every call that waits and is not rejected.", rich_help_panel=_ANSWERS
+            "--approve-all", help="Approve every call that waits and is not rejected.", rich_help_panel=_ANSWERS
         ),
     ] = False
     reject: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[ID][=REASON]",
-            help="Refuse the call that waits; the reason is told to who wanted it. Repeatable.",
+            help="Reject the call that waits; the reason is told to who wanted it. Repeatable.",
             rich_help_panel=_ANSWERS,
         ),
     ] = None

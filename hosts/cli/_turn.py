@@ -32,7 +32,7 @@ from ._output import Output
 from ._pauses import pause_text
 from ._session import DONE, FAILED, PAUSED, TERMINATED
 from ._signals import signals_handled
-from ._thread_options import GoOnOptions
+from ._thread_options import GoOnOptions, ThreadsOptions
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent
@@ -153,15 +153,18 @@ def resume_command(options: AgentOptions, thread: str) -> str:
     words = ["worldagent", "resume", thread]
     if options.app is not None:
         words += ["--app", options.app]
-    if options.workspace != WORKSPACE:
-        words += ["--workspace", options.workspace]
-    if options.home is not None:
-        words += ["--home", str(options.home)]
+    words += where(options)
     if options.policy is not None:
         words += ["--policy", str(options.policy)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
     return shlex.join(words)
+
+
+def where(options: AgentOptions | ThreadsOptions) -> list[str]:
+    """The options that name workspace and home, where they are not the usual ones."""
+    words = [] if options.workspace == WORKSPACE else ["--workspace", options.workspace]
+    return words if options.home is None else [*words, "--home", str(options.home)]
 
 
 def pauses_text(pauses: Sequence[Pause], command: str) -> str:
@@ -225,4 +228,4 @@ class _Stopping:
         self._task = asyncio.ensure_future(self._agent.drain(DRAIN))
 
 
-__all__ = ["DRAIN", "as_said_here", "one_form", "one_turn", "pauses_text", "resume_command", "tell"]
+__all__ = ["DRAIN", "as_said_here", "one_form", "one_turn", "pauses_text", "resume_command", "tell", "where"]

@@ -20,6 +20,8 @@ from ...harness import CallContext
 from ...harness.journal import Ask, Step
 from ...harness.running import Question, ask_person
 from ...harness.schema import result_of
+from .._failures import late
+from ._failures import of_server
 from ._listed import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
@@ -183,10 +185,8 @@ class Rounds:
             if call.task in done:
                 return call.task.result()
             if not done:
-                raise McpServerUnavailable(
-                    f"MCP server {self._source.name!r} did not answer within {self._source.server.timeout:g} s",
-                    remedy="see what keeps it, or give it longer by timeout=",
-                )
+                server = self._source.server
+                raise of_server(late(server.host, server.timeout), self._source.name, server.host).error()
             assert call.asked is not None
             self._hold(call, path)
             kept = True

@@ -56,25 +56,14 @@ class McpSources:
         Raises:
             NameTaken: A tool is called as another function is.
         """
-        async with asyncio.TaskGroup() as starting:
-            tasks = [starting.create_task(_outcome(source)) for source in self._sources.values()]
-        for task in tasks:
-            error = task.result()
-            if error is not None:
-                raise error
+        starts = (source.start() for source in self._sources.values())
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):  # none is cut off by another's failure
+            if outcome is not None:
+                raise outcome
 
     async def aclose(self) -> None:
         """End all connections."""
         await asyncio.gather(*(source.aclose() for source in self._sources.values()))
-
-
-async def _outcome(source: McpSource) -> Exception | None:
-    # Not raised, since the group would cut off the others and wrap it.
-    try:
-        await source.start()
-    except Exception as error:
-        return error
-    return None
 
 
 __all__ = ["McpSources"]

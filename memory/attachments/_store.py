@@ -131,7 +131,6 @@ class Attachments:
 
         Raises:
             AttachmentInvalid: There is too much of it, or one of them does not fit.
-            AttachmentMissing: One that should be stored already is not.
         """
         check_count(sources)
         found: list[Loaded] = []

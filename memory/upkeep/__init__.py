@@ -4,6 +4,6 @@ Turns, and appending one by one, are the log's own matter.
 """
 
 from ._reading import ReadChain, ReadMessage, root_of
-from ._removal import RemovedMessages, remove_messages, sharers
+from ._removal import RemovedMessages, portions, remove_messages, sharers
 
-__all__ = ["ReadChain", "ReadMessage", "RemovedMessages", "remove_messages", "root_of", "sharers"]
+__all__ = ["ReadChain", "ReadMessage", "RemovedMessages", "portions", "remove_messages", "root_of", "sharers"]

@@ -7,7 +7,7 @@ up, and then those it shared with threads that are gone, for as long as nobody e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -112,9 +112,7 @@ class _Removal:
 
     def _delete(self, messages: Sequence[str]) -> None:
         """Delete messages, none before those that follow it."""
-        for start in range(0, len(messages), _AT_ONCE):
-            some = messages[start : start + _AT_ONCE]
-            marks = ", ".join("?" * len(some))
+        for marks, some in portions(messages):
             for thread, turn, body in self.transaction.execute(_GOING.format(marks), some):
                 self.threads.add(thread)
                 self.turns.add(turn)
@@ -122,6 +120,13 @@ class _Removal:
                 self.said |= {text} if isinstance(text, str) else set()
             self.transaction.execute(_DELETE.format(marks), some)
         self.removed += len(messages)
+
+
+def portions(ids: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Some ids at a time, after as many marks for a statement."""
+    for start in range(0, len(ids), _AT_ONCE):
+        some = ids[start : start + _AT_ONCE]
+        yield ", ".join("?" * len(some)), some
 
 
 def sharers(transaction: Transaction, thread: str) -> frozenset[str]:
@@ -151,4 +156,4 @@ def remove_messages(transaction: Transaction, thread: str, ends: Mapping[str, st
     )
 
 
-__all__ = ["RemovedMessages", "remove_messages", "sharers"]
+__all__ = ["RemovedMessages", "portions", "remove_messages", "sharers"]

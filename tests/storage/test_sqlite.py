@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -171,6 +172,19 @@ async def test_what_one_database_reads_before_it_writes_another_cannot_change_be
     assert await opened[0].read(texts) == [str(number) for number in range(60)]
     for database in opened:
         await database.aclose()
+
+
+async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(database: Database) -> None:
+    """SQLite itself says at once that it is busy, and its timeout does not count there."""
+    async with contextlib.aclosing(await Database.at(database.path, schemas=[NOTES])) as other:
+
+        async def empty(one: Database) -> None:
+            for n in range(20):
+                await one.transact(partial(add, f"{n}" * 5_000))
+                await one.scrub()
+
+        await asyncio.wait_for(asyncio.gather(empty(database), empty(other)), 60)
+        assert len(await other.read(texts)) == 40
 
 
 async def test_the_checkpointer_writes_to_the_same_file_at_the_same_time(database: Database) -> None:

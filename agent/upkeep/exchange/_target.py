@@ -51,7 +51,7 @@ def _is_own(storage: Storage, path: Path) -> bool:
         return False
     first = place.relative_to(home).parts[0].casefold()
     # A database, and what was typed, have files beside them whose names begin with theirs.
-    beginnings = (storage.database, storage.roles, storage.role_key, storage.typed)
+    beginnings = (storage.database, storage.roles, storage.role_key, storage.typed, storage.traces)
     return first.startswith(tuple(one.name for one in beginnings)) or first in (
         storage.locks.name,
         storage.attachments.name,

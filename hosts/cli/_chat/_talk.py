@@ -81,7 +81,7 @@ class Talk:
         for name, left_out in (("app", None), ("workspace", WORKSPACE), ("account", None), ("channel", None)):
             if (given := getattr(options, name)) != left_out:
                 words += [f"--{name}", given]
-        for name in ("home", "policy"):
+        for name in ("home", "policy", "workers"):
             if (given := getattr(options, name)) is not None:
                 words += [f"--{name}", str(given)]
         return shlex.join(words)

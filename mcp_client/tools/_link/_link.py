@@ -32,7 +32,7 @@ from ..._request import Request
 from .. import _failures as failures
 from .._listed import Asked, CallTool, Listed, ToolSpec
 from .._server import McpServer
-from ._sending import send, spec_of
+from ._sending import elicited, send, spec_of
 from ._sifting import sifted
 
 T = TypeVar("T")
@@ -157,8 +157,7 @@ class ToolLink(Link):
         if self._elicit is None or not isinstance(params, ElicitRequestFormParams):
             return ErrorData(code=INVALID_REQUEST, message="only forms can be asked for")
         asked = Asked(message=params.message, schema=params.requested_schema)
-        answer = await self._elicit(asked)
-        return ElicitResult(action="decline") if answer is None else ElicitResult(action="accept", content=answer)
+        return elicited(await self._elicit(asked))
 
     async def _send(self, session: ClientSession, request: Request[T]) -> T | Failure:
         try:

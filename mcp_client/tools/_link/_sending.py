@@ -48,11 +48,13 @@ async def send(session: ClientSession, request: Request[Any]) -> Any:
             raise TypeError(type(request).__name__)
 
 
+def elicited(answer: Any) -> ElicitResult:
+    """What a server gets for an answer; None says no."""
+    return ElicitResult(action="decline") if answer is None else ElicitResult(action="accept", content=answer)
+
+
 async def _call(session: ClientSession, call: CallTool) -> ToolAnswer:
-    responses: dict[str, Any] = {
-        key: ElicitResult(action="decline") if value is None else ElicitResult(action="accept", content=value)
-        for key, value in call.answers.items()
-    }
+    responses: dict[str, Any] = {key: elicited(value) for key, value in call.answers.items()}
     params = CallToolRequestParams(
         name=call.tool,
         arguments=dict(call.arguments),
