@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self
@@ -19,16 +20,15 @@ from ..core.validation import is_text
 from ..graphs import EngineParts, Shape, TurnEngine
 from ..harness import Function, Policy, Registry, Worker
 from ..harness.gate import Approver
+from ..harness.inside import Inside
 from ..harness.journal import SqlJournal
-from ..harness.limits import Limits, Spent, Usage
+from ..harness.limits import Spent
 from ..harness.running import OnError
 from ..harness.trace import Trace, Traces, TraceSink
 from ..harness.trace.running import TraceIndex, Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
-from ..memory import ConversationLog
 from ..memory.attachments import Attachments
-from ..memory.branches import Branches
 from ..memory.kept import KeptMessages
 from ..role_resolution import (
     ResolverOptions,
@@ -39,13 +39,14 @@ from ..role_resolution import (
     SqliteRoleStore,
 )
 from ..signatures import LM, Program, open_model
+from ..signatures.models import Models
 from ..storage import Database, Storage
 from ._role_request import RoleRequests
 from ._roles import Roles, StoredRoles
 from ._runs import Pins, RunnerParts, TurnRunner, call_outside
-from ._settings import Settings, limits_of
+from ._settings import Settings
 from ._thread import Thread
-from .choices import all_models, all_workers, graph_options, model_options, open_models
+from .choices import all_models, all_workers, graph_options, listed, model_options, open_usage
 from .threads import SCHEMAS, ThreadState, ThreadStatus
 from .upkeep import Retention, Upkeep, UpkeepParts
 
@@ -61,7 +62,7 @@ class WorldAgent:
         lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Without it the setting `lm` counts.
         workers: What it can dispatch to: workers, files and folders of workers, and functions that stand in a worker's
             place (H6, H8). Those in the folder of the setting `workers` come on top.
-        models: Models by names that workers can use; they go over those of the setting `models`.
+        models: Models by names that workers and turns can use; they go over those of the setting `models`.
         functions: What it can call.
         policy: What may be called without asking, what a person is asked for, what is refused (H9). Without it the
             setting `policy` counts.
@@ -99,7 +100,7 @@ class WorldAgent:
         roles: Roles | None = None,
         programs: Mapping[str, Any] | None = None,
         settings: Settings | None = None,
-        trace: Trace | TraceSink | Iterable[TraceSink] | None = None,
+        trace: Trace | TraceSink | Sequence[TraceSink] | None = None,
         on_error: OnError | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -118,13 +119,18 @@ class WorldAgent:
         self._identity = identity
         self._role_settings = roles if roles is not None else Roles()
         self._requests = RoleRequests(self._role_settings.on_request)
-        self._registry = Registry((*functions, *self._requests.functions), all_workers(workers, self.settings))
+        self._registry = Registry(
+            (*listed("functions", functions), *self._requests.functions), all_workers(workers, self.settings)
+        )
         self._models = all_models(models, self.settings)
-        self._shapes = (*shapes, *self._requests.shapes)
+        self._shapes = (*listed("shapes", shapes), *self._requests.shapes)
         self._policy = self.settings.gate_policy(policy)
+        if approver is not None and not (iscoroutinefunction(approver) or iscoroutinefunction(type(approver).__call__)):
+            raise InvalidArgument(
+                f"approver= is of type {type(approver).__name__!r}", remedy="pass an async function of a pause"
+            )
         self._approver = approver
         self._servers = {name: entry.server() for name, entry in self.settings.mcp_servers.items()} | _servers(mcp)
-        self._mcp: McpSources | None = None
         self._storage = self.settings.storage(storage)
         self._programs = dict(programs or {})
         self._trace = Trace.of(trace)
@@ -239,6 +245,14 @@ class WorldAgent:
         registry = self._runner.parts.engine.services.registry
         return tuple(registry.function(name) for name in registry.names)
 
+    def find(self, capability: str) -> tuple[Function, ...]:
+        """What is good for something: those of `functions` that name it among their `capabilities` (H10).
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.engine.services.registry.find(capability)
+
     @property
     def roles(self) -> StoredRoles:
         """The stored roles.
@@ -273,9 +287,7 @@ class WorldAgent:
         Raises:
             AgentClosed: The agent is not open.
         """
-        _ = self._runner.parts
-        assert self._mcp is not None, "an open agent has them"
-        return self._mcp
+        return self._runner.parts.mcp
 
     @property
     def upkeep(self) -> Upkeep:
@@ -296,8 +308,10 @@ class WorldAgent:
 
         Raises:
             UnknownFunction, ParamsInvalid, ResultInvalid, TaskFailed: See `worldagent.harness.call`.
+            FunctionInvalid: Code that a call runs makes it, which has a context to call by.
             AgentClosed: The agent is not open.
         """
+        Inside.refuse(name)
         scope = Scope(workspace=self.workspace, account=account)
         return await self._runner.own(call_outside(self._runner.parts, scope, name, input))
 
@@ -349,32 +363,32 @@ class WorldAgent:
             on_error=self._on_error,
         )
         opened.push_async_callback(caller.aclose)
-        models = open_models(caller, self._models, settings, caller.options, self._on_error)
+        models = Models(caller, self._models, api_base=settings.api_base, on_error=self._on_error)
         opened.push_async_callback(models.aclose)
         database = await Database.open(storage.place, schemas=SCHEMAS)
         opened.push_async_callback(database.aclose)
         tracer = self._open_traces(opened)
-        usage = _usage(settings, database, self._clock)
+        usage = open_usage(settings, database, self._clock)
         opened.push_async_callback(usage.aclose)
-        journal, branches = SqlJournal(database), Branches(database, self._clock)
-        attachments = Attachments(storage.attachments, database, limit=settings.attachment_limit)
+        journal = SqlJournal(database)
+        upkeep = UpkeepParts.of(storage, database, self._clock, limit=settings.attachment_limit)
         resolver = await self._open_resolver(opened)
-        self._mcp = await self._open_servers(attachments, opened)
+        mcp = await self._open_servers(upkeep.attachments, opened)
         parts = EngineParts(
             caller=caller,
             models=models,
             registry=self._registry,
             shapes=self._shapes,
             resolver=resolver,
-            log=ConversationLog(database, self._clock),
+            log=upkeep.log,
             identity=self._identity,
-            options=graph_options(settings, caller),
+            options=graph_options(settings),
             programs=self._programs,
             on_error=self._on_error,
             journal=journal,
-            branches=branches,
+            branches=upkeep.branches,
             kept=KeptMessages(database, self._clock),
-            attachments=attachments,
+            attachments=upkeep.attachments,
             policy=self._policy,
             approver=self._approver,
             clock=self._clock,
@@ -387,21 +401,15 @@ class WorldAgent:
             resolver.threads.forget(thread)
             pins.drop(turn)
 
-        upkeep = replace(
-            UpkeepParts.of(storage, database, self._clock),
-            heads=engine.heads,
-            wait=settings.thread_wait,
-            removed=removed,
-            flush=tracer.flush,
-        )
+        upkeep = replace(upkeep, heads=engine.heads, wait=settings.thread_wait, removed=removed, flush=tracer.flush)
         return RunnerParts(
             engine=engine,
             resolver=resolver,
             leases=upkeep.leases,
             journal=journal,
             turns=upkeep.turns,
-            branches=branches,
-            attachments=attachments,
+            branches=upkeep.branches,
+            attachments=upkeep.attachments,
             thread_role_ttl=settings.thread_role_ttl,
             pins=pins,
             upkeep=upkeep,
@@ -413,6 +421,7 @@ class WorldAgent:
             turn_timeout=settings.turn_timeout,
             tracer=tracer,
             usage=usage,
+            mcp=mcp,
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:
@@ -465,16 +474,6 @@ class WorldAgent:
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
         return store
-
-
-def _usage(settings: Settings, database: Database, clock: Clock) -> Usage:
-    return Usage(
-        database,
-        clock,
-        turn=Limits(calls=settings.turn_calls, tokens=settings.turn_tokens, cost=settings.turn_cost),
-        account=limits_of(settings.account_limits),
-        workspace=limits_of(settings.workspace_limits),
-    )
 
 
 def _check_kinds(**given: tuple[object, type]) -> None:

@@ -16,6 +16,7 @@ from ..role_resolution import Role
 from ._runs import Ask, Edit, Replay, TurnRunner
 from ._stream import TurnStream
 from ._turns import Turn
+from .choices import TurnModel, turn_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,13 @@ class BranchingThread:
         return replace(self, scope=await self._runner.fork(self.scope, at=at, to=to))
 
     async def replay(
-        self, at: str | None = None, *, to: str | None = None, role: Role | None = None, skill: Composed | None = None
+        self,
+        at: str | None = None,
+        *,
+        to: str | None = None,
+        role: Role | None = None,
+        skill: Composed | None = None,
+        model: TurnModel = None,
     ) -> Turn:
         """Run a turn of this thread again, on a new thread that goes on from what stood before it.
 
@@ -58,6 +65,7 @@ class BranchingThread:
             to: The new thread's id; None makes one of this one's and a number.
             role: How to go about it. The role of the first time is stored nowhere; stored ones count as they are now.
             skill: The skill again, where the turn ran one.
+            model: The model of this one turn; see `converse`. That of the first time does not count.
 
         Returns:
             The turn; `turn.thread` is the new thread's id.
@@ -69,17 +77,31 @@ class BranchingThread:
             UnknownShape, UnknownWorker, ParamsInvalid: What a task needs is gone, or is declared otherwise.
             HostError, OutputInvalid, TaskFailed, RoleSourceUnavailable: As for `converse` and `task`.
         """
-        async with await self._runner.replay(self.scope, Replay(at, to, skill), role, deltas=False) as stream:
+        again = Replay(at, to, skill, turn_models(model))
+        async with await self._runner.replay(self.scope, again, role, deltas=False) as stream:
             return await stream.wait()
 
     async def stream_replay(
-        self, at: str | None = None, *, to: str | None = None, role: Role | None = None, skill: Composed | None = None
+        self,
+        at: str | None = None,
+        *,
+        to: str | None = None,
+        role: Role | None = None,
+        skill: Composed | None = None,
+        model: TurnModel = None,
     ) -> TurnStream:
         """As `replay`, as a stream of events: `async with await thread.stream_replay(...) as stream`."""
-        return await self._runner.replay(self.scope, Replay(at, to, skill), role, deltas=True)
+        again = Replay(at, to, skill, turn_models(model))
+        return await self._runner.replay(self.scope, again, role, deltas=True)
 
     async def edit(
-        self, text: str, *, at: str | None = None, keep_as: str | None = None, role: Role | None = None
+        self,
+        text: str,
+        *,
+        at: str | None = None,
+        keep_as: str | None = None,
+        role: Role | None = None,
+        model: TurnModel = None,
     ) -> Turn:
         """Say a message of this thread otherwise and wait for the answer; the thread goes on from there.
 
@@ -90,6 +112,7 @@ class BranchingThread:
             at: The message's id, of kind `message` and this account's own; None is the newest of kind `message`.
             keep_as: The id of the thread that keeps it; None makes one of this one's and a number.
             role: How to go about this one turn.
+            model: The model of this one turn; see `converse`.
 
         Returns:
             The turn, with the answer in `text`; `turn.kept_as` is the id of the thread that keeps what was.
@@ -101,23 +124,29 @@ class BranchingThread:
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        ask = said(self.scope, text)
+        ask = said(self.scope, text, model)
         async with self._runner.edit(ask, Edit(at, keep_as), role, deltas=False) as stream:
             return await stream.wait()
 
     def stream_edit(
-        self, text: str, *, at: str | None = None, keep_as: str | None = None, role: Role | None = None
+        self,
+        text: str,
+        *,
+        at: str | None = None,
+        keep_as: str | None = None,
+        role: Role | None = None,
+        model: TurnModel = None,
     ) -> TurnStream:
         """As `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
-        return self._runner.edit(said(self.scope, text), Edit(at, keep_as), role, deltas=True)
+        return self._runner.edit(said(self.scope, text, model), Edit(at, keep_as), role, deltas=True)
 
 
-def said(scope: Scope, text: str) -> Ask:
+def said(scope: Scope, text: str, model: TurnModel) -> Ask:
     """What a person says.
 
     Raises:
-        InvalidArgument: It is empty, or no text.
+        InvalidArgument: It is empty, or no text, or `model` names no model.
     """
     if not is_text(text):
         raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
-    return Ask("message", scope, {"text": text})
+    return Ask("message", scope, {"text": text}, model=turn_models(model))

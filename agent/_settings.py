@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
 from ..harness import Policy
 from ..harness.gate import load_policy
-from ..harness.limits import Limits
+from ..harness.limits import DEPTH, Limits
 from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
@@ -44,7 +44,8 @@ class Settings(BaseSettings):
     lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
     api_base: str | None = Field(default=None, description="address of the model's service, if not the usual one")
     models: dict[str, str] = Field(
-        default={}, description="models by names that workers can use, as a table or JSON; models= goes over it"
+        default={},
+        description="models by names that workers and turns can use, as a table or JSON; models= goes over it",
     )
     workers: Path | None = Field(
         default=None, description="folder of files called NAME.worker.md, workers beside those in workers="
@@ -97,7 +98,10 @@ class Settings(BaseSettings):
     model_backoff: float = Field(default=0.5, ge=0, description="seconds before the second try; doubles each time")
     thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")
     turn_timeout: float | None = Field(
-        default=None, gt=0, description="seconds a turn may run before it fails and can be resumed; none is no limit"
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds a turn may run before it fails and can be resumed; none is no limit",
     )
     turn_calls: int | None = Field(
         default=None, ge=0, description="calls of functions, workers and shapes in one turn; none is no limit"
@@ -106,8 +110,12 @@ class Settings(BaseSettings):
         default=None, ge=0, description="tokens of models, sent and received, in one turn; none is no limit"
     )
     turn_cost: float | None = Field(
-        default=None, ge=0, description="US dollars of one turn, as far as they are known; none is no limit"
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="US dollars of one turn, as far as they are known; none is no limit",
     )
+    turn_depth: int = Field(default=DEPTH, ge=1, le=20, description="how deep the calls of one turn may nest")
     account_limits: dict[str, float] = Field(
         default={}, description="calls, tokens and cost of each account in a day (UTC), as a table or JSON"
     )
@@ -169,7 +177,7 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as failure:
             problem = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+                ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, "))))
                 for item in failure.errors(include_input=False, include_url=False)
             )
         except (OSError, ValueError) as failure:
@@ -255,8 +263,9 @@ def limits_of(given: Mapping[str, float]) -> Limits:
     Raises:
         FunctionInvalid: They are not.
     """
-    if given.keys() - {"calls", "tokens", "cost"}:
-        raise FunctionInvalid("it has others than these", remedy="give any of calls, tokens and cost")
+    unknown = sorted(given.keys() - {"calls", "tokens", "cost"})
+    if unknown:
+        raise FunctionInvalid(f"there is no limit {unknown[0]!r}", remedy="give any of calls, tokens and cost")
     # Read as numbers, which have a point in TOML and JSON or have none.
     return Limits(**{n: int(v) if n != "cost" and float(v).is_integer() else v for n, v in given.items()})  # type: ignore[arg-type]  # they are checked there
 

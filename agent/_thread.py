@@ -21,6 +21,7 @@ from ._stream import TurnStream
 from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
 from ._unset import UNSET, Unset
+from .choices import TurnModel, turn_models
 from .threads import ThreadState
 
 
@@ -38,7 +39,12 @@ class Thread(BranchingThread):
         return ThreadRole(self._runner, self.scope)
 
     async def converse(
-        self, text: str, *, role: Role | None = None, attachments: Sequence[AttachmentSource] = ()
+        self,
+        text: str,
+        *,
+        role: Role | None = None,
+        attachments: Sequence[AttachmentSource] = (),
+        model: TurnModel = None,
     ) -> Turn:
         """Say something and wait for the answer.
 
@@ -47,6 +53,8 @@ class Thread(BranchingThread):
             role: How to go about this one turn.
             attachments: Images and files that go with it, 16 at most: `pathlib.Path`, bytes, an address as text, or
                 what `agent.attachments.add()` or `.of(message)` gave.
+            model: The model of this one turn, in the place of the agent's: a name from `WorldAgent(models=...)` or the
+                setting `models`, or a model string; several are tried in turn where one cannot be reached.
 
         Returns:
             The turn, with the answer in `text`; it may be `paused` for a person instead.
@@ -57,9 +65,10 @@ class Thread(BranchingThread):
             TurnTimeout: It took longer than the setting `turn_timeout`; `resume` goes on with it.
             RoleSourceUnavailable, RoleSourceInvalid, RoleTooLong, RoleInvalid: Nothing has reached a model or the log.
             AttachmentInvalid, AttachmentNotTaken, AttachmentMissing: Likewise.
+            ModelNotConfigured: Likewise; the turn's model cannot be used.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        return await self._runner.run(self._message(text, attachments), role)
+        return await self._runner.run(self._message(text, attachments, model), role)
 
     def stream(
         self,
@@ -68,6 +77,7 @@ class Thread(BranchingThread):
         role: Role | None = None,
         detach: bool = False,
         attachments: Sequence[AttachmentSource] = (),
+        model: TurnModel = None,
     ) -> TurnStream:
         """Say something and follow the turn's events: `async with thread.stream(...) as stream`.
 
@@ -76,12 +86,13 @@ class Thread(BranchingThread):
             role: How to go about this one turn.
             detach: Whether the turn goes on when the block is left.
             attachments: Images and files that go with it; see `converse`.
+            model: The model of this one turn; see `converse`.
 
         Raises:
-            InvalidArgument, AttachmentInvalid, RoleInvalid: An argument does not fit. What `converse` raises comes
-                while iterating.
+            InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument does not fit. What
+                `converse` raises comes while iterating.
         """
-        return self._runner.stream(self._message(text, attachments), role, detach=detach)
+        return self._runner.stream(self._message(text, attachments, model), role, detach=detach)
 
     async def task(
         self,
@@ -90,6 +101,7 @@ class Thread(BranchingThread):
         *,
         role: Role | None = None,
         attachments: Sequence[AttachmentSource] = (),
+        model: TurnModel = None,
     ) -> Turn:
         """Dispatch one task to a shape.
 
@@ -99,6 +111,7 @@ class Thread(BranchingThread):
             role: How to go about it; it attaches to the shape's entry Signature.
             attachments: Images and files that the message of the task refers to, so that they are kept as long as it
                 is; params name them by their `sha256`, and a handler opens them with `ctx.attachments`.
+            model: The model of this one turn; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -108,13 +121,19 @@ class Thread(BranchingThread):
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
+        names = turn_models(model)
         work = self._runner.work(shape, params)
         body = {"shape": shape, "params": work["params"]}
-        ask = Ask("task", self.scope, body, work, attached=_checked(attachments))
+        ask = Ask("task", self.scope, body, work, attached=_checked(attachments), model=names)
         return await self._runner.run(ask, role)
 
     async def run_skill(
-        self, skill: Composed, params: Mapping[str, Any] | None = None, *, role: Role | None = None
+        self,
+        skill: Composed,
+        params: Mapping[str, Any] | None = None,
+        *,
+        role: Role | None = None,
+        model: TurnModel = None,
     ) -> Turn:
         """Run a composed skill: its shape, with its prompt added to the entry Signature's instructions.
 
@@ -122,6 +141,7 @@ class Thread(BranchingThread):
             skill: What the composer made. Its prompt is not stored.
             params: Params that go over the skill's own.
             role: How to go about it; it attaches to the shape's entry Signature.
+            model: The model of this one turn; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -137,14 +157,16 @@ class Thread(BranchingThread):
             )
         work = self._runner.work(skill.shape, {**skill.params, **(params or {})})
         body = {"skill": skill.name, "shape": skill.shape, "params": work["params"]}
-        return await self._runner.run(Ask("skill", self.scope, body, work, skill.prompt), role)
+        ask = Ask("skill", self.scope, body, work, skill.prompt, model=turn_models(model))
+        return await self._runner.run(ask, role)
 
-    async def run_scheduled(self, trigger: Trigger, *, role: Role | None = None) -> Turn:
+    async def run_scheduled(self, trigger: Trigger, *, role: Role | None = None, model: TurnModel = None) -> Turn:
         """Run a turn because a schedule fired; an outside task runner may pass a call role, which is not stored (T7).
 
         Args:
             trigger: The schedule, the time, the payload. The planner gets them as the turn's message.
             role: How to go about it.
+            model: The model of this one turn; see `converse`.
 
         Returns:
             The turn, with the answer in `text`.
@@ -163,7 +185,7 @@ class Thread(BranchingThread):
             "fired_at": trigger.fired_at.isoformat(),
             "payload": dict(trigger.payload),
         }
-        return await self._runner.run(Ask("schedule", self.scope, body), role)
+        return await self._runner.run(Ask("schedule", self.scope, body, model=turn_models(model)), role)
 
     async def resume(
         self,
@@ -190,6 +212,7 @@ class Thread(BranchingThread):
         Raises:
             NothingToResume: The thread has no turn that could go on.
             UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
+            ModelNotConfigured: The model that the turn began with is no longer there; the answers are kept.
             RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with; no model was
                 called, and the answers are kept.
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
@@ -263,8 +286,8 @@ class Thread(BranchingThread):
         """The messages that are kept, oldest first."""
         return await self._runner.kept(self.scope)
 
-    def _message(self, text: str, attachments: Sequence[AttachmentSource]) -> Ask:
-        return replace(said(self.scope, text), attached=_checked(attachments))
+    def _message(self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel) -> Ask:
+        return replace(said(self.scope, text, model), attached=_checked(attachments))
 
 
 def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:

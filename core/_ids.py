@@ -15,6 +15,10 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{value:032x}"
 
 
+# To make one for each text takes as long as the text.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def canonical_json(value: Any) -> str:
     """Return `value` as JSON with sorted keys and no blanks, so that equal values give equal text.
 
@@ -22,7 +26,7 @@ def canonical_json(value: Any) -> str:
         TypeError: Something in it is not JSON.
         ValueError: It holds a number that JSON has not (NaN, infinity).
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def digest(value: Any, *, length: int = 32) -> str:

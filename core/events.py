@@ -89,13 +89,18 @@ class SummaryFailed(_Event):
 
 
 class TaskStarted(_Event):
-    """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it."""
+    """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it.
+
+    `gate` is as in `CallStarted`.
+    """
 
     type: Literal["task_started"] = "task_started"
     task_id: str
     shape: str
     label: str
     parent: str = ""
+    risk: tuple[Risk, ...] = ()
+    gate: str = ""
 
 
 class TaskEnded(_Event):
@@ -134,7 +139,8 @@ class CallEnded(_Event):
 class CallDecided(_Event):
     """The gate did not simply let a call through: it asks, it refuses, or somebody has answered.
 
-    `gate` is as in `CallStarted`, or `limit`; `account` is who answered, where that is known.
+    `gate` is as in `CallStarted`, `limit`, or `expired` where nobody answered in time; `account` is who answered, where
+    that is known.
     """
 
     type: Literal["call_decided"] = "call_decided"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
 from .events import PauseKind, Risk
@@ -113,6 +114,16 @@ class Pause:
     expires: datetime | None = None
 
 
+def may_answer(account: str | None, approvers: Sequence[str]) -> bool:
+    """Whether an account may answer what these approvers are asked.
+
+    Args:
+        account: Who answers; None is nobody that is known.
+        approvers: Globs over accounts; empty is anybody.
+    """
+    return not approvers or (account is not None and any(fnmatchcase(account, glob) for glob in approvers))
+
+
 __all__ = [
     "Answer",
     "Approve",
@@ -123,4 +134,5 @@ __all__ = [
     "PersonAnswer",
     "Reject",
     "RunAgain",
+    "may_answer",
 ]

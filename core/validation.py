@@ -33,6 +33,7 @@ _TELLING = frozenset(
     }
 )
 _DEPTH = 200  # levels that a value is looked through for what is no JSON
+_NUMBERED = re.compile(r'"(?:-?\d[^"]*|true|false|null|None|True|False)":')  # a key that may not have been a text
 _FIELD = re.compile(r"\w[\w.-]{0,63}")
 
 
@@ -99,7 +100,7 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
         # Without `warnings`, pydantic would print a value that is not of its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
         if "null" in kept_json(dumped):
-            _check_numbers(model.model_dump(by_alias=True, warnings=False), dumped)
+            _check_kept(model.model_dump(by_alias=True, warnings=False), dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
@@ -149,8 +150,9 @@ def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error:
     """Return a checked `value` of the adapter's type as JSON, or raise `error` naming `what`."""
     try:
         dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
-        if "null" in kept_json(dumped):
-            _check_numbers(adapter.dump_python(value, by_alias=True, warnings=False), dumped)
+        text = kept_json(dumped)
+        if "null" in text or _NUMBERED.search(text):
+            _check_kept(adapter.dump_python(value, by_alias=True, warnings=False), dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
@@ -158,8 +160,10 @@ def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error:
     raise error(f"{what} is not JSON ({problem})", remedy="return JSON values, and text that UTF-8 can hold")
 
 
-def _check_numbers(value: object, dumped: object) -> None:
-    """Refuse a number that JSON has not and that became null: where the type is open, pydantic says nothing of it.
+def _check_kept(value: object, dumped: object) -> None:
+    """Refuse what JSON has no place for: where the type is open, pydantic says nothing of it.
+
+    That is a number that became null, and keys that became one, such as 1 and "1".
 
     Args:
         value: What was dumped, as plain values of Python.
@@ -171,6 +175,8 @@ def _check_numbers(value: object, dumped: object) -> None:
     match value, dumped:
         case float(), None if not math.isfinite(value):
             raise ValueError("a number that JSON has not")
+        case dict(), dict() if len(value) > len(dumped) and not all(isinstance(key, str) for key in value):
+            raise ValueError("keys that are one in JSON")
         case dict(), dict():
             pairs = zip(value.values(), dumped.values(), strict=False)
         case list() | tuple() | set() | frozenset() | deque(), list():
@@ -178,7 +184,7 @@ def _check_numbers(value: object, dumped: object) -> None:
         case _:
             return
     for each in pairs:
-        _check_numbers(*each)
+        _check_kept(*each)
 
 
 def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[WorldAgentError]) -> Any:

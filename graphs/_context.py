@@ -5,14 +5,15 @@ The role travels in `TurnContext` alone, which LangGraph carries as `context=` a
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ..core import Emitter, Scope
-from ..core.errors import RoleChanged
+from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
 from ..core.events import TextDelta, TextReplaced, Usage
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller, Gate
@@ -28,6 +29,10 @@ from ..signatures.models import Models
 from ..storage import Lease
 from ._rests import Rests
 from ._shape import ShapeRegistry
+
+T = TypeVar("T")
+
+_OUTAGE: Final = (ModelUnavailable, ModelTimeout, ModelRateLimited)
 
 AGENT = "agent"
 """Who the agent's own messages are by."""
@@ -58,9 +63,15 @@ class GraphOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What all turns of one agent share; process lifetime."""
+    """What all turns of one agent share; process lifetime. A turn with a model of its own has a copy with that.
+
+    Attributes:
+        caller: The model of whatever has none of its own.
+        fallbacks: The names of those that are asked where it cannot be reached.
+    """
 
     caller: ModelCaller
+    fallbacks: tuple[str, ...] = ()
     models: Models
     registry: Registry
     shapes: ShapeRegistry
@@ -106,7 +117,8 @@ class TurnContext:
         drive: This owner's run at the turn's calls.
         noted: What stands for the role in the turn's state; the same at every node (R13).
         gate: What decides about its calls.
-        caller: Who dispatches its tasks: the planner, or the host's own code.
+        caller: Who dispatches its tasks: the planner, the host's own code, or a call that began the turn.
+        depth: How deep that stands which dispatches them.
         task: The path id of the task that this context was made for; empty is the turn itself.
         budget: What the turn, or the task, may still use.
     """
@@ -125,6 +137,7 @@ class TurnContext:
     noted: str | None = None
     gate: Gate = field(default_factory=Gate)
     caller: Caller = CODE
+    depth: int = -1
     task: str = ""
     budget: Budget = field(default_factory=Budget)
 
@@ -139,6 +152,28 @@ class TurnContext:
                 f"the turn {self.turn_id!r} would go on under another role",
                 remedy="bring the role back as it was, or resume with on_role_change='refresh'",
             )
+
+    async def ask(self, call: Callable[[ModelCaller], Awaitable[T]], names: Sequence[str | None] = (None,)) -> T:
+        """Ask a model, and the next one where it cannot be reached.
+
+        Args:
+            call: Asks one.
+            names: The names of the models; None is the turn's, and those after it.
+
+        Raises:
+            ModelUnavailable, ModelTimeout, ModelRateLimited: The last one cannot be reached either.
+        """
+        services = self.services
+        callers = [each for name in names for each in ((name,) if name is not None else (None, *services.fallbacks))]
+        for name in callers[:-1]:
+            try:
+                return await call(await self._model(name))
+            except _OUTAGE:
+                continue
+        return await call(await self._model(callers[-1]))
+
+    async def _model(self, name: str | None) -> ModelCaller:
+        return self.services.caller if name is None else await self.services.models.get(name)
 
     def listener(self, signature: str, field: str | None = None) -> Listener:
         """Who hears of one model call of this turn; deltas of `field` only where they are wanted."""

@@ -72,8 +72,9 @@ class TurnEngine:
         shapes = ShapeRegistry([subagents.shape(), *parts.shapes])
         for shape in shapes.shapes.values():
             parts.registry.add_shape(shape.function)
+        parts.registry.check_tools()
         if parts.registry.complete:  # a rule may be about what a source has that cannot be reached now
-            parts.policy.check(parts.registry.names)
+            parts.policy.check(map(parts.registry.function, parts.registry.names))
         planner = Planner(parts.identity, roster(parts.registry, shapes), plain=parts.caller.plain)
         predictors = PredictorPool()
         predictors.add(*planner.predictors)
@@ -98,7 +99,7 @@ class TurnEngine:
             kept=parts.kept,
             attachments=parts.attachments,
             saver=saver,
-            options=parts.options,
+            options=parts.options(parts.caller),
             on_error=parts.on_error,
             journal=parts.journal,
             policy=parts.policy,
@@ -106,6 +107,7 @@ class TurnEngine:
         )
         self.heads = Heads(saver, parts.branches)
         self._clock = parts.clock
+        self._options = parts.options
         self._drives: dict[str, Drive] = {}
         self._stopping = False
         subagents.compile(saver)
@@ -231,15 +233,43 @@ class TurnEngine:
             if record.role is not None and not key.made(record.role)
         }
 
-    def check_attached(self, attachments: Sequence[Attachment]) -> None:
-        """Refuse what the model does not take, unless it is to get the names alone.
+    def check_model(self, names: Sequence[str], *, who: str) -> None:
+        """Refuse names of a turn's models that nothing can be behind. No model is opened.
+
+        Raises:
+            ModelNotConfigured: One is no model string, and no name of a model.
+        """
+        for name in names:
+            self.services.models.check(name, who=who)
+
+    async def open_model(self, names: Sequence[str]) -> None:
+        """Open the first of a turn's models; those tried after it open when they are.
+
+        Raises:
+            ModelNotConfigured, MissingExtra, InvalidArgument: It cannot be used.
+        """
+        await self._services_with(names)
+
+    async def _services_with(self, model: Sequence[str]) -> Services:
+        if not model:
+            return self.services
+        caller = await self.services.models.get(model[0])
+        return replace(self.services, caller=caller, fallbacks=tuple(model[1:]), options=self._options(caller))
+
+    async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
+        """Refuse what a turn's model does not take, unless it is to get the names alone.
+
+        Args:
+            attachments: What the turn's message refers to.
+            model: The names of the turn's models.
 
         Raises:
             AttachmentNotTaken: It takes none of that kind.
             AttachmentInvalid: They are too large together.
         """
-        caller, store = self.services.caller, self.services.attachments
-        if store is not None and self.services.options.attachment_fallback == "fail":
+        services = await self._services_with(model)
+        caller, store = services.caller, services.attachments
+        if store is not None and services.options.attachment_fallback == "fail":
             check_taken(attachments, caller.takes, model=caller.connection.name, room=room_of(store))
 
     async def message(self, message_id: str) -> Message:
@@ -308,7 +338,7 @@ class TurnEngine:
             run: What this owner brings along.
             asked: The id of the turn's message.
         """
-        turn = self._context(request, run, {})
+        turn = self._context(request, run, {}, await self._services_with(request.model))
         return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
 
     async def resume(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
@@ -318,7 +348,7 @@ class TurnEngine:
         self._check_declared(records)
         if run.use is not None:
             run.use.recall(record.id for record in records.values() if record.counts)
-        turn = self._context(request, run, records)
+        turn = self._context(request, run, records, await self._services_with(request.model))
         found = await self.heads.values(request.thread_key)
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
             return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
@@ -401,14 +431,17 @@ class TurnEngine:
         shape = self.services.shapes.get(work["shape"])
         return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
 
-    def _context(self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord]) -> TurnContext:
-        services = self.services
+    def _context(
+        self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord], services: Services
+    ) -> TurnContext:
         gate = Gate(services.policy, approver=services.approver, clock=self._clock)
         # What is not there any more, such as the tools of a server that is down, is not known to be trusted.
         gone = {
             each.name for each in records.values() if each.kind in ("leaf", "flow")
         } - services.registry.functions.keys()
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
+        if request.origin is not None:
+            gate.mark(*request.origin.marks)
         return TurnContext(
             turn_id=request.turn_id,
             thread_key=request.thread_key,
@@ -423,7 +456,8 @@ class TurnEngine:
             drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed),
             noted=services.resolver.key.digest(run.role) if services.journal is not None else None,
             gate=gate,
-            caller=CODE if request.kind in ("task", "skill") else Caller(_PLANNER, modelled=True),
+            caller=_caller(request),
+            depth=-1 if request.origin is None else request.origin.depth,
             budget=Budget(clock=self._clock) if run.use is None else run.use.budget,
         )
 
@@ -437,7 +471,7 @@ class TurnEngine:
             use: What they may use.
         """
         request = TurnRequest(turn_id=path, kind="task", thread_key=path, scope=scope, author="", body={})
-        turn = self._context(request, TurnRun(role=NO_ROLE, emit=emit, lease=None, use=use), {})
+        turn = self._context(request, TurnRun(role=NO_ROLE, emit=emit, lease=None, use=use), {}, self.services)
         drive = Drive(path, clock=self._clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
 
@@ -454,3 +488,11 @@ class TurnEngine:
         drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
         drive.stopping = self._stopping
         return drive
+
+
+def _caller(request: TurnRequest) -> Caller:
+    """Who dispatches a turn's tasks: the planner, the host's own code, or a call that a model had a say in."""
+    if request.kind not in ("task", "skill"):
+        return Caller(_PLANNER, modelled=True)
+    origin = request.origin
+    return CODE if origin is None or not origin.modelled else Caller(origin.caller, modelled=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from ..core.events import TurnKind
 from ..core.pauses import Pause
 from ..harness import Policy, Registry
 from ..harness.gate import Approver
+from ..harness.inside import Origin
 from ..harness.journal import Journal
 from ..harness.limits import Use
 from ..harness.running import OnError
@@ -42,6 +43,8 @@ class TurnRequest:
         body: What goes into the log as the turn's first message.
         work: The task that a task or skill turn runs.
         branch: Where the thread is set to as the turn begins, if it is.
+        model: The names of its own model and of those tried after it; empty is the agent's.
+        origin: The call that it was begun or resumed from, if there is one.
     """
 
     turn_id: str
@@ -52,6 +55,8 @@ class TurnRequest:
     body: Mapping[str, Any]
     work: Work | None = None
     branch: Branch | None = None
+    model: tuple[str, ...] = ()
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +112,7 @@ class EngineParts:
     resolver: RoleResolver
     log: ConversationStore
     identity: str | None = None
-    options: GraphOptions = field(default_factory=GraphOptions)
+    options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions()
     programs: Mapping[str, Any] = field(default_factory=dict)
     on_error: OnError | None = None
     journal: Journal | None = None

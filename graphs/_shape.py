@@ -40,6 +40,7 @@ class Shape(Generic[P, R]):
         signatures: The other Signatures that its handler may predict with.
         description: What it is for. A shape with a description is offered to the planner.
         risk: What dispatching it does to the world. What its handler calls passes the gate by itself.
+        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Shape(Generic[P, R]):
     signatures: tuple[Signature, ...] = ()
     description: str = ""
     risk: tuple[Risk, ...] = ("read_only",)
+    capture: bool = False
 
     def __post_init__(self) -> None:
         check_name("shape", self.key)
@@ -79,7 +81,7 @@ class Shape(Generic[P, R]):
     @property
     def function(self) -> Function:
         """The shape as a function of its params, which gives its result."""
-        return _function(self.key, self.params, self.result, self.description, self.risk)
+        return _function(self.key, self.params, self.result, self.description, self.risk, self.capture)
 
     def callee(self, params: P) -> Function:
         """What the gate decides about where a task with these params is dispatched."""
@@ -147,9 +149,10 @@ class Shape(Generic[P, R]):
 
 @lru_cache(maxsize=1024)  # it is asked for at each dispatch
 def _function(
-    key: str, params: type[BaseModel], result: type[BaseModel], description: str, risk: tuple[Risk, ...]
+    key: str, params: type[BaseModel], result: type[BaseModel], description: str, risk: tuple[Risk, ...], capture: bool
 ) -> Function:
-    return Function(key, undispatched, params, TypeAdapter(result), description, kind="shape", risk=risk)
+    adapter = TypeAdapter(result)
+    return Function(key, undispatched, params, adapter, description, kind="shape", risk=risk, capture=capture)
 
 
 class ShapeRegistry:

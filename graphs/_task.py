@@ -6,10 +6,12 @@ that is run again gets the answers of its model calls and calls from there.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
@@ -17,8 +19,9 @@ from ..core import Scope
 from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of, json_of_value, read_value
-from ..harness import CallContext, Function, call
+from ..harness import CallContext, call
 from ..harness.gate import Caller
+from ..harness.inside import Inside, kept_in
 from ..harness.journal import SUSPENDED, Frame, Step
 from ..harness.limits import Budget
 from ..harness.requests import request_of, text_of, value_of
@@ -28,6 +31,8 @@ from ..role_resolution import NO_ROLE, ResolvedRole, Role
 from ..signatures import Signature
 from ._context import TurnContext
 from ._shape import SUBAGENT, Shape
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +108,7 @@ class TaskContext:
             prompt = turn.prompt if signature is self.entry else None
             predictor = turn.services.predictors.get(signature, prompt)
             listener = turn.listener(predictor.name)
-            answer = await predictor(inputs, turn.services.caller, role=turn.role, listener=listener)
+            answer = await turn.ask(lambda caller: predictor(inputs, caller, role=turn.role, listener=listener))
             return outputs.dump(answer.fields)
 
         name = signature.__name__
@@ -187,18 +192,7 @@ async def task(
     checked = found.check_params(params)
     entries, others = found.names_for(checked, services.shapes)
     resolved = services.resolver.resolve_call(role, entry=entries, signatures=others)
-    stand_in = found.stand_in(checked)
-    if stand_in is not None:
-        function, given = stand_in
-        value = await run_call(Call(function=function, input=given, ctx=ctx.calls, key=key))
-        return found.check_result(given_by(function, value))
-    how = Dispatched(shape=found, role=resolved)
-    return await run_call(Call(function=found.callee(checked), input=checked, ctx=ctx.calls, key=key, how=how))
-
-
-def given_by(function: Function, value: object) -> dict[str, str]:
-    """What a function gave that stands in a worker's place, as a worker's result."""
-    return {"worker": function.name, "text": text_of(function, value)}
+    return await dispatched(Dispatched(shape=found, role=resolved), checked, ctx.calls, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,16 +202,57 @@ class Dispatched:
     Attributes:
         shape: What runs it.
         role: Its own role.
-        around: What its run is wrapped in, where it has to wait for others.
+        slot: Is held while it is done, where not all may be at the same time; see `Step.slot`.
         prompted: Whether a skill's prompt, where the turn has one, is for this task.
         raw: Whether its result is wanted as JSON.
     """
 
     shape: Shape[Any, Any]
     role: ResolvedRole = NO_ROLE
-    around: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]] | None = None
+    slot: AbstractAsyncContextManager[Any] | None = None
     prompted: bool = False
     raw: bool = False
+
+
+async def dispatched(
+    how: Dispatched, params: BaseModel, ctx: CallContext, *, key: str | None = None, path: str = "", waits: bool = True
+) -> Any:
+    """Dispatch a task, or call the function that stands in its place, which gets no role (H8).
+
+    Args:
+        how: Which shape runs it, and how.
+        params: What `check_params` or `read_params` of the shape gave.
+        ctx: Who dispatches.
+        key: See `Call`, as of the rest.
+        path: Its path id; empty is one that the caller's frame gives.
+        waits: Whether a body waits for it.
+
+    Returns:
+        An instance of the shape's result model, or JSON where `how.raw`; `SUSPENDED` where no body waits for it and it
+        waits itself.
+    """
+    shape = how.shape
+    stand_in = shape.stand_in(params)
+    if stand_in is None:
+        call = Call(function=shape.callee(params), input=params, ctx=ctx, key=key, id=path, waits=waits)
+        call.how, call.slot = how, how.slot
+        return await run_call(call)
+    function, given = stand_in
+    call = Call(function=function, input=given, ctx=ctx, key=key, id=path, waits=waits, slot=how.slot)
+    value = await run_call(call)
+    if value is SUSPENDED:
+        return value
+    result = {"worker": function.name, "text": text_of(function, value)}
+    return result if how.raw else shape.check_result(result)
+
+
+async def side_by_side(running: Iterable[Awaitable[T]]) -> list[T]:
+    """Run several at once; whatever becomes of one, the others come to their end before its failure is raised."""
+    outcomes = await asyncio.gather(*running, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return cast("list[T]", outcomes)
 
 
 def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
@@ -255,7 +290,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     noted = turn.services.resolver.key.digest(how.role) if turn.services.journal is not None else None
     prompt = turn.prompt if how.prompted else None
     turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path)
-    caller = call.ctx.asker.caller
+    caller = call.ctx.told_caller
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again: a handler may change what it is given.
@@ -264,8 +299,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         calls = calls_of(inside, below, caller.calling(call.function.name))
         if call.function.capture:
             turn.emit.keep(path, "inputs", params_json if changed is None else dict(changed))
-        running = _run(shape, taken, inside, calls, call.function)
-        return await (running if how.around is None else how.around(running))
+        return await _run(shape, taken, inside, calls, call)
 
     def fits(changed: Mapping[str, Any]) -> None:
         taken = shape.read_params(changed)
@@ -301,14 +335,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
-async def _run(
-    shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, calls: CallContext, function: Function
-) -> Any:
+async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, calls: CallContext, call: Call) -> Any:
+    function, gate = call.function, call.prepared.step.by
     entry, others = shape.entry_for(params)
     services, frame = turn.services, calls.frame
     ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
     label = entry.__name__ if entry else shape.key
-    turn.emit(TaskStarted, task_id=frame.path, shape=shape.key, label=label, parent=frame.path.rpartition("/")[0])
+    parent = frame.path.rpartition("/")[0]
+    told = {"task_id": frame.path, "shape": shape.key, "label": label, "parent": parent}
+    turn.emit(TaskStarted, **told, risk=function.risk, gate=gate)
     status, code = "cancelled", None
     try:
         handler = guarded(
@@ -316,7 +351,7 @@ async def _run(
             what=f"the handler of shape {shape.key!r}",
             on_error=services.on_error,
         )
-        value = await (handler if function.limits.seconds is None else timely(handler, function, turn.budget))
+        value = await timely(handler, function, turn.budget)
         if value is SUSPENDED:
             status = "paused"
             return value
@@ -334,4 +369,5 @@ async def _run(
 
 
 async def _awaited(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -> Any:
-    return await shape.handler(params, ctx)
+    with Inside(ctx.calls.caller.name, ctx.calls, leaf=False):
+        return await kept_in(shape.handler(params, ctx))

@@ -6,9 +6,9 @@ holds the head of the log, open work and counters, never the text of a message o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypedDict
 
 from langgraph.graph import START, StateGraph
@@ -19,14 +19,13 @@ from langgraph.types import Command, interrupt
 from ..core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ..core.events import PlanRejected, TextReplaced, TurnKind
 from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Frame
-from ..harness.running import Call, run_call
 from ..memory import Draft
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ..signatures import Planner
 from ._attached import Shown
 from ._context import AGENT, STOPPED, WAITING, TurnContext
 from ._plan import PlanFault, Work, read_plan
-from ._task import Dispatched, calls_of, given_by
+from ._task import Dispatched, calls_of, dispatched, side_by_side
 from ._window import Window
 
 _END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
@@ -126,17 +125,10 @@ async def act(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
         done = [await _surface_task(turn, item)]
         status = "done"
     else:
-        outcomes = await asyncio.gather(
-            *(
-                _dispatched(turn, item, f"{turn.turn_id}/step.{state['round']}.{place}:{item['to']}")
-                for place, item in enumerate(state["work"])
-            ),
-            return_exceptions=True,  # whatever becomes of one, the others come to their end first
+        done = await side_by_side(
+            _dispatched(turn, item, f"{turn.turn_id}/step.{state['round']}.{place}:{item['to']}")
+            for place, item in enumerate(state["work"])
         )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        done = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     drafts = [draft for draft in done if draft is not None]
     if len(drafts) < len(done):
         interrupt(WAITING)  # the last thing that can stop here; answers are in the journal, never in this value
@@ -155,13 +147,15 @@ async def _planned(
         shown = await Shown.of(turn, window.message, window.past, light=light, tell=tell)
         tell = False
         try:
-            plan = await turn.services.planner(
-                shown.message,
-                turn.services.caller,
-                role=turn.role,
-                past=shown.past,
-                listener=listener,
-                direct=direct,
+            plan = await turn.ask(
+                partial(
+                    turn.services.planner,
+                    shown.message,
+                    role=turn.role,
+                    past=shown.past,
+                    listener=listener,
+                    direct=direct,
+                )
             )
             return plan.reply, plan.dispatches
         except (ContextExceeded, ModelRefused) as error:
@@ -196,24 +190,9 @@ async def _done(turn: TurnContext, item: Work, path: str, role: ResolvedRole) ->
     """Do a task; None where it waits or was told to stop."""
     shape = turn.services.shapes.get(item["shape"])
     params = shape.read_params(item["params"])
-    ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, -1), turn.caller)
-    stand_in = shape.stand_in(params)
-    if stand_in is not None:
-        function, given = stand_in
-        value = await run_call(Call(function=function, input=given, ctx=ctx, id=path, waits=False))
-        if value is SUSPENDED:
-            return None
-        return _result_draft(item, {"status": "done", "result": given_by(function, value)})
-    result = await run_call(
-        Call(
-            function=shape.callee(params),
-            input=params,
-            ctx=ctx,
-            id=path,
-            waits=False,
-            how=Dispatched(shape=shape, role=role, prompted=True, raw=True),
-        )
-    )
+    ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
+    how = Dispatched(shape=shape, role=role, prompted=True, raw=True)
+    result = await dispatched(how, params, ctx, path=path, waits=False)
     return None if result is SUSPENDED else _result_draft(item, {"status": "done", "result": result})
 
 

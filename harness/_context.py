@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from pydantic import BaseModel
@@ -175,19 +175,37 @@ class CallContext:
         """
         return await ask_person(self.frame, Question.of(question, options, form, seconds), key)
 
-    def fork(self, path: str, function: Function | None = None) -> CallContext:
-        """The context of a child with this path: of a call of `function`, or of something else that calls."""
-        caller = self.asker.caller
-        forked = replace(self, frame=Frame(self.frame.drive, path, self.frame.depth + 1), caller=caller)
-        if function is None:
-            return forked
-        return replace(forked, caller=caller.calling(function.name), tools=function.tools)
+    def fork(self, path: str, function: Function | None = None, *, budget: Budget | None = None) -> CallContext:
+        """The context of a child: of a call of `function`, or of something else that calls.
+
+        Args:
+            path: Its path id.
+            function: What is called.
+            budget: What it may use; left out, what this one may.
+        """
+        caller = self.told_caller
+        return CallContext(
+            scope=self.scope,
+            registry=self.registry,
+            emit=self.emit,
+            frame=Frame(self.frame.drive, path, self.frame.depth + 1),
+            gate=self.gate,
+            caller=caller if function is None else caller.calling(function.name),
+            dispatch=self.dispatch,
+            tools=self.tools if function is None else function.tools,
+            on_error=self.on_error,
+            budget=self.budget if budget is None else budget,
+        )
+
+    @property
+    def told_caller(self) -> Caller:
+        """Who makes its calls from now on: a model may have had a say meanwhile."""
+        return self.caller.told(modelled=self.frame.modelled)
 
     @property
     def asker(self) -> Asker:
         """Who makes its calls, as the gate is told of it."""
-        caller = self.caller.told(modelled=self.frame.modelled)
-        return Asker(self.frame.drive, self.gate, self.emit, caller, self.on_error)
+        return Asker(self.frame.drive, self.gate, self.emit, self.told_caller, self.on_error)
 
 
 __all__ = ["CallContext", "Dispatch", "ToolContext", "WorkerContext"]

@@ -5,6 +5,7 @@ Python functions become one in `_tool`; workers and shapes stand in the same reg
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 """The risk of a function that does not say what it does."""
 
 _RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
+_CALLERS: Final = ("code", "converse")  # who calls and is nothing that can be called: the host, and the planner
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -45,7 +47,7 @@ class Function:
         risk: What it does to the world, one class or several (H9). One that does not say counts as `write` and
             `network`.
         untrusted: Whether its result may hold what strangers wrote, which marks the turn of a model that reads it.
-        capabilities: What it is good for, in words that `Registry.find` looks up.
+        capabilities: What it is good for, in words that `agent.find` looks up.
         tools: Globs over the names that it may call; None is any.
         timeout: Seconds that one try of it may take; None is what is left of the caller's.
         retry: How often a leaf is tried where it fails for a passing reason.
@@ -76,7 +78,7 @@ class Function:
         check_name("function", self.name)
         object.__setattr__(self, "risk", risks(self.name, self.risk))
         if self.timeout is not None and not (
-            isinstance(self.timeout, int | float) and not isinstance(self.timeout, bool) and self.timeout > 0
+            isinstance(self.timeout, int | float) and not isinstance(self.timeout, bool) and 0 < self.timeout < math.inf
         ):
             raise FunctionInvalid(
                 f"the timeout {self.timeout!r} of the function {self.name!r} is no time",
@@ -139,6 +141,10 @@ def check_name(what: str, name: object) -> str:
     Raises:
         FunctionInvalid: It cannot.
     """
+    if name in _CALLERS:
+        raise FunctionInvalid(
+            f"no {what} can be called {name!r}: a policy says it of another caller", remedy="call it something else"
+        )
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise FunctionInvalid(

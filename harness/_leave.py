@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from ..core import Emitter, canonical_json
-from ..core.errors import AnswerInvalid, CallRefused
+from ..core.errors import AnswerInvalid, CallRefused, TaskFailed, WorldAgentError
 from ..core.events import CallDecided
 from ..core.pauses import Approve, Reject
 from ._guard import OnError, guarded
 from .gate import Callee, Caller, Gate, Verdict
+from .inside import Inside, kept_in
 from .journal import Ask, Drive, Step, decision_of, pause_of
+
+_LOG = logging.getLogger("worldagent.calls")
+_REFUSED: Final = "; other arguments for it were refused: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,13 @@ async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[B
         params: What the step's input is declared by.
 
     Returns:
-        The step with what a person is asked before, or why it is refused, and what decided so.
+        The same step, which has now what a person is asked before, or why it is refused, and what decided so.
     """
     drive, gate, caller = asker.drive, asker.gate, asker.caller
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
-        return replace(step, by=record.by)  # it was decided about before
+        step.by = record.by  # it was decided about before
+        return step
     if record is not None and record.answered:  # what a person said counts, also where nobody would be asked any more
         verdict = gate.by_policy(callee, step.input, caller)
         if verdict.decision != "refuse":
@@ -64,9 +70,9 @@ async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[B
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
     if verdict.decision == "ask":
         step = _asked(step, verdict, callee, asker, params)
-        answer = await _at_once(asker, step) if record is None else None
-        if answer is not None:
-            return _answered(step, answer, callee, asker)
+        answered = await _at_once(step, callee, asker) if record is None else None
+        if answered is not None:
+            return answered
         if record is None:
             _tell(asker, step, "ask", verdict.by)
         return step
@@ -75,28 +81,38 @@ async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[B
     return _refused(step, verdict, callee, caller)
 
 
-async def _at_once(asker: Asker, step: Step) -> Approve | Reject | None:
-    """What an approver in the process says, if there is one."""
+async def _at_once(step: Step, callee: Callee, asker: Asker) -> Step | None:
+    """The step with what an approver in the process says; None where that is left to a person."""
     if asker.gate.approver is None:
         return None
-    answer = await guarded(asker.gate.approver(step.pause), what="the approver", on_error=asker.on_error)
-    if answer is None or isinstance(answer, Approve | Reject):
-        return answer
-    raise AnswerInvalid(
-        f"the approver answered {type(answer).__name__}", remedy="let it give Approve(), Reject(reason) or None"
-    )
+    try:
+        with Inside.left():
+            asked = kept_in(asker.gate.approver(step.pause(asker.drive.now())))
+            answer = await guarded(asked, what="the approver", on_error=asker.on_error)
+        if answer is None or isinstance(answer, Approve | Reject):
+            return None if answer is None else _answered(step, answer, callee, asker)
+        raise AnswerInvalid(
+            f"the approver answered {type(answer).__name__}", remedy="let it give Approve(), Reject(reason) or None"
+        )
+    except WorldAgentError as error:
+        if asker.on_error is not None and not isinstance(error, TaskFailed):  # of the others it knows
+            asker.on_error(error)
+        code = error.code
+    _LOG.warning("the approver gave no answer to %s that counts (%s); it is left to a person", step.id, code)
+    return None
 
 
 def _approved(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
-    return replace(step, by=verdict.by, gate=_note("approve", verdict.by, caller, callee))
+    step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
+    return step
 
 
 def _refused(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
-    error = CallRefused(
+    step.refusal = CallRefused(
         f"the call of {callee.name!r} is refused: {verdict.reason}", remedy="do without it, or ask for something else"
     )
-    note = _note(verdict.decision, verdict.by, caller, callee)
-    return replace(step, ask=None, by=verdict.by, refusal=error, gate=note)
+    step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
+    return step
 
 
 def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: type[BaseModel]) -> Step:
@@ -108,14 +124,17 @@ def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: t
             fits(arguments)
         now = asker.gate.by_policy(callee, arguments, asker.caller)
         if now.decision == "refuse":
+            if step.ask is not None:
+                before = step.ask.reason.partition(_REFUSED)[0]
+                step.ask = replace(step.ask, reason=f"{before}{_REFUSED}{now.reason}")
             raise AnswerInvalid(
                 f"{step.name!r} may not be called with these arguments: {now.reason}", remedy="change them"
             )
 
     def noted(decision: str, said: Mapping[str, Any]) -> str:
-        return _said(decision, "person", said, step, callee, asker)
+        return _said(decision, "expired" if decision == "refuse" else "person", said, step, callee, asker)
 
-    ask = Ask(
+    step.ask = Ask(
         kind="approval",
         function=callee.name,
         schema=params.model_json_schema(),
@@ -123,13 +142,15 @@ def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: t
         reason=verdict.reason,
         caller=asker.caller.name,
         approvers=verdict.approvers,
+        seconds=verdict.expires,
     )
-    return replace(step, ask=ask, by="person", check=check, noted=noted)
+    step.by, step.check, step.noted = "person", check, noted
+    return step
 
 
 def _answered(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> Step:
     """What an approver in the process said counts as what a person says."""
-    said = decision_of(step.pause, answer)
+    said = decision_of(step.pause(asker.drive.now()), answer)
     if said["kind"] == "reject":
         _tell(asker, step, "reject", "approver")
         verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
@@ -138,7 +159,9 @@ def _answered(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker
     if arguments is not None and check is not None:
         check(arguments)
     decision = "approve" if arguments is None else "modify"
-    return replace(step, ask=None, by="approver", gate=_said(decision, "approver", said, step, callee, asker))
+    step.ask, step.by = None, "approver"
+    step.gate = _said(decision, "approver", said, step, callee, asker)
+    return step
 
 
 def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:

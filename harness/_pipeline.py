@@ -6,8 +6,8 @@ What may be called is decided in `gate`, what was called before is given again b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -32,16 +32,17 @@ from ._function import Function
 from ._guard import guarded
 from ._leave import with_leave
 from .gate import is_like
+from .inside import Inside, kept_in
 from .journal import ABOUT_THE_TURN, SUSPENDED, Step
-from .limits import DEPTH, PATIENCE, Budget, in_time, tried
+from .limits import PATIENCE, Budget, in_time, tried
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Prepared:
     """What a call will do, once it may.
 
     Attributes:
-        step: What the journal is told of it; its body comes from the layers.
+        step: What the journal is told of it; what was decided about it and its body come from the layers.
         run: Does it: with its own params, or as JSON with those that a person put in their place; and with its budget.
         read: Makes what the journal has of its result what the caller gets.
         params: What a person may put in the place of its input is declared by; `step.check` looks at it.
@@ -53,9 +54,9 @@ class Prepared:
     read: Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """One call on its way through the layers.
+    """One call on its way through the layers, which fill in what they find out. It belongs to them, and is used once.
 
     Attributes:
         function: What is called.
@@ -64,10 +65,11 @@ class Call:
         key: Tells it from calls with equal input.
         id: Its path id; empty is one that its caller's frame gives.
         waits: Whether a body waits for it, which goes on in another run where a person is asked.
+        slot: Is held while it is done; see `Step.slot`.
         how: What `CallContext.dispatch` is told beside; opaque here.
-        prepared: What it will do.
-        changed: The params that a person put in the place of its own.
-        budget: What it and all below it may use.
+        prepared: What it will do, from `_validated`.
+        budget: What it and all below it may use, from `_limited`.
+        changed: The params that a person put in the place of its own, from `_journaled`.
     """
 
     function: Function
@@ -76,16 +78,14 @@ class Call:
     key: str | None = None
     id: str = ""
     waits: bool = True
+    slot: AbstractAsyncContextManager[Any] | None = None
     how: object = None
-    prepared: Prepared | None = None
-    changed: Mapping[str, Any] | None = None
-    budget: Budget = field(default_factory=Budget)
+    prepared: Prepared = field(init=False)
+    budget: Budget = field(init=False)
+    changed: Mapping[str, Any] | None = field(default=None, init=False)
 
-    @property
-    def ready(self) -> Prepared:
-        """What it will do; the layers below `_validated` have it."""
-        assert self.prepared is not None
-        return self.prepared
+    def __post_init__(self) -> None:
+        self.budget = self.ctx.budget
 
     @property
     def is_task(self) -> bool:
@@ -106,25 +106,26 @@ def _fold(run: Handler) -> Handler:
 
 def _validated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
-        prepared = await (_dispatched(call) if call.is_task else _prepared(call))
-        value = await inner(replace(call, prepared=prepared))
-        return value if value is SUSPENDED else prepared.read(value)
+        call.prepared = await (_dispatched(call) if call.is_task else _prepared(call))
+        value = await inner(call)
+        return value if value is SUSPENDED else call.prepared.read(value)
 
     return layer
 
 
 def _limited(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
-        function, ctx, step = call.function, call.ctx, call.ready.step
+        function, ctx, step = call.function, call.ctx, call.prepared.step
         if ctx.tools is not None and not is_like(function.name, ctx.tools):
             raise ToolNotAllowed(
                 f"{ctx.caller.name!r} may not call {function.name!r}",
                 remedy=f"it may call: {', '.join(ctx.tools) or 'nothing'}",
             )
-        if ctx.frame.depth >= DEPTH:
+        depth = ctx.budget.book.depth
+        if ctx.frame.depth >= depth:
             raise DepthExceeded(
-                f"the call of {function.name!r} is {ctx.frame.depth + 1} deep, and {DEPTH} is the limit",
-                remedy="let calls nest less deep",
+                f"the call of {function.name!r} is {ctx.frame.depth + 1} deep, and {depth} is the limit",
+                remedy="let calls nest less deep, or raise the setting turn_depth",
             )
         reached: LimitReached | None = None
         if ctx.frame.drive.recorded(step.id) is None:  # else it was counted when it was made
@@ -134,34 +135,41 @@ def _limited(inner: Handler) -> Handler:
                 reached = error
         if reached is not None:
             return await _refused(call, reached)
-        whose = f"the {function.kind} {function.name!r}"
-        return await inner(replace(call, budget=ctx.budget.child(whose, function.limits, step.id)))
+        if function.limits.counted:
+            call.budget = ctx.budget.child(_whose(function), function.limits, step.id)
+        return await inner(call)
 
     return layer
 
 
 async def _refused(call: Call, reached: LimitReached) -> Any:
     """A call beyond a limit: the journal keeps it as its failure, so that a replay is told the same."""
-    step, ctx = call.ready.step, call.ctx
+    step, ctx = call.prepared.step, call.ctx
     ctx.emit(CallDecided, call_id=step.id, function=step.name, decision="refuse", gate="limit", parent=step.parent)
 
     async def raising(_: Any) -> Any:
         raise reached
 
     if isinstance(reached, ABOUT_THE_TURN):
-        step = replace(step, body=raising, once=False)  # the turn ends, and makes it once it is resumed
+        step.body, step.once = raising, False  # the turn ends, and makes it once it is resumed
     else:
-        step = replace(step, refusal=reached)
-    return await (ctx.frame.do(step) if call.waits else ctx.frame.direct(step))
+        step.refusal = reached
+    return await _stepped(call)
+
+
+def _stepped(call: Call) -> Awaitable[Any]:
+    """Have its frame do its step, or give what the journal has of it."""
+    step, frame = call.prepared.step, call.ctx.frame
+    return frame.do(step) if call.waits else frame.direct(step)
 
 
 def _gated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
-        prepared, function = call.ready, call.function
-        step = await with_leave(prepared.step, function, call.ctx.asker, params=prepared.params)
+        prepared, function = call.prepared, call.function
+        step = prepared.step = await with_leave(prepared.step, function, call.ctx.asker, params=prepared.params)
         told = False
         try:
-            value = await inner(replace(call, prepared=replace(prepared, step=step)))
+            value = await inner(call)
             told = value is not SUSPENDED
         except WorldAgentError as error:
             # What it failed with may be a stranger's text, too.
@@ -180,10 +188,11 @@ def _gated(inner: Handler) -> Handler:
 def _journaled(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         async def body(let: Any) -> Any:
-            return await inner(call if let is None else replace(call, changed=let.get("arguments")))
+            call.changed = None if let is None else let.get("arguments")
+            return await inner(call)
 
-        step, frame = replace(call.ready.step, body=body), call.ctx.frame
-        return await (frame.do(step) if call.waits else frame.direct(step))
+        call.prepared.step.body, call.prepared.step.slot = body, call.slot
+        return await _stepped(call)
 
     return layer
 
@@ -192,7 +201,7 @@ def _traced(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         if call.is_task:  # it tells of itself
             return await inner(call)
-        step, emit = call.ready.step, call.ctx.emit
+        step, emit = call.prepared.step, call.ctx.emit
         risk = call.function.risk
         emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, risk=risk, gate=step.by)
         if call.function.capture:
@@ -214,18 +223,22 @@ def _traced(inner: Handler) -> Handler:
 
 
 async def _run(call: Call) -> Any:
-    function, budget = call.function, call.budget
-    run = partial(call.ready.run, call.changed, budget)
     if call.is_task:  # its time is looked after where it tells of itself
-        return await run()
+        return await _tried(call)
+    return await timely(_tried(call), call.function, call.budget)
+
+
+async def _tried(call: Call) -> Any:
+    function, prepared, budget = call.function, call.prepared, call.budget
+
+    def run() -> Awaitable[Any]:
+        return prepared.run(call.changed, budget)
 
     def tell(attempt: int, code: str, seconds: float) -> None:
-        step = call.ready.step
+        step = prepared.step
         call.ctx.emit(CallRetried, call_id=step.id, function=step.name, attempt=attempt, code=code, seconds=seconds)
 
-    trying = tried(run, function.retry, budget.clock, tell=tell)
-    seconds = function.limits.seconds
-    return await (trying if seconds is None else timely(trying, function, budget))
+    return await (run() if function.retry.attempts == 1 else tried(run, function.retry, budget.clock, tell=tell))
 
 
 _CALL: Final = _fold(_run)
@@ -264,7 +277,7 @@ async def _prepared(call: Call) -> Prepared:
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         taken = params if changed is None else changed_params(changed)
-        return await _body(function, taken, replace(call.ctx.fork(call_id, function), budget=budget))
+        return await _body(function, taken, call.ctx.fork(call_id, function, budget=budget))
 
     def read(value: Any) -> Any:
         return read_value(function.result, value, what=f"the result of function {function.name!r}", error=ResultInvalid)
@@ -275,11 +288,16 @@ async def _prepared(call: Call) -> Prepared:
 async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
     # Validated values, not a dump: a body that asks for a model gets the model.
     given = {field: getattr(params, field) for field in type(params).model_fields} | (params.model_extra or {})
+    flow, what = function.kind == "flow", f"function {function.name!r}"
 
     async def body() -> Any:
-        if function.kind == "flow" or function.context:
-            return await function.body(ctx, **given)
-        return await function.body(**given)
+        with Inside(function.name, ctx, leaf=not flow):
+            if flow:
+                return await kept_in(function.body(ctx, **given))
+            try:
+                return await kept_in(function.body(ctx, **given) if function.context else function.body(**given))
+            finally:
+                ctx.frame.end()
 
     def cut() -> None:
         ctx.frame.cancelled = True  # for what goes on on its thread, or swallows its cancellation
@@ -290,15 +308,13 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
             remedy="ask it for less, or raise its timeout",
         )
 
-    flow, what = function.kind == "flow", f"function {function.name!r}"
     running = guarded(ctx.frame.run(body()) if flow else body(), what=what, on_error=ctx.on_error)
     if flow and function.timeout is None:
         value = await running  # the frame ends what does not end
     else:
+        time = None if function.timeout is None else ctx.budget.clock.sleep(function.timeout)
         patience = None if flow else PATIENCE
-        value = await in_time(
-            running, _time(function.timeout, ctx.budget), what=what, late=late, patience=patience, cut=cut
-        )
+        value = await in_time(running, time, what=what, late=late, patience=patience, cut=cut)
     if value is SUSPENDED:
         return value
     what = f"the result of function {function.name!r}"
@@ -307,17 +323,19 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
 
 
 def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget) -> Awaitable[Any]:
-    """Hold what a call runs to the seconds of its own limits."""
-    seconds, whose = function.limits.seconds, f"the {function.kind} {function.name!r}"
+    """Hold what a call runs to the seconds of its own limits, if it has such a limit."""
+    seconds, whose = function.limits.seconds, _whose(function)
+    if seconds is None:
+        return running
 
     def late() -> WorldAgentError:
         return LimitReached(f"{whose} may take {seconds:g} s, and has", remedy="ask it for less, or raise its limits")
 
-    return in_time(running, _time(seconds, budget), what=whose, late=late)
+    return in_time(running, budget.clock.sleep(seconds), what=whose, late=late)
 
 
-def _time(seconds: float | None, budget: Budget) -> Coroutine[Any, Any, None] | None:
-    return None if seconds is None else budget.clock.sleep(seconds)
+def _whose(function: Function) -> str:
+    return f"the {function.kind} {function.name!r}"
 
 
 async def run_call(call: Call) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from ..core.errors import FunctionInvalid, NameTaken, UnknownFunction, UnknownWorker, WorldAgentError
 from ._function import Function
@@ -11,6 +13,12 @@ from ._worker import Worker
 
 Missing = Callable[[str], WorldAgentError | None]
 """Says why a source does not have a function of this name, or None where it never would."""
+
+
+_GLOB: Final = frozenset("*?[")
+_LISTED: Final = 20  # names that an error tells
+_COMPARED: Final = 2000  # names that are looked through for those
+_SHOWN: Final = 80  # characters of a name that there is not
 
 
 class Registry:
@@ -34,6 +42,11 @@ class Registry:
         self._missing: dict[str, Missing] = {}
         self._unknown: set[str] = set()
         self._offered: dict[str, Function] = {}
+        for what, given in (("functions", functions), ("workers", workers)):
+            if isinstance(given, Function | Worker | str) or not isinstance(given, Iterable):
+                raise FunctionInvalid(
+                    f"{what}= is of type {type(given).__name__!r}", remedy=f"give a list, or leave {what}= out"
+                )
         for function in functions:
             if not isinstance(function, Function):
                 raise FunctionInvalid(f"{function!r} is not a function", remedy="decorate it with @tool or @flow")
@@ -88,7 +101,9 @@ class Registry:
         absent = self.absent(name)
         if absent is not None:
             raise absent
-        raise UnknownFunction(f"there is no function {name!r}", remedy=_known("functions", self.names))
+        raise UnknownFunction(
+            f"there is no function {str(name)[:_SHOWN]!r}", remedy=_known("functions", self.names, name)
+        )
 
     def find(self, capability: str) -> tuple[Function, ...]:
         """Return what is good for something, in the order in which it was given.
@@ -140,6 +155,22 @@ class Registry:
         if missing is not None:
             self._missing[source] = missing
 
+    def check_tools(self) -> None:
+        """Make sure that of the tools that a worker or a flow names there is one, as far as that can be known.
+
+        Raises:
+            FunctionInvalid: There is none, they are no globs, and no source could ever give one.
+        """
+        if self._sources:  # what one has may come later
+            return
+        for function in (*self._functions.values(), *self._tasks.values()):
+            named = function.tools or ("*",)
+            if not any(name in self._functions or name in self._tasks or _GLOB.intersection(name) for name in named):
+                raise FunctionInvalid(
+                    f"{function.name!r} names {named[0][:_SHOWN]!r} in its tools, and there is none",
+                    remedy=_known("functions", self.names, named[0]),
+                )
+
     @property
     def complete(self) -> bool:
         """Whether it is known what all sources have."""
@@ -162,13 +193,23 @@ class Registry:
         """
         if name in self._workers:
             return self._workers[name]
-        raise UnknownWorker(f"there is no worker {name!r}", remedy=_known("workers", self._offered))
+        raise UnknownWorker(f"there is no worker {str(name)[:_SHOWN]!r}", remedy=_known("workers", self._offered, name))
 
     def _claim(self, name: str) -> None:
         if name in self._functions or name in self._tasks:
             raise NameTaken(f"two functions, workers or shapes are called {name!r}", remedy="rename one of them")
 
 
-def _known(what: str, names: Iterable[str]) -> str:
-    known = ", ".join(sorted(names))
-    return f"the {what} are: {known}" if known else f"this agent has no {what}; pass {what}= to WorldAgent"
+def _known(what: str, names: Iterable[str], wanted: object) -> str:
+    """The names there are; of many those that are most like the one that was wanted."""
+    known = sorted(names)
+    if not known:
+        return f"this agent has no {what}; pass {what}= to WorldAgent"
+    if len(known) <= _LISTED:
+        return f"the {what} are: {', '.join(known)}"
+    text = str(wanted)[:_SHOWN]
+    # To compare them all would hold up the process where there are many thousands.
+    alike = known if len(known) <= _COMPARED else [name for name in known if name[:1] == text[:1]][:_COMPARED]
+    close = difflib.get_close_matches(text, alike, _LISTED, cutoff=0.5)
+    nearest = [*close, *(name for name in known[: _LISTED + len(close)] if name not in close)][:_LISTED]
+    return f"of the {len(known)} {what} these are nearest: {', '.join(nearest)}"

@@ -16,12 +16,14 @@ from typing import Any, overload
 import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
+from pydantic import PydanticUserError, TypeAdapter
 
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
-from ._context import ToolContext
+from ._context import CallContext, ToolContext
 from ._function import READ_ONLY, Body, Function, FunctionKind
+from ._params import params_model
+from .inside import Inside
 from .limits import Limits, Retry
 
 Plain = Callable[..., Any]
@@ -123,6 +125,11 @@ def _decorate(body: Plain | None, kind: FunctionKind, options: dict[str, Any]) -
 
 
 def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
+    if not inspect.isroutine(body):
+        raise FunctionInvalid(
+            f"{getattr(body, '__name__', type(body).__name__)!r} is no Python function",
+            remedy="decorate a function that 'def' or 'async def' makes",
+        )
     name, description = options.get("name"), options.get("description")
     others = {key: value for key, value in options.items() if key not in ("name", "description")}
     own_name = name or str(getattr(body, "__name__", ""))
@@ -131,8 +138,10 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
         raise FunctionInvalid(f"the flow {own_name!r} is not async", remedy="declare it with 'async def'")
     hints = _hints(own_name, body)
     parameters = list(inspect.signature(body).parameters.values())
-    if kind == "flow" and not parameters:
-        raise FunctionInvalid(f"the flow {own_name!r} takes no context", remedy="give it 'ctx' as first parameter")
+    if kind == "flow" and not (parameters and _is_context(hints.get(parameters[0].name, Any))):
+        raise FunctionInvalid(
+            f"the flow {own_name!r} takes no context", remedy="give it 'ctx: CallContext' as first parameter"
+        )
     context = bool(parameters) and (kind == "flow" or hints.get(parameters[0].name) is ToolContext)
     for each in ("capabilities", "tools"):
         if others.get(each) is not None:
@@ -140,7 +149,7 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
     return Function(
         own_name,
         body if is_async else _on_a_thread(body),
-        _params_model(own_name, parameters[context:], hints, _arguments(body)),
+        params_model(own_name, parameters[context:], hints, _arguments(body)),
         _result_type(own_name, hints),
         description if description is not None else _summary(body),
         kind,
@@ -158,7 +167,8 @@ def _on_a_thread(body: Plain) -> Body:
             pool = CapacityLimiter(_THREADS)
             _POOL.set(pool)
         # It cannot be cut off: whoever cancels it goes on, and what it still does is nobody's result.
-        return await anyio.to_thread.run_sync(partial(body, *placed, **named), abandon_on_cancel=True, limiter=pool)
+        work = Inside.on_thread(partial(body, *placed, **named))
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=pool)
 
     return run
 
@@ -167,37 +177,18 @@ def _hints(name: str, body: Plain) -> dict[str, Any]:
     try:
         return typing.get_type_hints(body, include_extras=True)
     except Exception as error:  # to read a hint is to run it: code of the embedder's, which may raise anything
-        raise FunctionInvalid(
-            f"the type hints of the function {name!r} cannot be read ({type(error).__name__})",
-            remedy="import the names that its hints use",
-        ) from error
-
-
-def _params_model(
-    name: str, parameters: list[inspect.Parameter], hints: dict[str, Any], told: dict[str, str]
-) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} cannot be given by name",
-                remedy="use plain named parameters",
-            )
-        if parameter.name not in hints:
-            raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} has no type hint", remedy="give it one"
-            )
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], Field(default, description=told.get(parameter.name)))
-    config = ConfigDict(extra="forbid", hide_input_in_errors=True, arbitrary_types_allowed=False)
-    try:
-        return create_model(f"{name}_params", __config__=config, **fields)
-    except (PydanticUserError, NameError) as error:
-        problem = type(error).__name__
+        problem = f"{type(error).__name__}: {error.name!r}" if isinstance(error, NameError) else type(error).__name__
     raise FunctionInvalid(
-        f"the params of the function {name!r} have no schema ({problem})",
-        remedy="use types that pydantic can validate, and names without a leading underscore",
+        f"the type hints of the function {name!r} cannot be read ({problem})",
+        remedy="import the names that its hints use",
     )
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether a flow's first parameter can be its context."""
+    if hint is Any or getattr(hint, "_is_protocol", False):
+        return True
+    return isinstance(hint, type) and issubclass(CallContext, hint)
 
 
 def _result_type(name: str, hints: dict[str, Any]) -> TypeAdapter[Any]:

@@ -17,6 +17,11 @@ from .requests import TEXT, WorkerRequest
 MOST_RETRIES: Final = 20
 MOST_STEPS: Final = 1000
 
+_TAKEN: Final = frozenset(
+    ("calls", "lm", "offered_tools", "result", "role", *(name for name in dir(BaseModel) if name.startswith("model_")))
+)
+"""What no param of a worker can be called: its Signature has such fields of its own, or they are no fields."""
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -27,15 +32,16 @@ class Worker:
         instructions: Its static instructions. No role changes them.
         description: What it is for, shown to whoever may call it.
         risk: What calling it does to the world. What it calls in its turn passes the gate by itself.
-        capabilities: What it is good for, in words that `Registry.find` looks up.
+        capabilities: What it is good for, in words that `agent.find` looks up.
         tools: Globs over what it may call; left out, nothing.
         input: What it takes: a pydantic model, or the JSON Schema of an object. Left out, one text, `request`.
         output: What it gives: a type, or a JSON Schema. Left out, a text.
-        model: Its model: a model string, or a name from `WorldAgent(models=...)`; None is the agent's.
+        model: Its model: a model string, or a name from `WorldAgent(models=...)`; None is the turn's, or the agent's.
         fallbacks: Models that are tried in turn where its own cannot be reached, times out or is rate limited.
         retries: How often it is told what is wrong with an answer that cannot be used, and tries again.
         max_steps: How many times it may call tools before it must answer.
         limits: What one call of it, and all below it, may use.
+        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
         params: What it takes, as a model.
         result: What it gives, as an adapter.
     """
@@ -54,6 +60,7 @@ class Worker:
     retries: int = 2
     max_steps: int = 20
     limits: Limits = field(default_factory=Limits)
+    capture: bool = False
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
 
@@ -68,9 +75,16 @@ class Worker:
             raise FunctionInvalid(
                 f"the model of the worker {self.name!r} is no text", remedy="give a model string or a name, or none"
             )
+        if not isinstance(self.limits, Limits):
+            raise FunctionInvalid(
+                f"the limits of the worker {self.name!r} are of type {type(self.limits).__name__!r}",
+                remedy="give Limits(...) or leave them out",
+            )
+        self._check_texts()
         self._check_number("retries", 0, MOST_RETRIES)
         self._check_number("max_steps", 0, MOST_STEPS)
         object.__setattr__(self, "params", self._params())
+        self._check_params()
         object.__setattr__(self, "result", self._result())
 
     @property
@@ -87,7 +101,34 @@ class Worker:
             capabilities=self.capabilities,
             tools=self.tools,
             limits=self.limits,
+            capture=self.capture,
         )
+
+    def _check_texts(self) -> None:
+        for attribute in ("instructions", "description"):
+            given: object = getattr(self, attribute)
+            if not isinstance(given, str) or (given and not is_text(given)):
+                raise FunctionInvalid(
+                    f"the {attribute} of the worker {self.name!r} is no text", remedy="give text that UTF-8 can hold"
+                )
+
+    def _check_params(self) -> None:
+        """Its params are inputs of its Signature, too, whose names are Python's."""
+        if self.params is WorkerRequest:
+            return
+        schema = self.params.model_json_schema()
+        names = schema.get("properties", {})
+        missing = [name for name in schema.get("required", ()) if name not in names]
+        wrong = [name for name in names if name in _TAKEN or not name.isidentifier() or name.startswith("_")]
+        problem, remedy = "", "name its params as Python names arguments"
+        if not names:
+            problem = "no params"
+        elif wrong:
+            problem = f"a param that cannot be called {wrong[0]!r}"
+        elif missing:
+            problem, remedy = f"no param {missing[0]!r}, which is required", "declare it, or do not require it"
+        if problem:
+            raise FunctionInvalid(f"the worker {self.name!r} has {problem}", remedy=remedy)
 
     def _params(self) -> type[BaseModel]:
         given = self.input

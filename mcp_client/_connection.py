@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ..core import Clock, Tier
-from ..core.errors import WorldAgentError
+from ..core.errors import HostError, WorldAgentError
 from . import _failures as failures
 from ._contract import Operation
 from ._failures import Failure
@@ -79,7 +79,7 @@ class Connection(ABC, Generic[L]):
             if not (isinstance(outcome, Failure) and outcome.repeatable):
                 break
         if isinstance(outcome, Failure):
-            raise self._error(outcome)
+            raise self._unsent(outcome) if outcome.repeatable else self._error(outcome)
         return outcome
 
     async def aclose(self) -> None:
@@ -105,8 +105,15 @@ class Connection(ABC, Generic[L]):
             link = self._link = self._next(link)
         failure = await link.ready()
         if failure is not None:
-            raise self._error(failure)
+            raise self._unsent(failure)
         return link
+
+    def _unsent(self, failure: Failure) -> WorldAgentError:
+        """The error of a call for which the host has surely done nothing."""
+        error = self._error(failure)
+        if isinstance(error, HostError):
+            error.unsent = ""
+        return error
 
     def _claim(self) -> None:
         """Make it the running loop's, unless another one has it: awaiting what is bound to that one would never end."""

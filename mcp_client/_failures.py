@@ -25,6 +25,9 @@ from ._hosts import LONGEST_ANSWER, Host, StdioHost
 SESSION_GONE: Final = 404
 """The code of the error that says that a host no longer knows the session, and did nothing about the call."""
 
+MADE_HERE: Final = "made here"
+"""The text of an error of MCP that no host answered, such as one of HTTP; what a host answers comes without text."""
+
 CONTRACT: Final = "let it answer as the contract of role hosts says"
 LONGER: Final = "see what keeps it, or give it longer by timeout= or the setting role_host_timeout"
 SHORTER: Final = "let it answer with roles and no more"
@@ -129,7 +132,7 @@ def _start(host: Host) -> str:
 
 
 def failed(label: str, code: int, data: object = None) -> Failure:
-    """An error of MCP; one whose code is a status of HTTP was made in `_transports`."""
+    """A status of HTTP that says no; `_transports` makes an error of MCP of it."""
     remedy = "see what the host itself reports, then try again"
     match code:
         case 401 | 403:
@@ -145,10 +148,14 @@ def failed(label: str, code: int, data: object = None) -> Failure:
             return Failure(
                 HostUnavailable, f"{named(label)} takes no calls at present (HTTP {code})", f"try again {when}"
             )
-        case _ if code in range(100, 600):
-            return Failure(HostUnavailable, f"{named(label)} failed (HTTP {code})", remedy)
         case _:
-            return Failure(HostUnavailable, f"{named(label)} failed (MCP error {code})", remedy)
+            return Failure(HostUnavailable, f"{named(label)} failed (HTTP {code})", remedy)
+
+
+def errored(label: str, code: int) -> Failure:
+    """An error of MCP that the host answered, whatever its code means elsewhere."""
+    remedy = "see what the host itself reports, then try again"
+    return Failure(HostUnavailable, f"{named(label)} failed (MCP error {code})", remedy)
 
 
 def oversized(label: str) -> Failure:

@@ -48,7 +48,7 @@ class HttpHost:
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not _is_address(self.url):
             raise InvalidArgument(
-                "url is not the address of a role host",
+                "url is not the http or https address of an MCP endpoint",
                 remedy="give one such as 'https://host.example/mcp', with the token as token=",
             )
         # What no header may hold would come back in the error of the HTTP library.

@@ -1,7 +1,8 @@
 """How messages get to a host and back: streamable HTTP with a bearer token here, a child's streams in `_stdio`.
 
 What the host says about HTTP itself (who it refuses, that it is busy or elsewhere) the MCP library tells apart only in
-texts; here it becomes an MCP error whose code is the HTTP status, which `_link` reads.
+texts; here it becomes an MCP error whose code is the HTTP status, which `_link` reads. Such an error has a text of
+ours, and what a host answers has none, whatever its code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import httpx2
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR
+from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError
 
 from . import _failures as failures
 from ._failures import Failure
@@ -36,6 +37,8 @@ _SILENCE: Final = 300.0
 _FAREWELL: Final = 2.0
 # Bytes; the ones that are sent name a request or nothing.
 _LONGEST_NOTIFICATION: Final = 4096
+# How the library begins what it says of an answer that cannot come any more, with the code of a lost connection.
+_NO_ANSWER: Final = "SSE stream "
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -71,7 +74,20 @@ async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStre
         ) as client,
         streamable_http_client(host.url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as (read, write),
     ):
-        yield Incoming(read, without_text), write
+        yield Incoming(read, _told_apart), write
+
+
+def _told_apart(item: Item) -> Item:
+    """What came, without a host's text of an error. One that was made on this side says so."""
+    error = item.message.error if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) else None
+    made_here = error is not None and (
+        error.message == failures.MADE_HERE
+        or (error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER))
+    )
+    item = without_text(item)
+    if error is not None and made_here:
+        error.message = failures.MADE_HERE
+    return item
 
 
 class _Client(httpx2.AsyncClient):
@@ -139,7 +155,7 @@ def _port(url: httpx2.URL) -> int | None:
 
 def _replace(response: httpx2.Response, error: dict[str, Any]) -> None:
     """Have the library read `error` in place of what the host said."""
-    body = {"jsonrpc": "2.0", "id": None, "error": {"message": "", **error}}
+    body = {"jsonrpc": "2.0", "id": None, "error": {"message": failures.MADE_HERE, **error}}
     response.stream = _Instead(response.stream, json.dumps(body).encode())
     response.status_code = 400
     response.headers = httpx2.Headers({"content-type": "application/json"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ..core import Clock, SystemClock, digest
@@ -16,6 +15,7 @@ from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..storage import Database, Lease, Schema, Transaction, check_row
 from ._content import encode, named
 from ._conversation import Draft, Message
+from ._moments import moment_of, stored_moment
 from ._stored import StoredMessage
 from .attachments import ATTACHMENT_TABLES, note_references
 from .branches import BRANCH_TABLES
@@ -69,8 +69,6 @@ _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
 _READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at")
 _SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _LONGEST_PAGE = 1000
 
 
@@ -102,7 +100,7 @@ class ConversationLog:
     ) -> str:
         """See `ConversationStore.append`. Half a surrogate pair, as a model may emit, is kept as it is."""
         rows = rows_of(parent, messages, thread=thread, turn_id=turn_id)
-        at = (self._clock.now() - _EPOCH) // _MICROSECOND
+        at = stored_moment(self._clock.now())
         await self._database.transact(lambda tx: insert_rows(tx, rows, at, lease))
         return rows[-1].id
 
@@ -237,7 +235,7 @@ def _message(row: tuple[Any, ...], database: str) -> Message:
         author=author,
         kind=kind,
         body=json.loads(body),
-        at=_EPOCH + at * _MICROSECOND,
+        at=moment_of(at),
     )
 
 

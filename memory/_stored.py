@@ -12,6 +12,7 @@ from ..core.errors import InvalidArgument
 from ..core.events import TurnKind
 from ..storage import Moment, Row
 from ._conversation import MessageKind
+from ._moments import StoredMoment
 
 TurnStatus = Literal["running", "paused", "stopped", "done", "failed", "cancelled", "abandoned"]
 
@@ -25,6 +26,15 @@ class _Noted(BaseModel):
     tiers: list[Tier]
     digest: str | None
     key: str
+
+
+class _Origin(BaseModel):
+    """What is kept of the call that a turn was begun from."""
+
+    caller: str
+    modelled: bool
+    depth: Annotated[int, Field(ge=0)]
+    marks: list[str]
 
 
 def _scope_id(value: str) -> str:
@@ -58,6 +68,8 @@ class StoredTurn(Row):
     graph: str
     began: Moment
     changed: Moment
+    model: Json[list[str]] | None
+    origin: Json[_Origin] | None
 
 
 def _object(text: object) -> object:
@@ -79,4 +91,4 @@ class StoredMessage(Row):
     author: str
     kind: MessageKind
     body: Annotated[dict[Any, Any], BeforeValidator(_object)]
-    at: Annotated[int, Field(ge=0, lt=253_402_214_400_000_000)]  # a day before the calendar's end, for all time zones
+    at: StoredMoment

@@ -17,10 +17,11 @@ from ..core.events import TurnKind
 from ..storage import Database, Lease, Schema, Transaction, check_row
 from ._stored import OPEN, StoredTurn, TurnStatus
 
-_COLUMNS = (
+_FIRST_COLUMNS = (
     "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "
     "changed"
 )
+_COLUMNS = f"{_FIRST_COLUMNS}, model, origin"
 _NAMES = tuple(_COLUMNS.split(", "))
 
 TURNS = Schema(
@@ -48,6 +49,8 @@ TURNS = Schema(
             "CREATE INDEX wa_turn_thread ON wa_turn(thread, id)",
             "CREATE INDEX wa_turn_cancel ON wa_turn(id) WHERE cancel=1",
         ),
+        ("ALTER TABLE wa_turn ADD COLUMN model TEXT",),
+        ("ALTER TABLE wa_turn ADD COLUMN origin TEXT",),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
@@ -55,8 +58,10 @@ _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # One that could go on does not, once somebody asked for its end.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
                ELSE ? END, code=?, changed=? WHERE id=? RETURNING status"""
+_SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
-_ONGOING = f"""SELECT {_COLUMNS} FROM wa_turn
+# A database that is read without being opened may be of an earlier version.
+_ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
                 WHERE id IN (SELECT MAX(id) FROM wa_turn GROUP BY thread)
                   AND {_IS_OPEN}
                 ORDER BY workspace, name"""
@@ -89,6 +94,8 @@ class TurnRecord:
         graph: Which graph it runs in.
         began: When it began.
         changed: When its status was last written.
+        model: The names of its own model and of those tried after it; empty is the agent's.
+        origin: The call that it was begun or resumed from, as JSON; None where the host's own code did that.
     """
 
     id: str
@@ -104,6 +111,8 @@ class TurnRecord:
     graph: str
     began: datetime
     changed: datetime
+    model: tuple[str, ...] = ()
+    origin: Mapping[str, Any] | None = None
 
 
 class TurnRegister:
@@ -173,6 +182,20 @@ class TurnRegister:
         written = await self._database.transact(work)
         return replace(record, status=written, code=code, changed=now)
 
+    async def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
+        """Write down the call that a turn is resumed from.
+
+        Raises:
+            LeaseLost: Another owner took the thread over.
+        """
+
+        def work(transaction: Transaction) -> None:
+            lease.verify(transaction)
+            transaction.execute(_SET_ORIGIN, (canonical_json(origin), record.id))
+
+        await self._database.transact(work)
+        return replace(record, origin=origin)
+
     async def latest(self, thread: str) -> TurnRecord | None:
         """The newest turn of a thread."""
         rows = await self._database.read(lambda tx: tx.execute(_LATEST, (thread,)))
@@ -182,8 +205,7 @@ class TurnRegister:
         self, workspace: str, *, limit: int = 100, status: TurnStatus | None = None
     ) -> tuple[TurnRecord, ...]:
         """The newest turn of each thread of a workspace, newest first; `status` leaves out what stands otherwise."""
-        prefix = _quoted(workspace)
-        given = (f"{prefix}/", f"{prefix}0", status, status, limit)
+        given = (*keys_of(workspace), status, status, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
         return tuple(_record(row, self._database.name) for row in rows)
 
@@ -220,6 +242,12 @@ def thread_key(scope: Scope) -> str:
     return f"{_quoted(scope.workspace)}/{_quoted(scope.thread or '')}"
 
 
+def keys_of(workspace: str) -> tuple[str, str]:
+    """What the `thread_key` of each thread of a workspace is at least, and what it is below."""
+    prefix = _quoted(workspace)
+    return f"{prefix}/", f"{prefix}0"  # the character after the slash
+
+
 def _quoted(part: str) -> str:
     return quote(part, safe="")
 
@@ -243,15 +271,19 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         record.graph,
         record.began.timestamp(),
         record.changed.timestamp(),
+        canonical_json(list(record.model)) if record.model else None,
+        None if record.origin is None else canonical_json(record.origin),
     )
 
 
 def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
-    kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    kept: dict[str, Any] = {"model": None, "origin": None, **dict(zip(_NAMES, row, strict=False))}
     check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", database=database)
     ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
     kept["scope"] = Scope(**ids, thread=kept.pop("name"))
     kept["role"] = json.loads(kept["role"])
+    kept["model"] = tuple(json.loads(kept["model"] or "[]"))
+    kept["origin"] = json.loads(kept["origin"] or "null")
     for name in ("began", "changed"):
         kept[name] = datetime.fromtimestamp(kept[name], UTC)
     return TurnRecord(**kept)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ..core.errors import OutputInvalid
@@ -73,7 +74,8 @@ class Planner:
     Args:
         identity: Who the agent is; None is the default identity.
         roster: Whom it can dispatch to.
-        plain: Whether the model is the embedded one.
+        plain: Whether the agent's model is the embedded one. A turn may have one of the other kind, for which a planner
+            of that kind is built then; optimised programs are not for it.
     """
 
     NAME = CONVERSE
@@ -81,6 +83,7 @@ class Planner:
 
     def __init__(self, identity: str | None, roster: Sequence[RosterEntry], *, plain: bool) -> None:
         who = (identity or DEFAULT_IDENTITY).strip()
+        self._other: Callable[[], Planner] = cache(lambda: Planner(identity, roster, plain=not plain))
         self._names = [entry.name for entry in roster]
         self._plain = plain
         lines = "\n".join(entry.line() for entry in roster)
@@ -131,6 +134,8 @@ class Planner:
             OutputInvalid: The plan cannot be read, or is empty.
             RoleEchoed, HostError: See `Predictor`.
         """
+        if caller.plain != self._plain:
+            return await self._other()(message, caller, role=role, past=past, listener=listener, direct=direct)
         inputs = {"message": message} if isinstance(message, str) else message
         predictor = self._choose(str(inputs["message"]), direct=direct, past=past)
         fields = tuple(name for name in MEDIA_FIELDS if name in inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from support.databases import ENGINES, Engine
 
 # dspy may import litellm, which asks the network for a price list at import unless this is set.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+# A shell that runs this in the background has Ctrl-C ignored, and so would have each process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: the machine is shared. Derandomised: a failure in CI is one that everybody sees.
 settings.register_profile("sample", deadline=None, derandomize=True, max_examples=60)

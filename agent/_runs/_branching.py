@@ -113,11 +113,13 @@ class Replay:
         at: The message that the turn began with; None is the newest.
         to: The new thread's id; None makes one.
         skill: The skill, where the turn ran one.
+        model: The names of the models that it runs with this time; empty is the agent's.
     """
 
     at: str | None = None
     to: str | None = None
     skill: Composed | None = field(default=None, repr=False)
+    model: tuple[str, ...] = ()
 
 
 async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[Ask, Again]:
@@ -141,5 +143,5 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[A
     if skill is not None and (kind != "skill" or skill.shape != body["shape"]):
         raise InvalidArgument(f"the turn that began with the message {message.id!r} ran no such skill", remedy=_SKILL)
     work = parts.engine.work(body["shape"], body["params"]) if kind in ("task", "skill") else None
-    ask = Ask(kind, scope, body, work, None if skill is None else skill.prompt)
+    ask = Ask(kind, scope, body, work, None if skill is None else skill.prompt, model=replay.model)
     return ask, Again(scope, message.parent, to)

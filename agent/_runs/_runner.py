@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -14,6 +15,7 @@ from ...core import Emitter, Scope, new_id
 from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event
 from ...core.pauses import Pause
+from ...harness.inside import Inside, Origin
 from ...memory import Message, TurnRegister, thread_key
 from ...role_resolution import Role, RoleExplanation
 from .._roles import check_role
@@ -127,7 +129,7 @@ class TurnRunner:
         parts = self.parts
         record = await resumable(parts, scope)
         taken = await take_answers(parts, record, answers, account=scope.account)
-        return self._streamed(record.id, ResumedTurn(record, how, taken), deltas=deltas, detach=False)
+        return self._streamed(record.id, ResumedTurn(record, how, taken, _origin()), deltas=deltas, detach=False)
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
         """Make a thread that goes on from a message of this one; no role is needed for it (R13)."""
@@ -192,6 +194,9 @@ class TurnRunner:
         self, ask: Ask, role: Role | None, *, deltas: bool, detach: bool, branch: Again | Edit | None = None
     ) -> TurnStream:
         call = check_role(role) if role is not None else None
+        if ask.model:
+            self.parts.engine.check_model(ask.model, who="the turn")
+        ask = replace(ask, origin=_origin())
         return self._streamed(new_id("turn"), NewTurn(ask, call, branch), deltas=deltas, detach=detach)
 
     def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool) -> TurnStream:
@@ -253,3 +258,9 @@ class TurnRunner:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a detached turn's error was told by its last event; asyncio need not warn of it
+
+
+def _origin() -> Origin | None:
+    """The call whose body begins or resumes a turn here; None where it is the host's own code."""
+    inside = Inside.now()
+    return None if inside is None else inside.origin

@@ -23,6 +23,7 @@ from ...core.errors import (
 )
 from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
+from ...harness.inside import Origin
 from ...harness.limits import Use
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.attachments import Loaded
@@ -132,6 +133,7 @@ class TurnRunning:
                 if work.branch is not None:
                     start = await work.branch.start(parts, work.ask, lease, names)
                     work.ask = replace(work.ask, body=start.body)
+                await engine.open_model(work.ask.model)
                 loaded = await self._loaded(work)
                 resolution = await parts.resolver.resolve(work.ask.scope, call=call, entry=entry, signatures=others)
             del call
@@ -164,7 +166,7 @@ class TurnRunning:
         loaded = await self.parts.attachments.load(work.ask.attached)
         attached = [item.attachment for item in loaded]
         if work.ask.kind == "message":  # what a task does with them is the handler's matter
-            self.parts.engine.check_attached(attached)
+            await self.parts.engine.check_attached(attached, work.ask.model)
         body = {**work.ask.body, "attachments": [one.to_json() for one in attached]}
         work.ask = replace(work.ask, body=body, attached=())
         return loaded
@@ -179,6 +181,8 @@ class TurnRunning:
             body=ask.body,
             work=ask.work,
             branch=None if start is None else start.branches[-1],
+            model=ask.model,
+            origin=ask.origin,
         )
 
     def _record(self, ask: Ask, key: str, asked: str, resolution: Resolution) -> TurnRecord:
@@ -196,6 +200,8 @@ class TurnRunning:
             graph=engine.GRAPH,
             began=now,
             changed=now,
+            model=ask.model,
+            origin=None if ask.origin is None else ask.origin.to_json(),
         )
 
     # --- a resumed one ----------------------------------------------------------------------------------------------
@@ -211,8 +217,10 @@ class TurnRunning:
         if record.status == "done":
             return await self._was_over(record, item)
         engine.check_graph(record.graph)
+        engine.check_model(record.model, who=f"the turn {record.id!r}, which began with it,")
         how, work.how = work.how, Resumption()
         async with parts.drain.refusing():
+            await engine.open_model(record.model)
             resolution, refreshed = await self._resolved_again(record, how, item)
         engine.check_prompt(record.prompt, how.prompt, refreshed=refreshed)
         if not refreshed and record.role["key"] != parts.resolver.key.id:
@@ -220,6 +228,7 @@ class TurnRunning:
         self._started(record.kind, resolution, resumed=True)
         for pause_id in work.answered:
             self.emit(PauseClosed, pause_id=pause_id)
+        origin = Origin.both(Origin.read(record.origin), work.origin)
         request = TurnRequest(
             turn_id=record.id,
             kind=record.kind,
@@ -228,6 +237,8 @@ class TurnRunning:
             author=record.author,
             body=message.body,
             work=item,
+            model=record.model,
+            origin=origin,
         )
         use = await parts.usage.open(record.id, record.scope, again=True)
         run = TurnRun(
@@ -240,6 +251,8 @@ class TurnRunning:
             use=use,
         )
         del how
+        if origin is not None and work.origin is not None:
+            record = await parts.turns.begun_in(record, origin.to_json(), lease=lease)
         record = await parts.turns.end(record, "running", lease=lease)
         async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
             outcome = await engine.resume(request, run, asked=record.asked)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...core import Clock, Scope
 from ...core.events import TurnKind
 from ...graphs import TurnEngine
+from ...harness.inside import Origin
 from ...harness.journal import Journal
 from ...harness.limits import Usage
 from ...harness.trace.running import Tracer
+from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Attachments, AttachmentSource
 from ...memory.branches import Branches
@@ -40,6 +42,8 @@ class Ask:
         work: The checked task of a task or skill turn.
         prompt: A skill's prompt.
         attached: What is to be attached to the message; it is read once the turn owns its thread.
+        model: The names of the turn's own model and of those tried after it; empty is the agent's.
+        origin: The call that it is begun from, if code does that which a call runs.
     """
 
     kind: TurnKind
@@ -48,6 +52,8 @@ class Ask:
     work: Any = None
     prompt: str | None = None
     attached: tuple[AttachmentSource, ...] = field(default=(), repr=False)
+    model: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     @property
     def author(self) -> str:
@@ -74,6 +80,7 @@ class RunnerParts:
     upkeep: UpkeepParts
     retention: Retention
     usage: Usage
+    mcp: McpSources
     drain: Drain = field(default_factory=Drain)
     tracer: Tracer = field(default_factory=Tracer)
 
@@ -118,11 +125,12 @@ class NewTurn:
 
 @dataclass(slots=True)
 class ResumedTurn:
-    """A turn to go on with, and the pauses that were answered."""
+    """A turn to go on with, the pauses that were answered, and the call that it is resumed from, if any."""
 
     record: TurnRecord
     how: Resumption
     answered: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     @property
     def scope(self) -> Scope:

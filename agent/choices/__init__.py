@@ -1,5 +1,23 @@
 """The workers and models of an agent, as they come from arguments, files and settings."""
 
-from ._choices import all_models, all_workers, graph_options, model_options, open_models
+from ._choices import (
+    TurnModel,
+    all_models,
+    all_workers,
+    graph_options,
+    listed,
+    model_options,
+    open_usage,
+    turn_models,
+)
 
-__all__ = ["all_models", "all_workers", "graph_options", "model_options", "open_models"]
+__all__ = [
+    "TurnModel",
+    "all_models",
+    "all_workers",
+    "graph_options",
+    "listed",
+    "model_options",
+    "open_usage",
+    "turn_models",
+]

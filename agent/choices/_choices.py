@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from ...core import Clock
 from ...core.errors import InvalidArgument
+from ...core.validation import is_text
 from ...graphs import GraphOptions
 from ...harness import Function, Worker, load_workers
-from ...harness.running import OnError
+from ...harness.limits import Limits, Usage
 from ...signatures import LM, ModelCaller, ModelOptions
-from ...signatures.models import Models, check_named
+from ...signatures.models import check_named
+from ...storage import Database
+from .._settings import limits_of
 
 if TYPE_CHECKING:
     from .._settings import Settings
+
+T = TypeVar("T")
+
+TurnModel = str | Sequence[str] | None
+"""The model of one turn: a name from `WorldAgent(models=...)` or a model string, or several to try in turn."""
+
+_MOST: Final = 8  # models that one turn names
+_LENGTH: Final = 200  # characters of a name
 
 
 def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | Function, ...]:
@@ -32,7 +44,7 @@ def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | F
     if isinstance(given, str | bytes | os.PathLike | Worker | Function):
         raise InvalidArgument("workers= is one worker or one place", remedy="pass a list, as workers=[...]")
     found: list[Worker | Function] = []
-    for each in given:
+    for each in listed("workers", given):
         if isinstance(each, os.PathLike):
             found += load_workers(each)
         else:
@@ -42,6 +54,17 @@ def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | F
     return tuple(found)
 
 
+def listed(what: str, given: Iterable[T]) -> tuple[T, ...]:
+    """Several of something, as one argument gives them.
+
+    Raises:
+        InvalidArgument: It gives one, a text or nothing.
+    """
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return tuple(given)
+    raise InvalidArgument(f"{what}= is of type {type(given).__name__!r}", remedy=f"pass a list, as {what}=[...]")
+
+
 def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict[str, str | LM]:
     """The models that have names, those of the settings below those given.
 
@@ -49,17 +72,6 @@ def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict
         InvalidArgument: A name or a model does not fit.
     """
     return check_named({**settings.models, **(given or {})})
-
-
-def open_models(
-    own: ModelCaller,
-    named: Mapping[str, str | LM],
-    settings: Settings,
-    options: ModelOptions,
-    on_error: OnError | None,
-) -> Models:
-    """The models of an agent whose own is open; the others open at their first use."""
-    return Models(own, named, api_base=settings.api_base, options=options, on_error=on_error)
 
 
 def model_options(settings: Settings) -> ModelOptions:
@@ -74,15 +86,59 @@ def model_options(settings: Settings) -> ModelOptions:
     )
 
 
-def graph_options(settings: Settings, caller: ModelCaller) -> GraphOptions:
-    """The bounds of turns."""
-    return GraphOptions(
-        max_rounds=settings.max_rounds,
-        history_limit=settings.history_limit,
-        history_characters=settings.history_characters or caller.history_characters,
-        summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
-        attachment_fallback=settings.attachment_fallback,
+def graph_options(settings: Settings) -> Callable[[ModelCaller], GraphOptions]:
+    """The bounds of turns, by their model."""
+
+    def options(caller: ModelCaller) -> GraphOptions:
+        return GraphOptions(
+            max_rounds=settings.max_rounds,
+            history_limit=settings.history_limit,
+            history_characters=settings.history_characters or caller.history_characters,
+            summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
+            attachment_fallback=settings.attachment_fallback,
+        )
+
+    return options
+
+
+def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
+    """What turns, accounts and workspaces may use, and have."""
+    return Usage(
+        database,
+        clock,
+        turn=Limits(calls=settings.turn_calls, tokens=settings.turn_tokens, cost=settings.turn_cost),
+        account=limits_of(settings.account_limits),
+        workspace=limits_of(settings.workspace_limits),
+        depth=settings.turn_depth,
     )
 
 
-__all__ = ["all_models", "all_workers", "graph_options", "model_options", "open_models"]
+def turn_models(given: TurnModel) -> tuple[str, ...]:
+    """The names in a turn's `model=`: of its model, and of those tried after it.
+
+    Raises:
+        InvalidArgument: They are no names.
+    """
+    names = (given,) if isinstance(given, str) else () if given is None else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InvalidArgument(
+            f"model= of type {type(given).__name__!r} names no model",
+            remedy="give a model string or a name from WorldAgent(models=...), or a list of them",
+        )
+    if len(names) > _MOST or any(len(name) > _LENGTH or not is_text(name) for name in names):
+        raise InvalidArgument(
+            f"model= has more than {_MOST} names, or one that is too long",
+            remedy=f"give {_MOST} names at most, of {_LENGTH} characters each",
+        )
+    return tuple(names)
+
+
+__all__ = [
+    "TurnModel",
+    "all_models",
+    "all_workers",
+    "graph_options",
+    "model_options",
+    "open_usage",
+    "turn_models",
+]

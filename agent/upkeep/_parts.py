@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...core import Clock, SystemClock
 from ...harness.trace.running import TraceIndex
 from ...memory import ConversationLog, TurnRegister
-from ...memory.attachments import Attachments
+from ...memory.attachments import LIMIT, Attachments
 from ...memory.branches import Branches
 from ...storage import Database, Leases, Storage
 from ._checkpoints import CheckpointRows
@@ -52,15 +52,15 @@ class UpkeepParts:
     flush: Callable[[], Awaitable[None]] | None = None
 
     @staticmethod
-    def of(storage: Storage, database: Database, clock: Clock | None = None) -> UpkeepParts:
-        """What an agent, or a command without one, works with."""
+    def of(storage: Storage, database: Database, clock: Clock | None = None, *, limit: int = LIMIT) -> UpkeepParts:
+        """What an agent, or a command without one, works with; `limit` is how many bytes an attachment may have."""
         clock = clock or SystemClock()
         return UpkeepParts(
             storage=storage,
             database=database,
             leases=Leases(database, storage.locks),
             turns=TurnRegister(database, clock),
-            attachments=Attachments(storage.attachments, database),
+            attachments=Attachments(storage.attachments, database, limit=limit),
             branches=Branches(database, clock),
             log=ConversationLog(database, clock),
             clock=clock,

@@ -11,6 +11,7 @@ from typing import Final
 
 from ...core import Clock
 from ...core.errors import InvalidArgument, ThreadBusy
+from ...memory.upkeep import keys_of
 from ...storage import Transaction
 from ._checkpoints import CheckpointRows
 from ._parts import UpkeepParts
@@ -97,19 +98,18 @@ def open_turns(transaction: Transaction, thread: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in transaction.execute(_OPEN, (thread, thread))]
 
 
-async def prune(parts: UpkeepParts, prefix: str, retention: Retention) -> Pruned:
+async def prune(parts: UpkeepParts, workspace: str, retention: Retention) -> Pruned:
     """Apply a retention to all threads of a workspace, one transaction each; then clear away what nobody refers to.
 
     Args:
         parts: The database and what belongs to it.
-        prefix: What the keys of the workspace's threads begin with, less its slash.
+        workspace: Its id.
         retention: Which checkpoints stay.
 
     Raises:
         StorageUnavailable: The database fails, or another process kept it.
     """
-    given = (f"{prefix}/", f"{prefix}0")  # `0` is the character after the slash
-    keys = [row[0] for row in await parts.database.read(lambda tx: tx.execute(_KEYS, given))]
+    keys = [row[0] for row in await parts.database.read(lambda tx: tx.execute(_KEYS, keys_of(workspace)))]
     threads = checkpoints = left = 0
     for key in keys:
         gone = await _pruned(parts, key, retention)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import IO
 
 from ...core import Scope, check_id
-from ...memory import thread_key
 from ._backup import Backup, back_up
 from ._parts import UpkeepParts
 from ._removal import Removed, remove
@@ -103,8 +102,7 @@ class Upkeep:
             StorageUnavailable: The database fails, or another process kept it.
         """
         retention = Retention(self._parts.checkpoints, self._parts.clock, keep, age)
-        prefix = thread_key(Scope(workspace=self._workspace)).removesuffix("/")
-        return await prune(self._parts, prefix, retention)
+        return await prune(self._parts, self._workspace, retention)
 
     async def back_up(self, folder: Path, *, roles: bool = True, home_only: bool = False) -> Backup:
         """Copy the whole home, of all workspaces, while turns run. The copy is a home: open an agent on it.

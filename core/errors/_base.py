@@ -50,7 +50,14 @@ class ModelFacing(WorldAgentError):
 
 
 class HostError(WorldAgentError):
-    """What the host must act on: a store, a source or a model that is down, full or misconfigured."""
+    """What the host must act on: a store, a source or a model that is down, full or misconfigured.
+
+    Attributes:
+        unsent: The path id of the call that failed with it before anything was sent for that; empty where nothing was
+            sent and the call is not known, None where something may have been.
+    """
+
+    unsent: str | None = None
 
 
 class UsageError(WorldAgentError):

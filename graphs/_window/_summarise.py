@@ -89,7 +89,7 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
 
 def _work(view: View, bounds: Bounds, older: Sequence[Message], kept: Sequence[Message]) -> _Work:
     """Choose what a summary is to stand for: all turns but the newest that fit in half of what is left."""
-    earlier = [*older, *(message for group in view.earlier for message in group)]
+    earlier = [*older, *view.earlier]
     groups = [tuple(group) for _, group in groupby(earlier, key=lambda message: message.turn_id)]
     room = None if bounds.characters is None else (bounds.characters - size(view.fixed(bounds.characters))) // 2
     newest = _newest(groups, bounds.messages // 2, room, texts_of(bounds.characters or 0))
@@ -167,7 +167,8 @@ async def _ask(turn: TurnContext, inputs: dict[str, Any]) -> str:
 
     async def ask(_: Any) -> Any:
         predictor = turn.services.predictors.get(SUMMARISE)
-        answer = await predictor(inputs, turn.services.caller, role=NO_ROLE, listener=turn.listener(name))
+        listener = turn.listener(name)
+        answer = await turn.ask(lambda caller: predictor(inputs, caller, role=NO_ROLE, listener=listener))
         text = scrubbed(str(answer.fields["summary"]).strip(), turn.role)
         if not text:
             raise OutputInvalid("the summary is empty", remedy="try again, or use another model")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from ...core.errors import StorageInvalid, UnknownMessage
@@ -70,10 +69,9 @@ class View:
         return not self.messages or self.messages[0].depth <= begins
 
     @property
-    def earlier(self) -> tuple[Group, ...]:
-        """The turns before this one, oldest first."""
-        groups = (tuple(group) for _, group in groupby(self.messages, key=lambda message: message.turn_id))
-        return tuple(group for group in groups if group[0].turn_id != self.turn_id)
+    def earlier(self) -> Group:
+        """The messages of the turns before this one, oldest first."""
+        return tuple(message for message in self.messages if message.turn_id != self.turn_id)
 
     @property
     def untrusted(self) -> frozenset[str]:
@@ -103,7 +101,7 @@ class View:
 
     def before(self) -> list[Past]:
         """What stands between the summary and this turn."""
-        _, past = as_past([message for message in self.messages if message.turn_id != self.turn_id], self.turn_id, None)
+        _, past = as_past(self.earlier, self.turn_id, None)
         return past
 
     def own(self, told: str | None) -> tuple[Mapping[str, Any], list[Past]]:

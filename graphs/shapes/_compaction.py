@@ -15,11 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...core import canonical_json
 from ...core.errors import ResultInvalid
 from ...harness.journal import Step
-from ...harness.running import Call, run_call
 from ...role_resolution import NO_ROLE
 from ...signatures.summaries import COMPACT, scrubbed
 from .._shape import Shape, ShapeRegistry
-from .._task import Dispatched, TaskContext
+from .._task import Dispatched, TaskContext, dispatched
 from ._over import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
@@ -89,7 +88,7 @@ async def _compaction(params: CompactionParams, ctx: TaskContext) -> CompactionR
     shape = turn.services.shapes.get(params.shape)
     inner = shape.read_params(params.params)
     how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
-    result = await run_call(Call(function=shape.callee(inner), input=inner, ctx=ctx.calls, how=how))
+    result = await dispatched(how, inner, ctx.calls)
     entries, others = shape.names_for(inner, turn.services.shapes)
     names = (*entries, *others)
     text = _text_of(result)
@@ -116,7 +115,8 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
 
     async def ask(_: Any) -> Any:
         predictor = turn.services.predictors.get(COMPACT)
-        answer = await predictor(inputs, turn.services.caller, role=NO_ROLE, listener=turn.listener(name))
+        listener = turn.listener(name)
+        answer = await turn.ask(lambda caller: predictor(inputs, caller, role=NO_ROLE, listener=listener))
         return scrubbed(str(answer.fields["text"]).strip(), turn.role, names)
 
     call_id, site = await frame.child(name, inputs)

@@ -6,18 +6,15 @@ It dispatches for whoever dispatched it: its own role, which its caller gave it,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.errors import ModelFacing, WorldAgentError
-from ...harness.journal import SUSPENDED, Drive
-from ...harness.running import Call, run_call
 from .._shape import Shape, ShapeRegistry
-from .._task import Dispatched, TaskContext
+from .._task import Dispatched, TaskContext, dispatched
 from ._over import allowed_of, check_allowed
 
 MAP = "map"
@@ -109,28 +106,14 @@ async def _map(params: MapParams, ctx: TaskContext) -> MapResult:
 async def _item(
     shape: Shape[Any, Any], item: dict[str, Any], place: str, ctx: TaskContext, slots: asyncio.Semaphore
 ) -> MapItem:
-    frame = ctx.calls.frame
     try:
         params = shape.read_params(item)
         shape.names_for(params, ctx.turn.services.shapes)
-        how = Dispatched(
-            shape=shape, role=ctx.turn.role, around=partial(_in_turn, frame.drive, slots), prompted=True, raw=True
-        )
-        item_call = Call(function=shape.callee(params), input=params, ctx=ctx.calls, key=place, how=how)
-        return MapItem(status="done", result=await run_call(item_call))
+        how = Dispatched(shape=shape, role=ctx.turn.role, slot=slots, prompted=True, raw=True)
+        return MapItem(status="done", result=await dispatched(how, params, ctx.calls, key=place))
     except WorldAgentError as error:
         failure = MapFailure(code=error.code, message=error.problem)
     return MapItem(status="failed", error=failure)
-
-
-async def _in_turn(drive: Drive, slots: asyncio.Semaphore, running: Coroutine[Any, Any, Any]) -> Any:
-    """Run an item once a slot is free. One that waits for a person gives its slot back."""
-    try:
-        async with slots:
-            # All items were asked for at once, and the turn may have been told to stop since.
-            return SUSPENDED if drive.stopping else await running
-    finally:
-        running.close()  # where it was not begun
 
 
 __all__ = ["MAP", "MapFailure", "MapItem", "MapParams", "MapResult", "map_shape"]

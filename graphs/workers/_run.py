@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from ...core.errors import (
-    HostError,
-    ModelFacing,
-    ModelRateLimited,
-    ModelTimeout,
-    ModelUnavailable,
-    OutputInvalid,
-    ResultInvalid,
-    WorldAgentError,
-)
+from ...core.errors import HostError, ModelFacing, OutputInvalid, ResultInvalid, WorldAgentError
 from ...core.validation import json_of_value
 from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
 from ...harness.running import Call, run_call
-from ...signatures import Past
+from ...signatures import ModelCaller, Past
 from ...signatures.workers import Question, Thought, ask
 from .._context import TurnContext
+from .._task import side_by_side
 from ._tools import Tools
 
 Node = Literal["think", "act", "__end__"]
 
-_OUTAGE = (ModelUnavailable, ModelTimeout, ModelRateLimited)
 _TOLD = (ModelFacing, HostError)
 _NEVER_BEGUN: Final = "model"  # the kind of record of a call that failed before it was one: it had no effects
 
@@ -109,13 +99,9 @@ class WorkerRun:
     async def act(self) -> Node | None:
         """Make the calls of the last step, side by side; None where one waits for a person, or is told to stop."""
         last = self._rounds[-1]
-        outcomes = await asyncio.gather(
-            *(self._called(call, call_id) for call, call_id in zip(last.said["calls"], self._act_ids(), strict=True)),
-            return_exceptions=True,  # whatever becomes of one, the others come to their end first
+        outcomes = await side_by_side(
+            self._called(call, call_id) for call, call_id in zip(last.said["calls"], self._act_ids(), strict=True)
         )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
         await self.calls.frame.drive.settle(self.calls.path)
         done = [outcome for outcome in outcomes if isinstance(outcome, Mapping)]
         if len(done) < len(outcomes):
@@ -135,7 +121,7 @@ class WorkerRun:
         return tools.said(thought, direct=direct)
 
     async def _thought(self, *, direct: bool) -> Thought:
-        """Ask its own model, and the next one where that cannot be reached."""
+        """Ask its own model, or the turn's, and the next one where that cannot be reached."""
         turn, worker, signatures = self.turn, self.tools.worker, self.tools.signatures
         question = Question(
             signatures=signatures,
@@ -145,16 +131,12 @@ class WorkerRun:
             past=self._past(direct=direct),
             direct=direct,
         )
-        names = [worker.model, *worker.fallbacks]
-        for place, name in enumerate(names, 1):
-            caller = await turn.services.models.get(name)
-            listener = turn.listener(signatures.answer.__name__)
-            try:
-                return await ask(question, caller, pool=turn.services.predictors, listener=listener)
-            except _OUTAGE:
-                if place == len(names):
-                    raise
-        raise AssertionError("there is a model, and the last one's failure is raised")
+        listener = turn.listener(signatures.answer.__name__)
+
+        async def think(caller: ModelCaller) -> Thought:
+            return await ask(question, caller, pool=turn.services.predictors, listener=listener)
+
+        return await turn.ask(think, (worker.model, *worker.fallbacks))
 
     def _past(self, *, direct: bool) -> list[Past]:
         notes = [

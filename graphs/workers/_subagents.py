@@ -160,7 +160,8 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
 
     def callee(self, params: SubagentParams) -> Function:
         found = self.subagents.found(params.worker)
-        return replace(self.function, name=found.name, kind=found.kind, risk=found.risk, limits=found.limits)
+        changed = {name: getattr(found, name) for name in ("name", "kind", "risk", "limits", "capture")}
+        return replace(self.function, **changed)
 
     def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:
         found = self.subagents.found(params.worker)

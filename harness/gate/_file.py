@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...core.errors import PolicyInvalid
-from ..yaml import YamlDocument, read_yaml
+from ..yaml import LONGEST, YamlDocument, read_yaml
 from ._policy import Policy, Rule
 
-K = TypeVar("K", Policy, Rule)
+K = TypeVar("K")
 
 VERSION = 1
 
-_KEYS = ("version", "rules", "default", "times", "seconds")
+_KEYS = ("version", *Policy.model_fields)
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
@@ -29,14 +30,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         PolicyInvalid: It cannot be read; the text names file, line and what is wrong.
         MissingExtra: The extra `yaml` is not installed.
     """
-    file = Path(path)
-    problem, data = "", b""
-    try:
-        data = file.read_bytes()
-    except OSError as failure:
-        problem = failure.strerror or type(failure).__name__
-    if problem:
-        raise PolicyInvalid(f"the policy {str(file)!r} cannot be read: {problem}", remedy="give the path of a file")
+    file, data = _read(path)
     document = read_yaml(data, name=str(file), error=PolicyInvalid)
     said = document.data
     if not isinstance(said, Mapping):
@@ -53,9 +47,33 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     listed = said.get("rules", [])
     if not isinstance(listed, list):
         raise PolicyInvalid(f"{document.where('rules')}: the rules are no list", remedy="begin each with '- decision:'")
-    rules = tuple(_rule(document, place, each) for place, each in enumerate(listed))
+    rules = [_rule(document, place, each) for place, each in enumerate(listed)]
+    for place, rule in enumerate(rules):
+        _told(document.where("rules", place), partial(rule.beside, rules[:place]))
     others = {key: value for key, value in said.items() if key not in ("version", "rules")}
-    return _at(document.where(*list(others)[:1]), Policy, {**others, "rules": rules})
+    return _told(document.where(*list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
+
+
+def _read(path: object) -> tuple[Path, bytes]:
+    """The file's content, or as much of it as tells that it is too big. What would be waited for is not opened."""
+    problem, file, data = "", Path(), b""
+    try:
+        file = Path(os.fspath(path))  # type: ignore[call-overload]  # a hint does not hold anybody
+        if file.exists() and not file.is_file():
+            problem = "it is a directory" if file.is_dir() else "it is no file with content"
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(LONGEST + 1)
+    except OSError as failure:
+        problem = failure.strerror or type(failure).__name__
+    except (TypeError, ValueError):
+        problem = "that is no path"
+    if problem:
+        named = str(file) if isinstance(path, str | os.PathLike) else f"of type {type(path).__name__}"
+        raise PolicyInvalid(f"the policy {named!r} cannot be read: {problem}", remedy="give the path of a file")
+    if len(data) > LONGEST:
+        raise PolicyInvalid(f"the policy {str(file)!r} has more than {LONGEST} bytes", remedy="keep it below that")
+    return file, data
 
 
 def _rule(document: YamlDocument, place: int, said: Any) -> Rule:
@@ -68,13 +86,13 @@ def _rule(document: YamlDocument, place: int, said: Any) -> Rule:
             f"{document.where('rules', place, unknown[0])} has the key {unknown[0]!r}",
             remedy=f"the keys of a rule are: {', '.join(Rule.model_fields)}",
         )
-    return _at(where, Rule, said)
+    return _told(where, partial(Rule, **said))
 
 
-def _at(where: str, kind: type[K], said: Mapping[str, Any]) -> K:
+def _told(where: str, make: Callable[[], K]) -> K:
     """Make it, or say where it went wrong."""
     try:
-        return kind(**said)
+        return make()
     except PolicyInvalid as error:
         problem, remedy = error.problem, error.remedy
     raise PolicyInvalid(f"{where}: {problem}", remedy=remedy)

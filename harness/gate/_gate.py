@@ -6,7 +6,6 @@ It is told of the calls that the journal has, and keeps nothing beyond the run. 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -72,12 +71,14 @@ class Verdict:
         by: What decided: `code`, `default`, `rule:NAME`, `always`, `function`, `approver` or `person`.
         reason: Why a person is asked, or it is refused.
         approvers: Globs over the accounts that may answer; empty is anybody.
+        expires: How many seconds an answer is waited for; None is for ever.
     """
 
     decision: Decision
     by: str
     reason: str = ""
     approvers: tuple[str, ...] = ()
+    expires: float | None = None
 
 
 class Recorded(Protocol):
@@ -104,8 +105,8 @@ class Recorded(Protocol):
         ...
 
     @property
-    def gate(self) -> str | None:
-        """What the gate had said of it, as JSON."""
+    def let(self) -> Mapping[str, Any] | None:
+        """What the gate had said of it."""
         ...
 
 
@@ -145,7 +146,7 @@ class Gate:
         for record in records:
             if record.name in strangers and record.over and not record.refused:
                 self.marks.add(record.name)
-            said: Mapping[str, Any] = json.loads(record.gate) if record.gate else {}
+            said: Mapping[str, Any] = record.let or {}
             function, caller = said.get("function", record.name), said.get("caller", "")
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
@@ -175,11 +176,13 @@ class Gate:
             verdict = Verdict("approve", "always")
         if verdict.decision == "approve":
             self._count(_use(verdict.by, callee.name, caller.name), self._now())
+        if verdict.decision == "ask" and verdict.expires is None:
+            verdict = replace(verdict, expires=self.policy.expires)
         return verdict
 
     def by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """What the policy says of a call by now: what it refuses may not be made even where a person approves it."""
-        harmless = callee.risk == ("read_only",)
+        harmless = _is_harmless(callee)
         rule = self._rule(callee, arguments, caller)
         if rule is not None:
             return self._by_rule(rule, callee, caller, harmless=harmless)
@@ -205,7 +208,8 @@ class Gate:
             case "refuse":
                 return Verdict("refuse", by, f"the rule {rule.name!r} of the policy refuses it")
             case "ask":
-                return Verdict("ask", by, self._why(callee, f"the rule {rule.name!r} asks"), several(rule.approvers))
+                why = self._why(callee, f"the rule {rule.name!r} asks")
+                return Verdict("ask", by, why, several(rule.approvers), rule.expires)
             case "approve":
                 pass
         if harmless or not caller.modelled:  # it needs no leave, so the rule's limits are not used up by it
@@ -219,13 +223,13 @@ class Gate:
         return Verdict("approve", by)
 
     def _why(self, callee: Callee, otherwise: str) -> str:
-        if self.marks and callee.risk != ("read_only",):
+        if self.marks and not _is_harmless(callee):
             return f"the turn has read what is untrusted: {', '.join(sorted(self.marks))}"
         return otherwise
 
     def _is_granted(self, callee: Callee, caller: Caller) -> bool:
         since = self._granted.get((callee.name, caller.name))
-        if since is None or "destructive" in callee.risk or (self.marks and callee.risk != ("read_only",)):
+        if since is None or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
             return False
         if self._now() - since > self.policy.seconds:
             return False
@@ -243,6 +247,10 @@ class Gate:
     def _now(self) -> float:
         now: datetime = self._clock.now()
         return now.timestamp()
+
+
+def _is_harmless(callee: Callee) -> bool:
+    return callee.risk == ("read_only",)
 
 
 def _use(by: str, function: str, caller: str) -> str:

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from ...core.errors import PolicyInvalid
 from ...core.events import Risk
-from ...core.validation import describe_failure
-from ._predicates import MISSING, Said, find, holds
+from ._arguments import may_have
+from ._data import Data
+from ._predicates import Predicate, Said, find, holds
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
 """One or several; read, they are several."""
 
 _ANY = ("*",)
+_WAIT: Final[Any] = Field(
+    default=None, gt=0, le=10 * 366 * 86_400.0, allow_inf_nan=False, strict=True
+)  # as long as for a question
 
 
-class _Data(BaseModel):
-    """Data whose faults are a `PolicyInvalid`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-            return
-        except ValidationError as failure:
-            problems = describe_failure(failure)
-        what = f"the rule {data['name']!r}" if isinstance(data.get("name"), str) else f"a {type(self).__name__.lower()}"
-        keys = ", ".join(type(self).model_fields)
-        raise PolicyInvalid(f"{what} cannot be read: {problems}", remedy=f"its keys are: {keys}")
+CALLERS: Final = ("code", "converse")
+"""Who calls and is nothing that can be called: the host's own code, and the planner."""
 
 
-class Rule(_Data):
+class Declared(Protocol):
+    """What a policy is compared with: something that can be called."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def params(self) -> type[BaseModel]:
+        """What it takes."""
+        ...
+
+
+class Rule(Data):
     """What is decided about calls that it matches. What is left out matches everything.
 
     Attributes:
@@ -50,6 +57,7 @@ class Rule(_Data):
             approves, where it has read nothing else that is untrusted, and only such a rule approves there. It names
             functions and arguments, too.
         approvers: Globs over the accounts that may answer; left out, anybody.
+        expires: How many seconds an answer is waited for, ten years at most; left out, as long as the policy says.
         times: How many calls in one turn it approves.
         seconds: How long it approves, from its first approval in the turn.
         optional: Whether it may match no function that there is.
@@ -63,9 +71,10 @@ class Rule(_Data):
     arguments: dict[str, Said] = Field(default_factory=dict)
     after: Globs = ()
     approvers: Globs = ()
-    times: int = Field(default=20, ge=1)
-    seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
-    optional: bool = False
+    expires: float | None = _WAIT
+    times: int = Field(default=20, ge=1, strict=True)
+    seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False, strict=True)
+    optional: bool = Field(default=False, strict=True)
     name: str = ""
 
     @field_validator("function", "risk", "caller", "after", "approvers", mode="before")
@@ -73,12 +82,17 @@ class Rule(_Data):
     def _several(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str) else given
 
-    @field_validator("function", "caller")
+    @field_validator("function", "risk", "caller", "after", "approvers")
     @classmethod
     def _some(cls, given: Globs) -> Globs:
         if not given or not all(given):
-            raise ValueError("no glob")
+            raise PydanticCustomError("nothing", "it is empty; leave it out, or name at least one")
         return given
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _said(cls, given: Any) -> Any:
+        return {path: _said_of(path, said) for path, said in given.items()} if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -89,9 +103,27 @@ class Rule(_Data):
             problem, remedy = "approves what is destructive", "let it ask: such a call is approved one by one"
         elif self.approvers and self.decision != "ask":
             problem, remedy = "has approvers= and does not ask", "leave them out, or let it ask"
+        elif self.expires is not None and self.decision != "ask":
+            problem, remedy = "has expires= and does not ask", "leave it out, or let it ask"
         if problem:
             raise PolicyInvalid(f"the rule {self.name or self.decision!r} {problem}", remedy=remedy)
         return self
+
+    def beside(self, before: Sequence[Rule]) -> None:
+        """Refuse to stand behind rules of which one has its name, or leaves it nothing.
+
+        Raises:
+            PolicyInvalid: There is such a rule.
+        """
+        for rule in before:
+            if self.name and rule.name == self.name:
+                raise PolicyInvalid(f"two rules are called {self.name!r}", remedy="give each a name of its own")
+            if rule.function == rule.caller == _ANY and not (rule.arguments or rule.after or rule.risk):
+                raise PolicyInvalid(
+                    f"the rule {self.name or self.decision!r} never counts: {rule.name or rule.decision!r} before it "
+                    "matches every call",
+                    remedy="put the rule that matches every call last",
+                )
 
     def follows(self, marks: Collection[str]) -> bool:
         """Whether it is about a turn that has read what these untrusted functions gave."""
@@ -106,14 +138,14 @@ class Rule(_Data):
             shared = set(risk) & set(several(self.risk))
             if not shared or (self.decision == "approve" and len(shared) < len(risk)):
                 return False
-        for path, said in self.arguments.items():
-            value = find(arguments, path)
-            if value is MISSING or not holds(said, value):
-                return False
-        return True
+        unsure = self.decision != "approve"  # what may be meant is enough to ask or refuse, and not to approve
+        return all(
+            any(holds(said, value, unsure=unsure) for value in find(arguments, path, unsure=unsure))
+            for path, said in self.arguments.items()
+        )
 
 
-class Policy(_Data):
+class Policy(Data):
     """Rules over calls; the first one that matches counts.
 
     Where none does, what is `read_only` is approved, what only the host's own code calls for is approved, and all else
@@ -124,12 +156,14 @@ class Policy(_Data):
         default: What becomes of a call that nothing matches: `ask` or `refuse`.
         times: How many calls of a function a person's "always this turn" stands for.
         seconds: How long it stands.
+        expires: How many seconds a person's answer is waited for, where no rule says it; None is for ever.
     """
 
     rules: tuple[Rule, ...] = ()
     default: Literal["ask", "refuse"] = "ask"
-    times: int = Field(default=20, ge=1)
-    seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
+    times: int = Field(default=20, ge=1, strict=True)
+    seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False, strict=True)
+    expires: float | None = _WAIT
 
     @model_validator(mode="after")
     def _names(self) -> Self:
@@ -137,30 +171,60 @@ class Policy(_Data):
             rule if rule.name and not rule.name.isdigit() else rule.model_copy(update={"name": str(place)})
             for place, rule in enumerate(self.rules, 1)
         )
-        names = [rule.name for rule in named]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise PolicyInvalid(f"two rules are called {twice[0]!r}", remedy="give each a name of its own")
+        for place in range(len(named)):
+            named[place].beside(named[:place])
         object.__setattr__(self, "rules", named)
         return self
 
-    def check(self, names: Iterable[str]) -> None:
+    def check(self, callees: Iterable[Declared]) -> None:
         """Refuse rules that match nothing, which are most often misspelt.
 
         Args:
-            names: All that can be called.
+            callees: All that can be called.
 
         Raises:
-            PolicyInvalid: A rule matches none of them; the text names it.
+            PolicyInvalid: A rule names what is not there: what is called, who calls, or an argument.
         """
-        known = sorted(names)
+        known = {callee.name: callee for callee in callees}
         for rule in self.rules:
-            if not rule.optional and not any(is_like(name, rule.function) for name in known):
-                wanted = " or ".join(several(rule.function))
-                raise PolicyInvalid(
-                    f"the rule {rule.name!r} is about {wanted!r}, and nothing is called so",
-                    remedy=f"there is: {', '.join(known) or 'nothing'}; or set optional on the rule",
-                )
+            if not rule.optional:
+                _check(rule, known)
+
+
+def _check(rule: Rule, known: Mapping[str, Declared]) -> None:
+    matched = [callee for name, callee in known.items() if is_like(name, rule.function)]
+    problem = ""
+    if not matched:
+        problem = f"is about {' or '.join(several(rule.function))!r}, and nothing is called so"
+    elif not any(is_like(name, rule.caller) for name in (*known, *CALLERS)):
+        problem = f"is about the caller {' or '.join(several(rule.caller))!r}, and nothing that calls is called so"
+    if problem:
+        raise PolicyInvalid(
+            f"the rule {rule.name!r} {problem}",
+            remedy=f"there is: {', '.join(sorted(known)) or 'nothing'}; or set optional on the rule",
+        )
+    for path in rule.arguments:
+        if not any(may_have(callee.params, path) for callee in matched):
+            raise PolicyInvalid(
+                f"the rule {rule.name!r} is about the argument {path!r}, and nothing that it is about has one",
+                remedy="look at what the function declares; or set optional on the rule",
+            )
+
+
+def _said_of(path: object, said: Any) -> Any:
+    """What is said of one argument, in one of its kinds, so that errors name its place and not all that it is not."""
+    if isinstance(said, str | int | float | Predicate | None):
+        problem = "a number that is none never holds" if said != said else ""
+    elif not isinstance(said, Mapping):
+        problem = "give a glob, a value or a predicate"
+    else:
+        try:
+            return Predicate(**{str(key): each for key, each in said.items()})
+        except PolicyInvalid as error:
+            problem = error.problem.removeprefix("a predicate cannot be read: ")
+    if not problem:
+        return said
+    raise PydanticCustomError("said", "{path}: {problem}", {"path": str(path), "problem": problem})
 
 
 T = TypeVar("T", bound=str)

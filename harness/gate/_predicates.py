@@ -1,127 +1,227 @@
-"""What a rule says of one argument of a call. A predicate that is not sure does not hold."""
+"""What a rule says of one argument of a call, where it must be sure of it and where a doubt is enough.
+
+A rule that approves must be sure. One that asks or refuses need not be: whatever an argument may be meant as counts.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from functools import partial
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from ...core import canonical_json
+from ...core.validation import kept_json
+from ._data import Data
 
 _WILD = re.compile(r"[*?\[]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UP = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
+_ELSEWHERE = re.compile(r"~|//|[A-Za-z]:")
+"""How paths begin that the text alone does not place: somebody's home, another machine, a drive."""
 
 
-class Predicate(BaseModel):
-    """What must hold of one argument; all that is given must hold.
+class Predicate(Data):
+    """What must hold of one argument; all that is given must hold, and something must be given.
+
+    In a rule that asks or refuses it also holds of what may be meant: of a text that is read line by line or without
+    control characters, of the path that it comes to, of an item of a list, of a number that is written as a text.
 
     Attributes:
         equals: It is this JSON value.
         among: It is one of these JSON values.
-        like: It is a text that the glob matches. A wildcard matches no line break, no other control character and no
-            path that climbs with `..`.
-        under: It is a path at or below this folder, as a text: `..` is followed, links are not looked at.
+        like: It is a text that the glob matches. To approve, a wildcard matches no line break, no other control
+            character and no path that climbs with `..`; to ask or refuse, it matches all of them, and a path that
+            climbs out of where it begins matches any glob.
+        under: It is a path at or below this folder, as a text: `..` is followed, links are not looked at. What the text
+            does not tell, such as whether a relative path leads into an absolute folder, is no to approve, and yes to
+            ask or refuse.
         least: It is a number, no smaller.
         most: It is a number, no greater.
         longest: It is a text or a list with no more characters or items.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
     equals: Any = None
     among: tuple[Any, ...] | None = Field(default=None, min_length=1)
     like: str | None = Field(default=None, min_length=1)
     under: str | None = Field(default=None, min_length=1)
-    least: float | None = Field(default=None, allow_inf_nan=False)
-    most: float | None = Field(default=None, allow_inf_nan=False)
-    longest: Annotated[int, Field(ge=0)] | None = None
+    least: float | None = Field(default=None, allow_inf_nan=False, strict=True)
+    most: float | None = Field(default=None, allow_inf_nan=False, strict=True)
+    longest: int | None = Field(default=None, ge=0, strict=True)
+
+    @field_validator("equals", "among")
+    @classmethod
+    def _is_json(cls, given: Any) -> Any:
+        try:
+            kept_json(given)
+        except (TypeError, ValueError):
+            raise PydanticCustomError("json", "is not JSON") from None
+        return given
 
     @field_validator("under")
     @classmethod
     def _whole(cls, path: str | None) -> str | None:
-        return None if path is None else posixpath.normpath(path)
+        return None if path is None else _came_to(path)
 
-    def holds(self, value: Any) -> bool:
-        """Whether it holds of an argument, as JSON."""
-        given = self.model_fields_set
-        return bool(given) and all(self._one(name, value) for name in given)
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self._given():
+            raise PydanticCustomError("empty", "it says nothing, and would never hold")
+        return self
 
-    def _one(self, name: str, value: Any) -> bool:
+    def holds(self, value: Any, *, unsure: bool = False) -> bool:
+        """Whether it holds of an argument.
+
+        Args:
+            value: The argument, as JSON.
+            unsure: Whether it is enough that it may hold.
+        """
+        return all(_of(value, partial(self._one, name, unsure=unsure), unsure) for name in self._given())
+
+    def _given(self) -> list[str]:
+        return [name for name in self.model_fields_set if name == "equals" or getattr(self, name) is not None]
+
+    def _one(self, name: str, value: Any, *, unsure: bool) -> bool:
         match name:
             case "equals":
-                return _same(value, self.equals)
+                return _same(value, self.equals, unsure)
             case "among":
-                return any(_same(value, each) for each in self.among or ())
+                return any(_same(value, each, unsure) for each in self.among or ())
             case "like":
-                return isinstance(value, str) and _matches(value, self.like or "")
+                return _matches(value, self.like or "", unsure)
             case "under":
-                return isinstance(value, str) and _is_under(value, self.under or "")
-            case "least":
-                return _is_number(value) and self.least is not None and bool(value >= self.least)
-            case "most":
-                return _is_number(value) and self.most is not None and bool(value <= self.most)
-            case _:
+                return isinstance(value, str) and _is_under(value, self.under or "", unsure)
+            case "longest":
                 return isinstance(value, str | list) and len(value) <= (self.longest or 0)
+            case _:
+                return self._measures(name, value, unsure)
+
+    def _measures(self, name: str, value: Any, unsure: bool) -> bool:
+        number = _number(value, unsure)
+        if number is None or number != number:
+            return number is not None and unsure
+        return number >= (self.least or 0) if name == "least" else number <= (self.most or 0)
 
 
 Said = str | bool | int | float | None | Predicate
 """What a policy says of an argument: a glob for a text, a value, or a predicate."""
 
 
-def holds(said: Said, value: Any) -> bool:
-    """Whether what a policy says of an argument holds of its value."""
+def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
+    """Whether what a policy says of an argument holds of its value, or where a doubt is enough, may hold."""
     match said:
         case Predicate():
-            return said.holds(value)
+            return said.holds(value, unsure=unsure)
         case str():
-            return isinstance(value, str) and _matches(value, said)
+            return _of(value, partial(_matches, glob=said, unsure=unsure), unsure)
         case _:
-            return _same(value, said)
+            return _of(value, partial(_same, other=said, unsure=unsure), unsure)
 
 
-MISSING = object()
-"""What an argument is that is not there."""
-
-
-def find(arguments: Mapping[str, Any], path: str) -> Any:
-    """The argument at a dotted path, or `MISSING`."""
+def find(arguments: Mapping[str, Any], path: str, *, unsure: bool = False) -> Iterator[Any]:
+    """The argument at a dotted path; where a doubt is enough, all that it may be, such as those of a list's items."""
     if path in arguments:
-        return arguments[path]
-    value: Any = arguments
-    for step in path.split("."):
-        if not isinstance(value, Mapping) or step not in value:
-            return MISSING
-        value = value[step]
-    return value
+        yield arguments[path]
+        if not unsure:
+            return
+    yield from _below(arguments, path.split("."), unsure)
 
 
-def _matches(value: str, glob: str) -> bool:
+def _below(value: Any, steps: list[str], unsure: bool) -> Iterator[Any]:
+    if not steps:
+        yield value
+    elif isinstance(value, Mapping):
+        if steps[0] in value:
+            yield from _below(value[steps[0]], steps[1:], unsure)
+    elif unsure and isinstance(value, list):
+        for each in value:
+            yield from _below(each, steps, unsure)
+
+
+def _of(value: Any, test: Callable[[Any], bool], unsure: bool) -> bool:
+    """Whether a test holds of a value; where a doubt is enough, of something in it."""
+    if test(value):
+        return True
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return unsure and any(_of(each, test, unsure) for each in inside)
+
+
+def _matches(value: Any, glob: str, unsure: bool) -> bool:
+    if unsure:
+        text = _text(value)
+        return text is not None and any(_is_out(each) or fnmatchcase(each, glob) for each in _readings(text))
+    if not isinstance(value, str):
+        return False
     if not _WILD.search(glob):
         return value == glob
     return not _CONTROL.search(value) and not _UP.search(value) and fnmatchcase(value, glob)
 
 
-def _is_under(value: str, folder: str) -> bool:
-    if _CONTROL.search(value) or "\\" in value or value.startswith("~"):
-        return False
-    path = posixpath.normpath(value)
-    if posixpath.isabs(path) != posixpath.isabs(folder) or path.startswith(".."):
-        return False
+def _readings(text: str) -> Iterator[str]:
+    """What a text may be to a function that takes it as lines, as a path, or that drops what cannot be printed."""
+    yield text
+    pieces = [text] if _CONTROL.search(text) is None else [_CONTROL.sub("", text), *_CONTROL.split(text)]
+    for piece in filter(None, pieces):
+        yield piece
+        yield _came_to(piece.replace("\\", "/"))
+
+
+def _came_to(path: str) -> str:
+    """A path without `.`, `..` and slashes that come twice, also at its beginning."""
+    return re.sub("^//", "/", posixpath.normpath(path))
+
+
+def _is_out(path: str) -> bool:
+    """Whether a path climbs out of where it begins."""
+    return path == ".." or path.startswith("../")
+
+
+def _is_under(value: str, folder: str, unsure: bool) -> bool:
+    path = _came_to(value)
+    told = not (_CONTROL.search(value) or "\\" in value or _ELSEWHERE.match(value) or _is_out(path))
+    if not told or posixpath.isabs(path) != posixpath.isabs(folder) or _is_out(folder):
+        return unsure
     return folder in (".", "/") or path == folder or path.startswith(f"{folder}/")
 
 
-def _same(value: Any, other: Any) -> bool:
+def _same(value: Any, other: Any, unsure: bool) -> bool:
+    if unsure:
+        text, wanted = _text(value), _text(other)
+        return bool(value == other) or (text is not None and wanted is not None and wanted in _readings(text))
     # True is 1 in Python, and neither is the other in JSON.
-    return (type(value) is type(other) and value == other) or (
-        _is_number(value) and _is_number(other) and bool(value == other)
-    )
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(_same(*pair, False) for pair in zip(value, other, strict=True))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_same(each, other[key], False) for key, each in value.items())
+    alike = type(value) is type(other) or (_is_number(value) and _is_number(other))
+    return alike and bool(value == other)
+
+
+def _text(value: Any) -> str | None:
+    """A text, number or truth value as a text."""
+    if isinstance(value, str):
+        return value
+    return canonical_json(value) if isinstance(value, int | float) else None
+
+
+def _number(value: Any, unsure: bool) -> float | None:
+    if _is_number(value) or (unsure and isinstance(value, bool)):
+        return value  # type: ignore[no-any-return]  # a number, as JSON
+    if unsure and isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return None
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-__all__ = ["MISSING", "Predicate", "Said", "find", "holds"]
+__all__ = ["Predicate", "Said", "find", "holds"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Iterable
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Final, NoReturn
 
 from ...core import Clock, canonical_json
 from ...core.errors import (
@@ -28,6 +28,7 @@ from ...core.errors import (
     RoleChanged,
     StorageInvalid,
     StorageUnavailable,
+    TaskFailed,
     WorldAgentError,
 )
 from ...storage import Lease
@@ -35,11 +36,11 @@ from ..limits import TurnLimitReached
 from ._records import CallRecord, Journal
 from ._steps import SUSPENDED, Ask, Step, Suspended
 
+_UNBEGUN: Final = 0
+"""The epoch of a call that was under way and surely did nothing; an owner's is 1 or more."""
+
 ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost, StorageUnavailable, StorageInvalid, TurnLimitReached)
 """Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
-
-IN_LEAF: ContextVar[str | None] = ContextVar("worldagent_leaf", default=None)
-"""The leaf whose body is running."""
 
 
 class Drive:
@@ -86,6 +87,10 @@ class Drive:
         self._unwritten: dict[str, CallRecord] = {}
         self._told: dict[str, CallRecord] = {}
         self._settling = asyncio.Lock()
+
+    def now(self) -> datetime:
+        """The time by the turn's clock."""
+        return self._clock.now()
 
     def recorded(self, step_id: str) -> CallRecord | None:
         """What the journal has of a call."""
@@ -135,12 +140,10 @@ class Drive:
             return held
         if step.kind == "question":
             return await self._answered(step, record)
-        if self.stopping:
-            return SUSPENDED
-        if (step.once or step.ask is not None) and self._journal is not None:
-            record = replace(record, state="started", epoch=self._epoch)
-            await self._put(record)
-        return await self._do(step, record)
+        if step.slot is None:
+            return await self._begin(step, record)
+        async with step.slot:
+            return await self._begin(step, record)
 
     async def settle(self, parent: str) -> None:
         """Record the passing failures below `parent`: its body went on after them, so a replay must see them again."""
@@ -149,7 +152,7 @@ class Drive:
         async with self._settling:  # nobody goes on before what a branch beside it records is there
             for record in [record for record in self._told.values() if record.parent == parent]:
                 del self._told[record.id]
-                await self._finish(record)
+                await self._finish(replace(record, epoch=self._epoch))
 
     # --- what is recorded -------------------------------------------------------------------------------------------
 
@@ -205,7 +208,7 @@ class Drive:
 
     async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
         """Whether the step may be done now; if not, what it gives instead."""
-        lost = record.state == "started" and record.epoch != self._epoch and step.once
+        lost = record.state == "started" and record.epoch not in (self._epoch, _UNBEGUN) and step.once
         if lost or record.state == "uncertain":
             return await self._uncertain(record)
         if record.state != "waiting":
@@ -220,7 +223,7 @@ class Drive:
                 return await self._let(step, record, decision)
             case {"kind": "reject", "reason": reason}:
                 return record, await self._fail(
-                    self._told_of(step, record, decision, "reject"),
+                    self._told_of(step, record, "reject", decision),
                     CallRefused(
                         f"a person refused the call of {step.name!r}" + (f": {reason}" if reason else ""),
                         remedy="do without it, or ask for something else",
@@ -228,7 +231,7 @@ class Drive:
                 )
             case {"kind": "expired"}:
                 return record, await self._fail(
-                    record,
+                    self._told_of(step, record, "refuse", {}),
                     PauseExpired(f"nobody answered {step.name!r} in time", remedy="do without it, or ask again"),
                 )
             case _:
@@ -242,13 +245,14 @@ class Drive:
             if not problem and arguments is not None and step.check is not None:
                 problem = _misfit(step.check, arguments)
             if problem:
+                ask = step.ask or ask  # the check may have said there why not
                 await self._put(replace(record, decision=None, ask=ask.json(problem)))
                 return record, SUSPENDED
-        return self._told_of(step, record, decision, "approve" if arguments is None else "modify"), None
+        return self._told_of(step, record, "approve" if arguments is None else "modify", decision), None
 
-    def _told_of(self, step: Step, record: CallRecord, decision: dict[str, Any], said: str) -> CallRecord:
-        """The record with what a person decided, which outlives the answer."""
-        return record if step.noted is None else replace(record, gate=step.noted(said, decision))
+    def _told_of(self, step: Step, record: CallRecord, decision: str, said: dict[str, Any]) -> CallRecord:
+        """The record with what a person decided, in the words of `Step.noted`, which outlives the answer."""
+        return record if step.noted is None else replace(record, gate=step.noted(decision, said))
 
     async def _waits(self, step: Step, record: CallRecord) -> Suspended:
         assert step.ask is not None
@@ -267,7 +271,7 @@ class Drive:
         """What was under way when its owner stopped may have happened or not; a person says which (T5)."""
         match record.decided if record.state == "uncertain" else None:
             case {"kind": "happened", "value": value}:
-                return record, await self._finish(replace(record, state="done", result=canonical_json(value)))
+                return record, await self._done(record, value)
             case {"kind": "lost"}:
                 return record, await self._fail(
                     record,
@@ -291,36 +295,54 @@ class Drive:
         except AnswerInvalid as error:
             problem = error.problem
         else:
-            return await self._finish(replace(record, state="done", result=canonical_json(value)))
+            return await self._done(record, value)
         await self._put(replace(record, decision=None, ask=step.ask.json(problem)))
         return SUSPENDED
 
     # --- doing it ---------------------------------------------------------------------------------------------------
 
+    async def _begin(self, step: Step, record: CallRecord) -> Any:
+        if self.stopping:
+            return SUSPENDED
+        if (step.once or step.ask is not None) and self._journal is not None:
+            record = replace(record, state="started", epoch=self._epoch)
+            await self._put(record)
+        return await self._do(step, record)
+
     async def _do(self, step: Step, record: CallRecord) -> Any:
-        leaf = IN_LEAF.set(step.name) if step.kind == "leaf" else None
         try:
             value = await step.body(record.let)
-        except (*ABOUT_THE_TURN, NobodyToAsk):
+        except NobodyToAsk as error:
+            if not self.can_ask:
+                raise
+            failure: WorldAgentError = _unasked(step, error)  # in a turn somebody can be asked: it is the body's own
+        except ABOUT_THE_TURN:
             raise
         except HostError as error:
             if error.retryable:  # it may go well next time, unless the caller goes on without it: see `settle`
+                if step.once and error.unsent == record.id:
+                    await self._put(replace(record, epoch=_UNBEGUN))
                 self._told[record.id] = _failed(record, error)
                 raise
-            failure: WorldAgentError = error
+            failure = error
         except WorldAgentError as error:
             failure = error
         else:
             if value is SUSPENDED:
                 return SUSPENDED
-            return await self._finish(replace(record, state="done", result=canonical_json(value)))
-        finally:
-            if leaf is not None:
-                IN_LEAF.reset(leaf)
+            return await self._done(record, value)
         return await self._fail(record, failure)
 
-    async def _fail(self, record: CallRecord, error: WorldAgentError) -> Any:
-        await self._finish(_failed(record, error))
+    async def _done(self, record: CallRecord, value: Any) -> Any:
+        """Record a result; gives it as a replay will get it."""
+        text = canonical_json(value)
+        if self._journal is not None:
+            await self._finish(replace(record, state="done", result=text, epoch=self._epoch))
+        return json.loads(text)
+
+    async def _fail(self, record: CallRecord, error: WorldAgentError) -> NoReturn:
+        if self._journal is not None:
+            await self._finish(replace(_failed(record, error), epoch=self._epoch))
         raise error
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -329,11 +351,9 @@ class Drive:
         if self._journal is not None:
             await self._journal.put(self._with_unwritten(record), lease=self._lease)
 
-    async def _finish(self, record: CallRecord) -> Any:
-        record = replace(record, epoch=self._epoch)
+    async def _finish(self, record: CallRecord) -> None:
         if self._journal is not None:
             await self._journal.finish(self._with_unwritten(record), lease=self._lease)
-        return json.loads(record.result) if record.state == "done" and record.result is not None else None
 
     def _with_unwritten(self, record: CallRecord) -> list[CallRecord]:
         """The record after those of its callers that were not worth a write of their own."""
@@ -363,6 +383,10 @@ def _misfit(check: Callable[[Any], object], arguments: Any) -> str:
     except (AnswerInvalid, ParamsInvalid) as error:
         return error.problem
     return ""
+
+
+def _unasked(step: Step, error: WorldAgentError) -> TaskFailed:
+    return TaskFailed(f"{step.name!r} failed: {error.problem}", remedy=error.remedy)
 
 
 def _failed(record: CallRecord, error: WorldAgentError) -> CallRecord:

@@ -13,12 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NoReturn
 
 from ...core import digest
 from ...core.errors import Diverged, FunctionInvalid, InvalidArgument, WorldAgentError
 from ...core.validation import is_text
-from ._drive import ABOUT_THE_TURN, IN_LEAF, Drive
+from ..inside import Inside
+from ._drive import ABOUT_THE_TURN, Drive
 from ._sites import Sites
 from ._steps import SUSPENDED, Step
 
@@ -66,25 +68,46 @@ class Frame:
         self.depth = depth
         self._modelled = False
         self.cancelled = False
-        self._tasks: list[asyncio.Task[Any]] = []
-        self._moved = asyncio.Event()
+        self._tasks: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}
         self._waiting = self._live = self._held = 0
-        self._closed = self._over = False
+        self._closed = self._over = self._ended = False
         self._parked: set[asyncio.Future[None]] = set()
         self._late = 0
         self._aside = 0
         self._holding: set[asyncio.Task[Any] | None] = set()
         self._body: asyncio.Task[Any] | None = None
         self._error: WorldAgentError | None = None
-        recorded = drive.recorded_below(path)
-        self._sites = Sites(path, recorded)
-        self._unvisited = {record.id for record in recorded if record.made}
-        self._caught_up = asyncio.Event()
-        self._failures, self._new = _Lane(), _Lane()
         self._equals: deque[_Waiter] = deque()
         self._guesses = 0
+
+    # Made when they are first wanted: a leaf calls nothing, and most calls are of leaves.
+
+    @cached_property
+    def _sites(self) -> Sites:
+        return Sites(self.path, self.drive.recorded_below(self.path))
+
+    @cached_property
+    def _unvisited(self) -> set[str]:
+        return {record.id for record in self.drive.recorded_below(self.path) if record.made}
+
+    @cached_property
+    def _caught_up(self) -> asyncio.Event:
+        event = asyncio.Event()
         if not self._unvisited:
-            self._caught_up.set()
+            event.set()
+        return event
+
+    @cached_property
+    def _moved(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @cached_property
+    def _failures(self) -> _Lane:
+        return _Lane()
+
+    @cached_property
+    def _new(self) -> _Lane:
+        return _Lane()
 
     @property
     def modelled(self) -> bool:
@@ -104,7 +127,14 @@ class Frame:
 
         Raises:
             InvalidArgument: `key` is no text.
+            FunctionInvalid: The body has come to its end.
         """
+        if self._ended:
+            await asyncio.sleep(_GRACE)  # one that tries again and again does not hold up the others
+            raise FunctionInvalid(
+                f"the call {self.path!r} is over, and {name!r} cannot be called from it",
+                remedy="call it before its body ends, or with agent.call",
+            )
         if key is not None and not is_text(key):
             raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
         mark = digest(data, length=12) if key is None else _escaped(key)
@@ -127,10 +157,10 @@ class Frame:
             FunctionInvalid: It is a leaf that asks.
             WorldAgentError: What the step raised.
         """
-        leaf = IN_LEAF.get()
-        if leaf is not None:
+        inside = Inside.now()
+        if inside is not None and inside.leaf:
             raise FunctionInvalid(
-                f"the leaf {leaf!r} calls {step.name!r}", remedy="make it a @flow, and its own effects leaves"
+                f"the leaf {inside.name!r} calls {step.name!r}", remedy="make it a @flow, and its own effects leaves"
             )
         try:
             value = await self._asked(step)
@@ -158,6 +188,10 @@ class Frame:
         self._unvisited.discard(step.id)
         return await self.drive.run(step)
 
+    def end(self) -> None:
+        """Nothing is called from here any more: the body, which `run` did not get, is over."""
+        self._closed = self._over = self._ended = True
+
     async def run(self, body: Coroutine[Any, Any, Any]) -> Any:
         """Run a body to its end, or until nothing in it can go on.
 
@@ -173,17 +207,22 @@ class Frame:
         try:
             diverged = await self._follow(running)
             suspended, self._closed = self._closed, True
+            self._ended = not suspended
             self._let_go()
             if self._tasks:  # what is under way is not cut off
-                await asyncio.gather(*map(asyncio.shield, self._tasks), return_exceptions=True)
+                await asyncio.gather(*map(asyncio.shield, tuple(self._tasks)), return_exceptions=True)
         except asyncio.CancelledError:
-            self._closed = True
+            self._closed = self._ended = True
             await _end([running], patience=_PATIENCE)
-            await _end(self._tasks, patience=_EFFECT)
+            called = dict(self._tasks)
+            await _end(tuple(called), patience=_EFFECT)
+            for landed in called.values():
+                landed.cancel()  # of one that did not even begin
             raise
         finally:
             await self._sweep()
-        self._raise_what_is_about_the_turn()
+        if self._error is not None:
+            raise self._error
         if diverged or (not suspended and self._forgotten(running)):
             raise Diverged(
                 f"{self.path!r} does not ask again for what it did before the pause: {self._missed()}",
@@ -247,15 +286,6 @@ class Frame:
     def _missed(self) -> str:
         return ", ".join(repr(call_id.removeprefix(f"{self.path}/")) for call_id in sorted(self._unvisited)[:3])
 
-    def _raise_what_is_about_the_turn(self) -> None:
-        if self._error is not None:
-            raise self._error
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                error = task.exception()
-                if isinstance(error, ABOUT_THE_TURN):
-                    raise error
-
     def _let_go(self) -> None:
         """Nobody waits any more for the calls that are held back, and none of them is made."""
         self._failures.open.set()
@@ -286,10 +316,11 @@ class Frame:
             self._moved.set()
         if self._closed:
             await self._park()
-        task = asyncio.create_task(self._go(step, aside))
-        self._tasks.append(task)
+        landed = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._go(step, aside, landed))
+        self._tasks[task] = landed
         try:
-            return await asyncio.shield(task)  # a sibling that fails does not cut an effect off
+            return await landed  # and not the task: a sibling that fails does not cut an effect off
         except asyncio.CancelledError:
             if task in self._holding:  # it has not begun, and nobody wants it any more
                 task.cancel()
@@ -320,22 +351,37 @@ class Frame:
 
     # --- one call ---------------------------------------------------------------------------------------------------
 
-    async def _go(self, step: Step, aside: bool) -> Any:
+    async def _go(self, step: Step, aside: bool, landed: asyncio.Future[Any]) -> None:
+        """Do a step, and tell its caller what came of it, if that still waits."""
         self._live += 1
         try:
-            self._unvisited.discard(step.id)
-            if not self._unvisited:
-                self._caught_up.set()
-            record = self.drive.recorded(step.id)
-            done = record is not None and record.state == "done"
-            if not done and not self._caught_up.is_set():
-                await self._hold(self._failures if record is not None and record.over else self._new, aside)
-                if self._closed:
-                    return SUSPENDED
-            return await self.drive.run(step)
+            value = await self._done(step, aside)
+            if not landed.done():
+                landed.set_result(value)
+        except Exception as error:  # it is the caller's
+            if isinstance(error, ABOUT_THE_TURN):
+                self._error = self._error or error  # also where nobody waits
+            if not landed.done():
+                landed.set_exception(error)
+        except BaseException:
+            landed.cancel()
+            raise
         finally:
             self._live -= 1
             self._moved.set()
+            self._tasks.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # it runs as a task
+
+    async def _done(self, step: Step, aside: bool) -> Any:
+        self._unvisited.discard(step.id)
+        if not self._unvisited:
+            self._caught_up.set()
+        record = self.drive.recorded(step.id)
+        done = record is not None and record.state == "done"
+        if not done and not self._caught_up.is_set():
+            await self._hold(self._failures if record is not None and record.over else self._new, aside)
+            if self._closed:
+                return SUSPENDED
+        return await self.drive.run(step)
 
     async def _hold(self, lane: _Lane, aside: bool) -> None:
         this = asyncio.current_task()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import Any
 
-from ...core.errors import AnswerInvalid, NotAnApprover, StorageInvalid
-from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from ...core.errors import AnswerInvalid, FunctionInvalid, NotAnApprover, StorageInvalid
+from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, may_answer
 from ...core.validation import kept_json
+from ..schema import Checker
 from ._records import CallRecord
 
 
@@ -48,7 +48,7 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
         NotAnApprover: Somebody else may answer; the pause stays open.
         AnswerInvalid: It is no answer to this pause, or does not fit its schema; the pause stays open.
     """
-    if pause.approvers and not (account is not None and any(fnmatchcase(account, glob) for glob in pause.approvers)):
+    if not may_answer(account, pause.approvers):
         raise NotAnApprover(
             f"the account {account!r} may not answer the pause {pause.id!r}",
             remedy=f"let one of these answer: {', '.join(pause.approvers)}",
@@ -92,6 +92,11 @@ def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
             remedy="approve this one call, without always=True",
         )
     said: dict[str, Any] = {"always": True} if answer.always else {}
+    if answer.arguments is not None and not isinstance(answer.arguments, Mapping):
+        raise AnswerInvalid(
+            f"the arguments for the pause {pause.id!r} are of type {type(answer.arguments).__name__!r}",
+            remedy="give the function's params by name, or leave them out",
+        )
     if answer.arguments is not None:
         said["arguments"] = _fitting(pause, dict(answer.arguments))
     return said
@@ -120,23 +125,15 @@ def _fitting(pause: Pause, value: Any) -> Any:
 
 
 def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
-    # Here, since it loads half a second's worth of modules for the few turns that need it.
-    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # it has no types
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
+    # The schema may be a stranger's: an MCP server's form, or a row that somebody else wrote.
     try:
-        Draft202012Validator.check_schema(schema)
-        # With a registry of its own it looks nowhere else for what a schema refers to.
-        failures = list(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
-    except (SchemaError, Unresolvable) as error:
-        problem = type(error).__name__
+        checker = Checker(f"the pause {pause.id!r}", schema)
+    except FunctionInvalid as error:
+        problem = error.problem
     else:
-        return [
-            f"{failure.json_path}: {failure.validator}" for failure in sorted(failures, key=lambda each: each.json_path)
-        ]
+        return [str(each) for each in checker.problems(value)]
     raise StorageInvalid(
-        f"the schema of the pause {pause.id!r} cannot be read ({problem})",
+        f"{problem}, so that it cannot be read",
         remedy="restore the database from a copy, or go on with another thread",
     )
 

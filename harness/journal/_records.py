@@ -82,7 +82,7 @@ class CallRecord:
         kind: What it is.
         hash: Stands for its input, so that a replay that asks for something else is noticed.
         state: `waiting` and `uncertain` wait for a person, `started` was under way when the row was written.
-        epoch: The owner that wrote the state.
+        epoch: The owner that wrote the state; 0 where what was begun surely did nothing.
         at: When it was first written, in seconds since 1970.
         input: Its params as JSON; None where they are not needed again.
         ask: What a person is asked, as JSON.
@@ -143,12 +143,17 @@ class CallRecord:
         """Whether it is a call that was made, and not one that a limit refused."""
         if self.kind not in ("leaf", "flow", "task"):
             return False
-        return self.state != "failed" or self.gate is not None or json.loads(self.result or "{}").get("code") != _LIMIT
+        return self.gate is not None or self._code != _LIMIT
 
     @property
     def refused(self) -> bool:
         """Whether it failed for want of leave, so that nothing was done."""
-        return self.state == "failed" and json.loads(self.result or "{}").get("code") in _REFUSED
+        return self._code in _REFUSED
+
+    @property
+    def _code(self) -> str | None:
+        """The code of what it failed with."""
+        return json.loads(self.result or "{}").get("code") if self.state == "failed" else None
 
     @property
     def made(self) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from enum import Enum
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ...core import canonical_json, digest
 from ...core.errors import WorldAgentError
 from ...core.events import Risk
-from ...core.pauses import Pause, PauseKind
+from ...core.pauses import Pause, PauseKind, may_answer
 from ._stored import CallKind
 
 
@@ -60,7 +60,7 @@ class Ask:
             asked: What was asked, as the journal keeps it.
             account: Who gave it.
         """
-        if self.approvers and not (account is not None and any(fnmatchcase(account, each) for each in self.approvers)):
+        if not may_answer(account, self.approvers):
             return f"by now one of these must answer: {', '.join(self.approvers)}"
         more = [risk for risk in self.risk if risk not in asked.get("risk", self.risk)]
         return f"by now it is {' and '.join(more)}" if more else ""
@@ -86,9 +86,11 @@ async def _undone(_: Any) -> Any:
     raise AssertionError("a step is given its body before it is done")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Step:
     """Something that a body asks for and that is recorded: a call, a task, a model's answer, a question.
+
+    Whoever makes it fills it in until it is handed over to a frame or a drive.
 
     Attributes:
         id: Its path id.
@@ -108,6 +110,7 @@ class Step:
         refusal: Why it is not done; the journal keeps it as its failure.
         check: Looks at other arguments that a person gave, and raises if they may not be.
         noted: Hears of what a person decided; gives what the journal keeps of that, as JSON.
+        slot: Is held while it is done, so that not too many are at the same time; one that waits for a person has none.
     """
 
     id: str
@@ -126,11 +129,16 @@ class Step:
     check: Callable[[Any], object] | None = None
     body: Callable[[Any], Awaitable[Any]] = _undone
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
+    slot: AbstractAsyncContextManager[Any] | None = None
 
-    @property
-    def pause(self) -> Pause:
-        """The pause that it would be, for one who can answer at once."""
+    def pause(self, since: datetime) -> Pause:
+        """The pause that it would be, for one who can answer at once.
+
+        Args:
+            since: The time by the turn's clock.
+        """
         assert self.ask is not None
+        seconds = self.ask.seconds
         return Pause(
             id=self.id,
             kind=self.ask.kind,
@@ -142,7 +150,8 @@ class Step:
             caller=self.ask.caller,
             approvers=self.ask.approvers,
             schema=self.ask.schema,
-            since=datetime.now(UTC),
+            since=since,
+            expires=None if seconds is None else since + timedelta(seconds=seconds),
         )
 
     @property

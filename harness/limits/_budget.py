@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from ...core import Clock, SystemClock
 from ...core.errors import LimitReached
-from ._limits import Limits, Spent
+from ._limits import DEPTH, Limits, Spent
 
 Kind = Literal["calls", "tokens", "cost"]
 
@@ -75,6 +75,7 @@ class Book:
         purses: Those of the calls that have limits, by their path ids.
         settle: Writes down what was used since the last time; None where nothing is kept.
         always: Whether it is written down after each model call, whatever the limits.
+        depth: How deep calls may nest.
     """
 
     counted: set[str] = field(default_factory=set)
@@ -82,6 +83,7 @@ class Book:
     purses: dict[str, Purse] = field(default_factory=dict)
     settle: Callable[[], Awaitable[None]] | None = None
     always: bool = False
+    depth: int = DEPTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Final
 
 from ...core.errors import FunctionInvalid
 
 DEPTH: Final = 5
-"""How deep calls may nest."""
+"""How deep calls may nest, where nothing else is said."""
 
 _WHOLE: Final = ("calls", "tokens")
 
@@ -34,8 +35,8 @@ class Limits:
             given: object = getattr(self, name)
             kind = int if name in _WHOLE else int | float
             least = "above 0" if name == "seconds" else "0 or more"
-            fits = given is None or (isinstance(given, kind) and not isinstance(given, bool) and given >= 0)
-            if not fits or (name == "seconds" and given == 0) or given == float("inf"):
+            fits = given is None or (isinstance(given, kind) and not isinstance(given, bool) and 0 <= given < math.inf)
+            if not fits or (name == "seconds" and given == 0):
                 raise FunctionInvalid(
                     f"the limit {name}={given!r} is none", remedy=f"give a number, {least}, or leave it out"
                 )

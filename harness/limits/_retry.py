@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...core.errors import FunctionInvalid
@@ -22,9 +23,13 @@ class Retry:
     longest: float = 30.0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.attempts, int) and 1 <= self.attempts <= 20):
+        if not (isinstance(self.attempts, int) and not isinstance(self.attempts, bool) and 1 <= self.attempts <= 20):
             raise FunctionInvalid(f"attempts {self.attempts!r} is no number of tries", remedy="give 1 to 20")
-        if not (0 <= self.backoff <= self.longest):
+        numbers = all(
+            isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each)
+            for each in (self.backoff, self.longest)
+        )
+        if not (numbers and 0 <= self.backoff <= self.longest):
             raise FunctionInvalid(
                 f"a backoff of {self.backoff!r} s does not fit", remedy="give seconds, and no more than longest="
             )

@@ -50,10 +50,13 @@ async def in_time(
         WorldAgentError: `late()`, where the time is over.
         BaseException: What it raises.
     """
-    task = asyncio.create_task(running)
+    over = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(_told(running, over))
     watch = None if time is None else asyncio.ensure_future(time)
+    if watch is not None:
+        watch.add_done_callback(lambda _: _tell(over))
     try:
-        await asyncio.wait([each for each in (task, watch) if each is not None], return_when=asyncio.FIRST_COMPLETED)
+        await over
     except asyncio.CancelledError:
         cut()
         await _stop(task, what, patience)
@@ -61,12 +64,27 @@ async def in_time(
     finally:
         if watch is not None:
             watch.cancel()
+        if task.done():
+            running.close()  # where it was not begun
     if task.done():
         return task.result()
     cut()
     if await _stop(task, what, patience):
         raise asyncio.CancelledError
     raise late()
+
+
+async def _told(running: Coroutine[Any, Any, T], over: asyncio.Future[None]) -> T:
+    """Tell at its very end that it is over: to wait for its task would take the loop another round."""
+    try:
+        return await running
+    finally:
+        _tell(over)
+
+
+def _tell(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 async def _stop(task: asyncio.Task[Any], what: str, patience: float | None) -> bool:

@@ -1,7 +1,8 @@
 """What turns have used, in the agent's database: of each day for accounts and workspaces, of a turn while it is open.
 
 Days are UTC's. Processes add to the same rows and never write back what they read. Calls of a turn are counted in its
-journal; here stands how many of them its day knows of.
+journal; here stands how many of them its day knows of. A day that is over counts for no limit any more: whoever begins
+a new day's rows removes such old ones.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Annotated, Any, Final
 from weakref import WeakValueDictionary
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ...core import Clock, Scope
 from ...core.errors import HostError
 from ...storage import Database, Row, Schema, Transaction, check_row
 from ._budget import Budget, Kind, Purse
-from ._limits import Limits, Spent
+from ._limits import DEPTH, Limits, Spent
 
 USAGE: Final = Schema(
     "usage",
@@ -44,23 +46,37 @@ USAGE: Final = Schema(
 )
 _TOGETHER: Final = 100  # calls outside turns that are written at once
 _ALL = ""  # stands for all accounts of a workspace, and for the turn among the paths of its calls
-_ADD = """INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, ?, ?, ?)
-          ON CONFLICT(day, workspace, account) DO UPDATE SET calls=wa_usage.calls+excluded.calls,
-            tokens=wa_usage.tokens+excluded.tokens, cost=wa_usage.cost+excluded.cost
-          RETURNING calls, tokens, cost"""
+_MOST: Final = 1 << 53  # more than is used in a day; what is added to less fits its column
+# A row that nobody here wrote is left as it is: a text that is added to would become a number.
+_ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, ?, ?, ?)
+           ON CONFLICT(day, workspace, account) DO UPDATE SET calls=wa_usage.calls+excluded.calls,
+             tokens=wa_usage.tokens+excluded.tokens, cost=wa_usage.cost+excluded.cost
+           WHERE wa_usage.calls BETWEEN -{_MOST} AND {_MOST} AND wa_usage.tokens BETWEEN 0 AND {_MOST}
+             AND wa_usage.cost BETWEEN 0 AND {_MOST}
+           RETURNING calls, tokens, cost"""
+_OVER = """DELETE FROM wa_usage WHERE (day, workspace, account) IN
+             (SELECT day, workspace, account FROM wa_usage WHERE day < ? ORDER BY day, workspace, account LIMIT ?)"""
+_KEPT_DAYS: Final = 1  # for a process whose clock is slow
+_AT_ONCE: Final = 100  # rows of days that are over that go with the first rows of a new one, at least
 _USED = "SELECT calls, tokens, cost FROM wa_usage WHERE day=? AND workspace=? AND account=?"
 _KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?, ?, ?)
            ON CONFLICT(turn, path) DO UPDATE SET calls=excluded.calls, tokens=excluded.tokens, cost=excluded.cost"""
 _KEPT = "SELECT path, calls, tokens, cost FROM wa_spent WHERE turn=?"
 _DROP = "DELETE FROM wa_spent WHERE turn=?"
-
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_COLUMNS: Final[tuple[str, ...]] = ("calls", "tokens", "cost")
 
 
 class _StoredSpent(Row):
-    calls: int  # below 0 for a while, where a call that was cut off is made again the day after
-    tokens: Annotated[int, Field(ge=0)]
-    cost: _Number
+    model_config = ConfigDict(strict=True)
+
+    # Below 0 for a while, where a call that was cut off is made again the day after.
+    calls: Annotated[int, Field(ge=-_MOST, le=_MOST)]
+    tokens: Annotated[int, Field(ge=0, le=_MOST)]
+    cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)]
+
+
+class _StoredPart(_StoredSpent):
+    path: str
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -165,7 +181,7 @@ class Writing:
         """Write it; `still` says whether the turn can go on later."""
         use, self._still = self.use, still
         self._day, scope = use._usage.today(), use._scope
-        self._totals = _add(transaction, self._day, {(scope.workspace, scope.account): self.more})
+        self._totals = use._usage._add(transaction, self._day, {(scope.workspace, scope.account): self.more})
         if still:
             for path, spent in {_ALL: self.spent, **self.purses}.items():
                 transaction.execute(_KEEP, (use._turn, path, spent.calls, spent.tokens, spent.cost))
@@ -189,6 +205,7 @@ class Usage:
         turn: What one turn may use.
         account: What each account may use in a day.
         workspace: What each workspace may use in a day.
+        depth: How deep the calls of one turn may nest.
     """
 
     def __init__(
@@ -199,10 +216,12 @@ class Usage:
         turn: Limits | None = None,
         account: Limits | None = None,
         workspace: Limits | None = None,
+        depth: int = DEPTH,
     ) -> None:
         self.clock = clock
         self._database = database
         self._limits = turn or Limits()
+        self._depth = depth
         self._by_day = {"account": account or Limits(), "workspace": workspace or Limits()}
         self._purses: WeakValueDictionary[tuple[str, str], _DayPurse] = WeakValueDictionary()
         self._later: dict[tuple[str, str | None], Spent] = {}
@@ -225,7 +244,7 @@ class Usage:
         days = self._days(scope)
 
         def read(transaction: Transaction) -> tuple[dict[str, Spent], dict[str, Spent]]:
-            kept = {path: self._spent(row, path) for path, *row in transaction.execute(_KEPT, (turn,))} if again else {}
+            kept = self._kept(transaction, turn) if again else {}
             return kept, {account: self._used(transaction, scope.workspace, account) for account, _ in days}
 
         kept, used = await self._database.read(read) if again or days else ({}, {})
@@ -237,6 +256,7 @@ class Usage:
         use = Use(self, turn, scope, total, days, replace(written), bool(kept))
         use.budget.book.kept = kept
         use.budget.book.always = bool(days)
+        use.budget.book.depth = self._depth
         use.budget.book.settle = use.settle
         return use
 
@@ -264,7 +284,7 @@ class Usage:
         """Write what was kept for later."""
         later, self._later, day = self._later, {}, self.today()
         if later:
-            await self._database.transact(lambda tx: _add(tx, day, later))
+            await self._database.transact(lambda tx: self._add(tx, day, later))
 
     async def aclose(self) -> None:
         """Write what was kept for later, if the database can still be written."""
@@ -293,30 +313,49 @@ class Usage:
             )
         return found
 
-    def _used(self, transaction: Transaction, workspace: str, account: str) -> Spent:
-        rows = transaction.execute(_USED, (self.today(), workspace, account))
-        return self._spent(rows[0], f"{workspace}/{account}") if rows else Spent()
+    def _kept(self, transaction: Transaction, turn: str) -> dict[str, Spent]:
+        """What an open turn has used, by path id."""
+        rows = transaction.execute(_KEPT, (turn,))
+        parts: list[dict[str, Any]] = [dict(zip(("path", *_COLUMNS), row, strict=True)) for row in rows]
+        for part in parts:
+            self._check(_StoredPart, part, part["path"] if isinstance(part["path"], str) and part["path"] else turn)
+        return {part.pop("path"): Spent(**part) for part in parts}
 
-    def _spent(self, row: Sequence[Any], what: str) -> Spent:
-        columns: dict[str, Any] = dict(zip(("calls", "tokens", "cost"), row, strict=True))
-        check_row(_StoredSpent, columns, what=f"the usage of {what!r}", database=self._database.name)
+    def _used(self, transaction: Transaction, workspace: str, account: str, day: str = "") -> Spent:
+        rows = transaction.execute(_USED, (day or self.today(), workspace, account))
+        return self._spent(rows[0], workspace, account) if rows else Spent()
+
+    def _spent(self, row: Sequence[Any], workspace: str, account: str) -> Spent:
+        columns: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+        self._check(_StoredSpent, columns, f"{workspace}/{account}")
         return Spent(**columns)
 
+    def _check(self, model: type[Row], columns: Mapping[str, Any], whose: str) -> None:
+        check_row(model, columns, what=f"the usage of {whose!r}", database=self._database.name)
 
-def _add(transaction: Transaction, day: str, more: Mapping[tuple[str, str | None], Spent]) -> dict[str, Spent]:
-    """Add to what a day knows, by workspace and account; gives what it has then, by account."""
-    sums: dict[tuple[str, str], Spent] = {}
-    for (workspace, account), spent in more.items():
-        for whose in (account, _ALL):
-            if whose is not None and spent != Spent():
-                sums.setdefault((workspace, whose), Spent()).add(spent)
-    totals: dict[str, Spent] = {}
-    # Accounts first, and both in order: of two who add at once neither has what the other waits for.
-    for workspace, whose in sorted(sums, key=lambda key: (key[1] == _ALL, key)):
-        spent = sums[workspace, whose]
-        [row] = transaction.execute(_ADD, (day, workspace, whose, spent.calls, spent.tokens, spent.cost))
-        totals[whose] = Spent(*row)
-    return totals
+    def _add(
+        self, transaction: Transaction, day: str, more: Mapping[tuple[str, str | None], Spent]
+    ) -> dict[str, Spent]:
+        """Add to what a day knows, by workspace and account; gives what it has then, by account."""
+        sums: dict[tuple[str, str], Spent] = {}
+        for (workspace, account), spent in more.items():
+            for whose in (account, _ALL):
+                if whose is not None and spent != Spent():
+                    sums.setdefault((workspace, whose), Spent()).add(spent)
+        totals: dict[str, Spent] = {}
+        begun = 0
+        # Accounts first, and both in order: of two who add at once neither has what the other waits for.
+        for workspace, whose in sorted(sums, key=lambda key: (key[1] == _ALL, key)):
+            spent = sums[workspace, whose]
+            rows = transaction.execute(_ADD, (day, workspace, whose, spent.calls, spent.tokens, spent.cost))
+            totals[whose] = (
+                self._spent(rows[0], workspace, whose) if rows else self._used(transaction, workspace, whose, day)
+            )
+            begun += totals[whose] == spent
+        if begun:  # more go than come, so that the table stays as small as its last days
+            last = self.clock.now().date() - timedelta(days=_KEPT_DAYS)
+            transaction.execute(_OVER, (last.isoformat(), max(_AT_ONCE, 2 * begun)))
+        return totals
 
 
 _TURN: Final = "raise the setting turn_{kind}, and call resume() to go on"

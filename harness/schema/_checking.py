@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -39,6 +39,9 @@ class Problem:
 
     where: tuple[str | int, ...]
     text: str
+
+    def __str__(self) -> str:
+        return f"{_place(self.where) if self.where else 'value'}: {self.text}"
 
 
 class Checker:
@@ -77,13 +80,20 @@ class Checker:
 
     def problems(self, value: Any) -> list[Problem]:
         """Say where a JSON value does not fit; empty where it does."""
+        return self._found(value, _problems)
+
+    def quoting(self, value: Any) -> list[Problem]:
+        """As `problems`, in words that quote the value: for nobody but who gave it."""
+        return self._found(value, lambda error: [Problem(tuple(error.absolute_path), str(error.message))])
+
+    def _found(self, value: Any, told: Callable[[Any], Iterable[Problem]]) -> list[Problem]:
         from ._keywords import TooMuch, bounded
 
         found: list[Problem] = []
         try:
             with bounded():
                 for error in islice(self._validator.iter_errors(value), _SHOWN):
-                    found += _problems(error)
+                    found += told(error)
         except (TooMuch, RecursionError):
             found = [Problem((), "it takes too many steps to check")]
         return list(dict.fromkeys(found))[:_SHOWN]

@@ -195,7 +195,8 @@ class Traces:
 
 def _write(transaction: Transaction, records: Sequence[TraceRecord], before: float | None) -> None:
     for record in records:
-        given = (record.turn, record.run.timestamp(), record.seq, record.kind, record.line())
+        run, seq, kind = record.key
+        given = (record.turn, run.timestamp(), seq, kind, record.line())
         transaction.execute(_PUT, given)
         if record.kind == "turn":
             began = record.start.timestamp()

@@ -8,11 +8,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from ...core.errors import StorageUnavailable, TraceInvalid
 from ._items import Traced
 from ._recorder import Recorder
 from ._records import FORMAT, HEADER, TraceRecord, read_record
+
+_LONGEST_HEADER: Final = 100  # bytes; what is nested deeper than Python reads is longer
 
 
 class JsonLinesTrace:
@@ -106,6 +109,8 @@ def read_trace(file: Path | str) -> TraceFile:
 
 
 def _is_header(line: bytes) -> bool:
+    if len(line) > _LONGEST_HEADER:
+        return False
     try:
         return bool(json.loads(line) == json.loads(HEADER))
     except ValueError:

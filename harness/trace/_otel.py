@@ -177,13 +177,16 @@ class OpenTelemetryTrace:
                 found += [("worldagent.account", record.account), ("worldagent.role_tiers", record.role_tiers)]
             case "call":
                 found += [("gen_ai.tool.name", record.name), ("gen_ai.tool.call.id", record.id)]
-                found += [("gen_ai.tool.type", "function"), ("worldagent.gate", record.gate)]
-                found += [("worldagent.risk", record.risk)]
+                found += [("gen_ai.tool.type", "function"), *_let(record)]
             case "model":
                 found += [("gen_ai.request.model", record.model), ("worldagent.signature", record.name)]
             case _:
-                found += [("worldagent.shape", record.name)]
+                found += [("worldagent.shape", record.name), *_let(record)]
         return found
+
+
+def _let(record: TraceRecord) -> list[tuple[str, Any]]:
+    return [("worldagent.gate", record.gate), ("worldagent.risk", record.risk)]
 
 
 def _nanoseconds(at: datetime) -> int:

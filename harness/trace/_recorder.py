@@ -10,7 +10,7 @@ from typing import Any
 from ...core import Scope
 from ...core import events as ev
 from ._items import Captured, Dropped, Traced
-from ._records import RecordKind, TraceRecord
+from ._records import RecordKind, TraceRecord, several_id
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Recorder:
                 more = {"risk": event.risk, "gate": event.gate}
                 yield _begun(run, "call", event.call_id, event.parent, event, name=event.function, **more)
             case ev.TaskStarted():
-                more = {"name": event.shape, "label": event.label}
+                more = {"name": event.shape, "label": event.label, "risk": event.risk, "gate": event.gate}
                 yield _begun(run, "task", event.task_id, event.parent, event, **more)
             case ev.CallEnded():
                 yield from _ended(run, "call", event.call_id, event)
@@ -157,11 +157,10 @@ def _ended(run: _Run, kind: RecordKind, path: str, event: ev.CallEnded | ev.Task
         record = _begun(run, kind, path, path.rpartition("/")[0], event)
         del run.open[path]
     yield from _unanswered(run, path, event)
-    more = run.held.pop(path, {})
     code = event.code or ""
     if event.status == "failed":
         yield _moment(run, "error", path, event.seq, event.at, name=record.name, code=code)
-    yield record.model_copy(update={"end": event.at, "status": event.status, "code": code, **more})
+    yield record.model_copy(update={"end": event.at, "status": event.status, "code": code})
 
 
 def _model(run: _Run, event: ev.Usage) -> TraceRecord:
@@ -195,30 +194,30 @@ def _model(run: _Run, event: ev.Usage) -> TraceRecord:
 
 def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
     """The model calls of a call, task or turn that gave no answer, where their prompts are captured."""
-    for prompt in run.prompts.pop(path, ()):
-        record = _moment(run, "model", path, event.seq, event.at, status="failed")
-        yield record.model_copy(update={"prompt": prompt})
+    for number, prompt in enumerate(run.prompts.pop(path, ()), start=1):
+        # All of them are from one event: the id tells them apart.
+        record_id = several_id(path, event.seq, number)
+        yield _moment(run, "model", path, event.seq, event.at, id=record_id, status="failed", prompt=prompt)
 
 
 def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
     turn = run.turn.id
     match event:
         case ev.CallDecided():
-            record = _moment(run, "approval", event.call_id, event.seq, event.at, name=event.function)
-            about = {"parent": event.parent or turn, "call": event.call_id, "status": event.decision}
-            yield record.model_copy(update={**about, "gate": event.gate, "account": event.account or ""})
+            about = {"parent": event.parent or turn, "call": event.call_id, "name": event.function}
+            said = {"status": event.decision, "gate": event.gate, "account": event.account or ""}
+            yield _moment(run, "approval", event.call_id, event.seq, event.at, **about, **said)
         case ev.CallRetried():
-            record = _moment(run, "retry", event.call_id, event.seq, event.at, name=event.function, code=event.code)
+            about = {"call": event.call_id, "name": event.function, "code": event.code}
             tried: dict[str, Any] = {"attempt": event.attempt, "seconds": event.seconds}
-            yield record.model_copy(update={**tried, "call": event.call_id})
+            yield _moment(run, "retry", event.call_id, event.seq, event.at, **about, **tried)
         case ev.PauseOpened():
-            record = _moment(run, "pause", event.pause_id, event.seq, event.at, name=event.function, status="opened")
             about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
-            yield record.model_copy(update={**about, "label": event.kind, "risk": event.risk})
+            what: dict[str, Any] = {"name": event.function, "label": event.kind, "risk": event.risk}
+            yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="opened", **about, **what)
         case ev.PauseClosed():
-            record = _moment(run, "pause", event.pause_id, event.seq, event.at, status="closed")
             about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
-            yield record.model_copy(update=about)
+            yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="closed", **about)
         case ev.RoleTierSkipped():
             yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
         case ev.PlanRejected():
@@ -233,17 +232,8 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
 
 
 def _moment(run: _Run, kind: RecordKind, path: str, seq: int, at: datetime, **more: Any) -> TraceRecord:
-    return TraceRecord(
-        kind=kind,
-        turn=run.turn.turn,
-        run=run.turn.run,
-        seq=seq,
-        id=f"{path}#{seq}",
-        parent=path,
-        start=at,
-        end=at,
-        **more,
-    )
+    about: dict[str, Any] = {"id": f"{path}#{seq}", "parent": path, **more}
+    return TraceRecord(kind=kind, turn=run.turn.turn, run=run.turn.run, seq=seq, start=at, end=at, **about)
 
 
 __all__ = ["Recorder"]

@@ -58,8 +58,8 @@ class TraceRecord(BaseModel):
     call: str = Field(
         default="", description="of an approval, pause or retry: the path id of the call that it is about"
     )
-    risk: tuple[str, ...] = Field(default=(), description="of a call or pause: what it may do to the world")
-    gate: str = Field(default="", description="of a call or approval: what decided, as in `call_started`")
+    risk: tuple[str, ...] = Field(default=(), description="of a call, task or pause: what it may do to the world")
+    gate: str = Field(default="", description="of a call, task or approval: what decided, as in `call_started`")
     account: str = Field(default="", description="of a turn who speaks, of an approval who answered")
     workspace: str = Field(default="", description="of a turn: its workspace")
     thread: str = Field(default="", description="of a turn: its thread")
@@ -92,13 +92,22 @@ class TraceRecord(BaseModel):
 
     @property
     def key(self) -> tuple[datetime, int, str]:
-        """What tells it from the others of its turn."""
-        return self.run, self.seq, self.kind
+        """What tells it from the others of its turn: its run, its event, its kind and its number among several."""
+        return self.run, self.seq, self.kind + (self._number if self.kind == "model" else "")
+
+    @property
+    def _number(self) -> str:
+        return self.id.removeprefix(f"{self.parent}#{self.seq}")
 
     @property
     def lasts(self) -> bool:
         """Whether it has a begin and an end, and others may be part of it."""
         return self.kind in ("turn", "task", "call")
+
+
+def several_id(path: str, seq: int, number: int) -> str:
+    """The id of one of several records of one kind that are from one event, numbered from 1."""
+    return f"{path}#{seq}" if number == 1 else f"{path}#{seq}.{number}"
 
 
 def read_record(line: str | bytes) -> TraceRecord | None:
@@ -119,8 +128,14 @@ def read_record(line: str | bytes) -> TraceRecord | None:
     raise TraceInvalid("a line is no record of a trace", remedy="leave it out, or write the file anew")
 
 
+class _Kind(BaseModel):
+    """What alone is read of a record of an unknown kind."""
+
+    kind: Any
+
+
 def _kind_of(line: str | bytes) -> object:
-    return json.loads(line).get("kind")
+    return _Kind.model_validate_json(line).kind
 
 
-__all__ = ["FORMAT", "HEADER", "KINDS", "RecordKind", "TraceRecord", "read_record"]
+__all__ = ["FORMAT", "HEADER", "KINDS", "RecordKind", "TraceRecord", "read_record", "several_id"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -73,7 +73,7 @@ class Trace:
         return Trace(sinks=sinks, capture=capture, home=home)
 
     @staticmethod
-    def of(given: Trace | TraceSink | Iterable[TraceSink] | None) -> Trace:
+    def of(given: Trace | TraceSink | Sequence[TraceSink] | None) -> Trace:
         """What `WorldAgent(trace=...)` takes as a `Trace`.
 
         Raises:

@@ -114,6 +114,8 @@ def _tree(records: Sequence[TraceRecord]) -> TraceNode:
         if record.lasts:
             lasting.setdefault(record.id, []).append(record)
     root = next(record.id for record in records if record.kind == "turn")
+    above = {path: _place(runs[0], lasting, root) for path, runs in lasting.items() if path != root}
+    _cut_circles(above, root)
     below: dict[str, list[str | TraceRecord]] = {}
     seen: set[str] = set()
     for record in records:
@@ -121,8 +123,9 @@ def _tree(records: Sequence[TraceRecord]) -> TraceNode:
             continue
         if record.lasts:
             seen.add(record.id)
-        below.setdefault(_place(record, lasting, root), []).append(record.id if record.lasts else record)
-    return _node(root, lasting, below)
+        place = above[record.id] if record.lasts else _place(record, lasting, root)
+        below.setdefault(place, []).append(record.id if record.lasts else record)
+    return _built(root, lasting, below)
 
 
 def _place(record: TraceRecord, lasting: dict[str, list[TraceRecord]], root: str) -> str:
@@ -135,11 +138,34 @@ def _place(record: TraceRecord, lasting: dict[str, list[TraceRecord]], root: str
     return parent or root
 
 
-def _node(path: str, lasting: dict[str, list[TraceRecord]], below: dict[str, list[str | TraceRecord]]) -> TraceNode:
-    runs = tuple(lasting[path])
-    children = tuple(
-        _node(child, lasting, below) if isinstance(child, str) else _leaf(child) for child in below.get(path, ())
-    )
+def _cut_circles(above: dict[str, str], root: str) -> None:
+    """Hang from the root what would be part of itself, as only a file that others wrote can say."""
+    good = {root}
+    for path in above:
+        walked: list[str] = []
+        met: set[str] = set()
+        while path not in good and path not in met:
+            walked.append(path)
+            met.add(path)
+            path = above[path]  # noqa: PLW2901 -- the walk goes up
+        if path not in good:
+            above[path] = root
+        good.update(walked)
+
+
+def _built(root: str, lasting: dict[str, list[TraceRecord]], below: dict[str, list[str | TraceRecord]]) -> TraceNode:
+    """The tree, from its ends up and without recursion: a file may be nested as deeply as it likes."""
+    order = [root]
+    for path in order:  # grows
+        order += [child for child in below.get(path, ()) if isinstance(child, str)]
+    made: dict[str, TraceNode] = {}
+    for path in reversed(order):
+        children = tuple(made[child] if isinstance(child, str) else _leaf(child) for child in below.get(path, ()))
+        made[path] = _node(tuple(lasting[path]), children)
+    return made[root]
+
+
+def _node(runs: tuple[TraceRecord, ...], children: tuple[TraceNode, ...]) -> TraceNode:
     costs = [child.cost for child in children if child.cost is not None]
     node = TraceNode(runs[-1], runs, children)
     return replace(

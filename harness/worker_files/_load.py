@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -18,11 +20,13 @@ _LONGEST: Final = 1 << 20  # bytes
 _FENCE: Final = "---"
 
 _TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "a whole number", "a JSON Schema"
+_SWITCH: Final = "true or false"
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     _TEXT: (str,),
     _TEXTS: (str, list),
     _NUMBER: (int,),
     _SCHEMA: (dict,),
+    _SWITCH: (bool,),
 }
 _KEYS: Final[Mapping[str, str]] = {
     "worker": _NUMBER,
@@ -37,6 +41,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "retries": _NUMBER,
     "max_steps": _NUMBER,
     "capabilities": _TEXTS,
+    "capture": _SWITCH,
 }
 
 
@@ -99,9 +104,14 @@ def _read(path: Path) -> Worker:
 
 def _data(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        # A pipe would be waited for as it is opened.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise IsADirectoryError
             data = file.read(_LONGEST + 1)
-    except OSError as error:
+    except IsADirectoryError:
+        problem = "it is no regular file"
+    except (OSError, ValueError) as error:
         problem = type(error).__name__
     else:
         if len(data) <= _LONGEST:
@@ -141,7 +151,7 @@ def _checked(document: YamlDocument) -> dict[str, Any]:
             raise WorkerInvalid(
                 f"{document.where(key)}: a worker has no key {key!r}", remedy=f"{meant}the keys are: {', '.join(_KEYS)}"
             )
-        if not isinstance(value, _KINDS[kind]) or isinstance(value, bool):
+        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not _SWITCH):
             raise WorkerInvalid(f"{document.where(key)}: {key!r} is not {kind}", remedy=f"give {kind}")
     if data.get("worker", VERSION) != VERSION:
         raise WorkerInvalid(

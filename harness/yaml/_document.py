@@ -95,10 +95,14 @@ def _unwanted(events: Any) -> tuple[str, int]:
         if kind == "AliasEvent" or getattr(event, "anchor", None):
             return "anchors and aliases are not allowed", line
         tag = getattr(event, "ctag", None) or getattr(event, "tag", None)
+        if kind == "ScalarEvent" and any("\ud800" <= mark <= "\udfff" for mark in event.value):
+            return "half a surrogate pair is no text", line
+        if kind == "ScalarEvent" and event.value == "<<" and not event.style:
+            return "'<<' without quotes is not allowed", line
         if tag is not None and not kind.endswith("EndEvent") and str(tag) not in ("None", ""):
             return "tags are not allowed", line
-        depth += kind.endswith("StartEvent") and kind[0] in "MS" and not kind.startswith("Stream")
-        depth -= kind in ("MappingEndEvent", "SequenceEndEvent")
+        if kind.startswith(("Mapping", "Sequence")):
+            depth += 1 if kind.endswith("StartEvent") else -1
         documents += kind == "DocumentStartEvent"
         if depth > _DEEPEST:
             return "it nests too deep", line
@@ -133,4 +137,4 @@ def _plain(value: Any, path: tuple[str | int, ...], lines: dict[tuple[str | int,
             return str(value)
 
 
-__all__ = ["YamlDocument", "read_yaml"]
+__all__ = ["LONGEST", "YamlDocument", "read_yaml"]

@@ -16,7 +16,7 @@ from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOpti
 from ._approvals_text import leave
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
 from ._output import Output, pause_object
-from ._pauses import pause_text
+from ._pauses import is_late, pause_text
 from ._session import open_agent, run
 from ._sources import json_object, text
 from ._threads import open_threads
@@ -44,7 +44,7 @@ class _Approval:
 
 def list_approvals(options: ApprovalsListOptions) -> int:
     """Run `approvals list` and return its exit code."""
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, None]:
         check_id("--workspace", options.workspace)
@@ -136,7 +136,10 @@ def _listed(found: Sequence[_Approval], options: ApprovalsListOptions) -> str:
     for approval in found:
         state, pause = approval.state, approval.pause
         since = f"{pause.since.astimezone():%Y-%m-%d %H:%M}"
-        parts.append(f"{pause_text(pause, answer=False)}\nthread: {state.thread}, since {since}\nid: {pause.id}")
+        lines = [pause_text(pause, answer=False), f"thread: {state.thread}, since {since}", f"id: {pause.id}"]
+        if is_late(pause):
+            lines.append(f"takes no answer any more: `worldagent resume {state.thread}` goes on without it")
+        parts.append("\n".join(lines))
     more = f" {shlex.join(where(options))}".rstrip()
     ways = [f"worldagent approvals approve ID{more}", f"worldagent approvals reject ID --reason REASON{more}"]
     return "\n\n".join([*parts, "\n".join([_WITH, *(f"  {way}" for way in ways)])])
@@ -145,7 +148,7 @@ def _listed(found: Sequence[_Approval], options: ApprovalsListOptions) -> str:
 def _object(approval: _Approval) -> dict[str, Any]:
     state = approval.state
     about = {"thread": state.thread, "turn": state.turn_id, "account": state.account, "channel": state.channel}
-    return {**about, **pause_object(approval.pause)}
+    return {**about, **pause_object(approval.pause), "expired": is_late(approval.pause)}
 
 
 # --- answering -------------------------------------------------------------------------------------------------------
@@ -193,6 +196,11 @@ async def _waiting(agent: WorldAgent, options: ApproveOptions | RejectOptions) -
             raise AnswerInvalid(
                 f"{pause_id!r} waits for no leave: it is of kind {open_[pause_id].kind!r}",
                 remedy=f"answer it with `worldagent resume {state.thread} --answer ID=ANSWER`",
+            )
+        if is_late(open_[pause_id]):
+            raise AnswerInvalid(
+                f"{pause_id!r} has expired, and takes no answer any more",
+                remedy=f"go on without it with `worldagent resume {state.thread}`; it fails with PauseExpired",
             )
     return state.thread, [open_[pause_id] for pause_id in options.ids]
 

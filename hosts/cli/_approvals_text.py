@@ -32,12 +32,12 @@ def how_to_leave(pause: Pause) -> str:
     ways = ["yes", "no REASON"]
     if pause.schema is not None and forms.fields(pause.schema):
         ways.append("edit FIELD=VALUE ..." if forms.named(pause.schema) else "edit {JSON}")
-    if may_be_always(pause):
+    if _may_be_always(pause):
         ways.append("always, for this turn")
     return f"{'; '.join(ways[:-1])}; or {ways[-1]}"
 
 
-def may_be_always(pause: Pause) -> bool:
+def _may_be_always(pause: Pause) -> bool:
     """Whether more calls of the kind may be approved with this one."""
     return "destructive" not in pause.risk
 
@@ -80,7 +80,7 @@ def leave(pause: Pause, *, arguments: Any = None, always: bool = False) -> Appro
     Raises:
         InvalidArgument: The arguments do not fit, or each call of this kind is approved by itself.
     """
-    if always and not may_be_always(pause):
+    if always and not _may_be_always(pause):
         raise InvalidArgument(
             f"{pause.function!r} is destructive, so that each call of it is approved by itself",
             remedy="approve this one call alone",
@@ -110,4 +110,4 @@ def _edited(pause: Pause, text: str) -> Any:
     return {**pause.arguments, **forms.read_pairs(pause.schema, text)}
 
 
-__all__ = ["how_to_leave", "leave", "leave_lines", "may_be_always", "read_leave"]
+__all__ = ["how_to_leave", "leave", "leave_lines", "read_leave"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._attachments import attachments
 from ._options import AskOptions
-from ._output import Form, Output
+from ._output import Output
 from ._session import open_agent, run, thread_of
 from ._sources import message, one_reader, role
 from ._turn import one_form, one_turn
@@ -28,8 +28,7 @@ class _Said:
 
 def ask(options: AskOptions) -> int:
     """Run the command and return its exit code."""
-    form: Form = "events" if options.events else "json" if options.json else "text"
-    output = Output(form, verbose=options.verbose)
+    output = Output.of(json=options.json, events=options.events, verbose=options.verbose)
 
     def begin() -> Coroutine[Any, Any, int]:
         one_form(options.json, options.events)
@@ -43,11 +42,12 @@ def ask(options: AskOptions) -> int:
 
 async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said: _Said) -> int:
     thread = thread_of(agent, options)  # refused before anything is opened
+    model = options.turn_model or None
 
     async def begin() -> Turn:
         if not output.live:
-            return await thread.converse(said.text, role=said.role, attachments=said.attached)
-        async with thread.stream(said.text, role=said.role, attachments=said.attached) as stream:
+            return await thread.converse(said.text, role=said.role, attachments=said.attached, model=model)
+        async with thread.stream(said.text, role=said.role, attachments=said.attached, model=model) as stream:
             async for event in stream:
                 output.event(event)
         return stream.turn

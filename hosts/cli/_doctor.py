@@ -31,7 +31,7 @@ _WIDEST: Final = 100
 
 def doctor(options: DoctorOptions) -> int:
     """Run the command and return its exit code."""
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         check_hosts(options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import check_id
 from ...core.errors import InvalidArgument, NothingToResume
 from ...core.pauses import PersonAnswer
-from ._output import Form, Output
+from ._output import Output
 from ._sources import one_reader, role
 from ._thread_options import GoOnOptions
 from ._turn import one_form, one_turn
@@ -38,8 +38,7 @@ class GoingOn:
 
 def output_of(options: GoOnOptions) -> Output:
     """What prints the turn."""
-    form: Form = "events" if options.events else "json" if options.json else "text"
-    return Output(form, verbose=options.verbose)
+    return Output.of(json=options.json, events=options.events, verbose=options.verbose)
 
 
 def checked_role(options: GoOnOptions, name: str, given: str | None) -> Role | None:

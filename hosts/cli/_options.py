@@ -47,6 +47,15 @@ Attach = Annotated[
         help="An image or a file that goes with the message. Repeatable.",
     ),
 ]
+TurnModels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="The model of this one turn: a name from the setting models, or a model string. A turn that waits goes on "
+        "with it. Repeatable: the next one is asked where one cannot be reached.",
+        rich_help_panel=_MODEL,
+    ),
+]
 JsonResult = Annotated[
     bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
 ]
@@ -169,6 +178,7 @@ class AskOptions(TurnOptions):
 
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads standard input.")]
     attach: Attach = None
+    turn_model: TurnModels = None
     events: Events = False
 
 
@@ -182,6 +192,7 @@ class TaskOptions(TurnOptions):
         typer.Option("--param", "-p", metavar="KEY=VALUE", help="One param, as text. Repeatable; goes over --params."),
     ] = None
     params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None
+    turn_model: TurnModels = None
 
 
 @dataclass(frozen=True, kw_only=True)

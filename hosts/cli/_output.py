@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rich.cells import cell_len, chop_cells
 
@@ -33,6 +33,11 @@ class Output:
         form: Text for people, one JSON object, or each event as a line of JSON.
         verbose: Whether to tell on stderr which tiers were active.
     """
+
+    @classmethod
+    def of(cls, *, json: bool, events: bool = False, verbose: bool = False) -> Self:
+        """What a command prints by its options `--json`, `--events` and `--verbose`."""
+        return cls("events" if events else "json" if json else "text", verbose=verbose)
 
     def __init__(self, form: Form, *, verbose: bool) -> None:
         self.form = form

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from ...core import canonical_json
-from ...core.errors import InvalidArgument
+from ...core.errors import FunctionInvalid, InvalidArgument
+from ...harness.schema import Checker
 
 Schema = Mapping[str, Any]
 
@@ -127,22 +128,14 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
 
 def misfits(schema: Schema, value: Any) -> list[str]:
     """Why `value` does not fit; empty where it does. What cannot be checked here, whoever asks checks."""
-    # Here, since it loads half a second's worth of modules for the few turns that need it.
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
     try:
-        # With a registry of its own it looks nowhere else for what a schema refers to.
-        found = Draft202012Validator(schema, registry=Registry()).iter_errors(value)
-        failures = sorted(found, key=lambda failure: str(failure.json_path))
-    except (re.error, Unresolvable):  # not every pattern of a form is one of Python's
+        found = Checker("what is asked for", schema).quoting(value)
+    except FunctionInvalid:
         return []
-    return [_failure(str(failure.json_path), str(failure.message)) for failure in failures[:5]]
+    return sorted(_failure(".".join(map(str, each.where)), each.text) for each in found)[:5]
 
 
-def _failure(path: str, message: str) -> str:
-    where = path.removeprefix("$").removeprefix(".")
+def _failure(where: str, message: str) -> str:
     said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
     return f"{where}: {said}" if where else said
 

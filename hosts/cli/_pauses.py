@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from ...core.errors import InvalidArgument
@@ -40,12 +41,12 @@ def pause_text(pause: Pause, *, answer: bool = True) -> str:
 
     Args:
         pause: One of `turn.pauses`.
-        answer: Whether to say how.
+        answer: Whether to say how; of one that has expired it is not said.
 
     Returns:
         Some lines that cannot steer a terminal. Long values are shortened, with their length.
     """
-    how = [f"answer: {how_to_answer(pause)}"] if answer else []
+    how = [f"answer: {how_to_answer(pause)}"] if answer and not is_late(pause) else []
     return "\n".join([*_asked(pause), *_about(pause), *how])
 
 
@@ -86,6 +87,11 @@ def read_answer(pause: Pause, text: str) -> PersonAnswer:
             return Answer(_chosen(pause, text) if pause.options is not None else _value(pause, text))
 
 
+def is_late(pause: Pause) -> bool:
+    """Whether it takes no answer any more, and fails once the turn goes on."""
+    return pause.expires is not None and pause.expires <= datetime.now(UTC)
+
+
 def _asked(pause: Pause) -> Iterator[str]:
     """What is asked: the call or the question, and what belongs to it."""
     function = _line(pause.function)
@@ -111,7 +117,8 @@ def _about(pause: Pause) -> Iterator[str]:
     if pause.problem is not None:
         yield f"the last answer was not taken: {_line(_short(pause.problem, _QUESTION))}"
     if pause.expires is not None:
-        yield f"open until {pause.expires.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+        word = "expired at" if is_late(pause) else "open until"
+        yield f"{word} {pause.expires.astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _arguments(pause: Pause) -> Iterator[str]:
@@ -207,4 +214,4 @@ def _indented(text: str) -> list[str]:
     return [f"  {line}" for line in printable(text).split("\n")]
 
 
-__all__ = ["how_to_answer", "pause_text", "read_answer"]
+__all__ = ["how_to_answer", "is_late", "pause_text", "read_answer"]

@@ -19,7 +19,7 @@ _OTHERS: Final = ("converse", "code")
 
 def check_policy(options: PolicyCheckOptions) -> int:
     """Run the command and return its exit code."""
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, None]:
         read = policy(options.file)
@@ -34,7 +34,7 @@ async def _check(options: PolicyCheckOptions, output: Output, read: Policy) -> N
     if options.app is not None:
         async with open_agent(AgentOptions(app=options.app), output) as agent:
             functions = agent.functions
-        read.check(function.name for function in functions)
+        read.check(functions)
     rules = [_told(rule, functions) for rule in read.rules]
     for rule, told in zip(read.rules, rules, strict=True):
         if told["matches"] == [] and not rule.optional:

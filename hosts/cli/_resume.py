@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Coroutine, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.threads import ThreadState
@@ -12,7 +11,7 @@ from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, Noth
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
 from ._output import Output
-from ._pauses import read_answer
+from ._pauses import is_late, read_answer
 from ._session import open_agent, run
 from ._thread_options import ResumeOptions
 from ._threads import open_threads
@@ -69,12 +68,7 @@ def _resumable(state: ThreadState | None, options: ResumeOptions, agent: WorldAg
 
 def _only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
     """Whether nothing could happen but that the turn waits again."""
-    return state.status == "paused" and bool(pauses) and not state.answers and not any(map(_is_late, pauses))
-
-
-def _is_late(pause: Pause) -> bool:
-    """Whether it takes no answer any more, and fails once the turn goes on."""
-    return pause.expires is not None and pause.expires <= datetime.now(UTC)
+    return state.status == "paused" and bool(pauses) and not state.answers and not any(map(is_late, pauses))
 
 
 def _answers(options: ResumeOptions, asked: _Asked) -> Iterator[tuple[str, PersonAnswer]]:
@@ -132,7 +126,7 @@ class _Asked:
                 f"{option} is for a call that waits for leave, and {pause.id!r} is of kind {pause.kind!r}",
                 remedy="answer with --answer ID=ANSWER",
             )
-        if _is_late(pause):
+        if is_late(pause):
             raise AnswerInvalid(
                 f"{option} answers {pause.id!r} after its end", remedy=f"leave {option} out; it fails with PauseExpired"
             )
@@ -149,7 +143,7 @@ class _Asked:
         """
         if not self._open and self._gone:
             raise self._late("--approve-all")
-        waits = [pause for pause in self._open.values() if pause.kind == "approval" and not _is_late(pause)]
+        waits = [pause for pause in self._open.values() if pause.kind == "approval" and not is_late(pause)]
         found = [pause for pause in waits if pause.id not in self._taken]
         if not found and not self._taken:
             raise InvalidArgument(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def role_host(options: RoleHostOptions) -> int:
     """Run the command and return its exit code."""
-    output = Output("text", verbose=False)
+    output = Output.of(json=False)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         _check(options)

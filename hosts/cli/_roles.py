@@ -94,7 +94,7 @@ async def _delete(store: RoleStore, output: Output, tier: Tier, scope_id: str) -
 
 
 def _run(options: RolesOptions, begin: Callable[[Output], Coroutine[Any, Any, int | None]]) -> int:
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def checked() -> Coroutine[Any, Any, int | None]:
         _check_place(options)

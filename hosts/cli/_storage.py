@@ -22,7 +22,7 @@ _SCHEMES = ("postgresql://", "postgres://")
 
 def copy(options: StorageCopyOptions) -> int:
     """Run `storage copy` and return its exit code."""
-    output = _output(options.json)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         return _copy(_source(options.source), _target(options.target), output)
@@ -32,7 +32,7 @@ def copy(options: StorageCopyOptions) -> int:
 
 def drop(options: StorageDropOptions) -> int:
     """Run `storage drop` and return its exit code."""
-    output = _output(options.json)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         return _drop(_storage(options.place), output)
@@ -135,10 +135,6 @@ def _storage(place: str) -> Storage:
             remedy="give a home's folder, or postgresql://USER@HOST:PORT/DATABASE",
         )
     return Storage(home=Path(place))
-
-
-def _output(json: bool) -> Output:
-    return Output("json" if json else "text", verbose=False)
 
 
 __all__ = ["copy", "drop"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def task(options: TaskOptions) -> int:
     """Run the command and return its exit code."""
-    output = Output("json" if options.json else "text", verbose=options.verbose)
+    output = Output.of(json=options.json, verbose=options.verbose)
 
     def begin() -> Coroutine[Any, Any, int]:
         one_reader(options, "--params", options.params)
@@ -34,7 +34,7 @@ async def _dispatch(
     thread = thread_of(agent, options)  # refused before anything is opened
 
     async def begin() -> Turn:
-        return await thread.task(options.shape, given, role=call_role)
+        return await thread.task(options.shape, given, role=call_role, model=options.turn_model or None)
 
     return await one_turn(agent, options, output, options.thread, begin)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...storage import Database, Leases, PostgresAddress, Storage
-from ._attachments import attached_text
+from ._messages import message_text
 from ._options import AgentOptions
 from ._output import Output, pause_object, table
 from ._session import FAILED, run
@@ -171,7 +170,7 @@ async def _said(threads: OpenThreads, scope: Scope, state: ThreadState, limit: i
 
 
 def _run(options: ThreadsOptions, work: Work) -> int:
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         check_id("--workspace", options.workspace)
@@ -224,13 +223,7 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
 
 
 def _text(message: Message) -> str:
-    body = message.body
-    text = body.get("text")
-    told = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
-    if not told:
-        told = f"[{message.kind}] {json.dumps(dict(body), ensure_ascii=False)}"
-    elif message.kind == "summary":
-        told = f"[summary] {told}"
+    told = message_text(message)
     short = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
     return short.replace("\n", "\n    ")
 

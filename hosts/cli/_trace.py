@@ -94,6 +94,13 @@ async def _found(traces: Traces, options: TraceShowOptions, output: Output) -> T
         output.note(f"skipped what is no record: line {', '.join(map(str, read.skipped))} of {str(options.file)!r}")
     turns = {record.turn: None for record in read.records if record.kind == "turn"}
     turn = options.turn or (next(iter(turns)) if len(turns) == 1 else None)
+    cut = sorted({record.turn for record in read.records} - turns.keys())
+    if turn in cut or (not turns and cut):
+        named = ", ".join(repr(each) for each in ([turn] if turn in cut else cut[:20]))
+        raise TraceInvalid(
+            f"{str(options.file)!r} tells what happened in the turn {named}, and neither its begin nor its end",
+            remedy="give the file in which it begins or ends, or leave out --file where the home has it",
+        )
     if turn is None or turn not in turns:
         problem = f"has no turn {turn!r}" if turn else f"has {len(turns)} turns"
         raise TraceInvalid(
@@ -104,7 +111,7 @@ async def _found(traces: Traces, options: TraceShowOptions, output: Output) -> T
 
 
 def _run(options: ThreadsOptions, work: Work) -> int:
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, None]:
         check_id("--workspace", options.workspace)

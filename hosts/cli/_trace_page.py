@@ -8,7 +8,7 @@ from html import escape
 
 from ...harness.trace import TurnTrace
 from ...harness.trace.running import TraceNode
-from ._trace_text import captured, head, shown, words
+from ._trace_text import DEEPEST, captured, head, shown, words
 
 BEGIN = "<!doctype html><!-- worldagent trace/1 -->"
 
@@ -38,19 +38,40 @@ def trace_page(trace: TurnTrace) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{escape(trace.id)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{title}</h1>{told}",
-            *_lines(trace.tree(), trace, top=True),
+            *_lines(trace.tree(), trace),
             "</body></html>",
             "",
         ]
     )
 
 
-def _lines(node: TraceNode, trace: TurnTrace, *, top: bool = False) -> Iterator[str]:
+def _lines(root: TraceNode, trace: TurnTrace) -> Iterator[str]:
+    left: list[tuple[TraceNode, int] | str] = [(root, 0)]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            yield each
+            continue
+        node, depth = each
+        children = list(shown(node))
+        yield from _own_lines(node, trace, bare=not children, top=depth == 0)
+        if depth < DEEPEST:
+            if children:
+                left.append("</details>")
+            left += [(child, depth + 1) for child in reversed(children)]
+        else:
+            if children:
+                yield "</details>"
+            left += [(child, depth) for child in reversed(children)]
+
+
+def _own_lines(node: TraceNode, trace: TurnTrace, *, bare: bool, top: bool) -> Iterator[str]:
+    """What is told of one record; left open where others are part of it."""
     record = node.record
     name = escape(record.kind)
     told = f'<span class="kind">{name}</span> {escape(", ".join(words(node)))}{_bar(node, trace)}'
-    children, kept = list(shown(node)), list(captured(record))
-    if not children and not kept:
+    kept = list(captured(record))
+    if bare and not kept:
         yield f'<div class="leaf {name}" title="{escape(record.id)}">{told}</div>'
         return
     failed = " failed" if record.status == "failed" else ""
@@ -59,9 +80,8 @@ def _lines(node: TraceNode, trace: TurnTrace, *, top: bool = False) -> Iterator[
     for what, value in kept:
         text = json.dumps(value, ensure_ascii=False, indent=2)
         yield f"<details><summary>{escape(what)}</summary><pre>{escape(text)}</pre></details>"
-    for child in children:
-        yield from _lines(child, trace)
-    yield "</details>"
+    if bare:
+        yield "</details>"
 
 
 def _bar(node: TraceNode, trace: TurnTrace) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from io import StringIO
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -16,6 +16,9 @@ from ...harness.trace.running import TraceNode
 from ._output import printable
 
 _LETTERS = 200  # of what was captured
+
+DEEPEST: Final = 100
+"""Levels that are drawn; what is nested deeper stands on the last one."""
 
 
 def trace_text(trace: TurnTrace) -> str:
@@ -38,8 +41,8 @@ def head(trace: TurnTrace) -> Iterator[str]:
     runs = "" if trace.runs == 1 else f" in {trace.runs} runs"
     yield (
         f"began {trace.start.astimezone():%Y-%m-%d %H:%M:%S}, {_counted(trace.calls, 'call')}{runs}, "
-        f"{_counted(trace.models, 'model call')}, {tokens_text((trace.input_tokens, trace.output_tokens))}, "
-        f"{cost_of(trace)}"
+        f"{_counted(trace.models, 'model call')}, {_tokens_text((trace.input_tokens, trace.output_tokens))}, "
+        f"{_cost_of(trace)}"
     )
     dropped = sum(record.count for record in trace.records if record.kind == "dropped")
     if dropped:
@@ -54,7 +57,7 @@ def words(node: TraceNode) -> Iterator[str]:
             by = f"by {record.gate}{f' ({record.account})' if record.account else ''}"
             yield from (record.name, record.status, by)
         case "retry":
-            yield from (f"try {record.attempt}", f"after {record.code}", f"waited {time_text(record.seconds)}")
+            yield from (f"try {record.attempt}", f"after {record.code}", f"waited {_time_text(record.seconds)}")
         case "pause":
             yield from filter(None, (record.label, record.status))
         case "error":
@@ -74,15 +77,15 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
     code = f" ({record.code})" if record.code else ""
     yield " then ".join(run.status for run in node.runs) + code
     if node.seconds is not None:
-        yield time_text(node.seconds)
+        yield _time_text(node.seconds)
     if record.risk:
         yield "+".join(record.risk)
     if record.gate:
         yield f"let through by {record.gate}"
     if any(node.tokens):
-        yield tokens_text(node.tokens)
+        yield _tokens_text(node.tokens)
     if node.cost is not None:
-        yield cost_text(node.cost)
+        yield _cost_text(node.cost)
 
 
 def shown(node: TraceNode) -> Iterator[TraceNode]:
@@ -100,7 +103,7 @@ def captured(record: TraceRecord) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def time_text(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     """A time as people read it."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} us"
@@ -109,32 +112,41 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def tokens_text(tokens: tuple[int, int]) -> str:
+def _tokens_text(tokens: tuple[int, int]) -> str:
     """Tokens as people read them."""
     return f"{tokens[0]:,} + {tokens[1]:,} tokens"
 
 
-def cost_text(cost: float) -> str:
+def _cost_text(cost: float) -> str:
     """A cost as people read it; of little money more digits."""
     return f"${cost:.2f}" if cost >= 1 else f"${cost:.6f}"
 
 
-def cost_of(trace: TurnTrace) -> str:
+def _cost_of(trace: TurnTrace) -> str:
     """What a turn cost, as far as that is known."""
     if not trace.models:
         return "no cost"
     if trace.cost is None:
         return "cost not known"
-    return cost_text(trace.cost) + (f" and {_counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
+    return _cost_text(trace.cost) + (f" and {_counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
 
 
-def _grow(tree: Tree, node: TraceNode) -> None:
+def _grow(tree: Tree, root: TraceNode) -> None:
+    _captured(tree, root)
+    left = [(tree, child, 1) for child in reversed(list(shown(root)))]
+    while left:
+        above, node, depth = left.pop()
+        branch = above.add(_label(node))
+        _captured(branch, node)
+        deeper = (branch, depth + 1) if depth < DEEPEST else (above, depth)
+        left += [(deeper[0], child, deeper[1]) for child in reversed(list(shown(node)))]
+
+
+def _captured(tree: Tree, node: TraceNode) -> None:
     for name, value in captured(node.record):
         told = json.dumps(value, ensure_ascii=False)
         cut = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
         tree.add(Text(printable(f"{name}: {cut}").replace("\n", " ")))
-    for child in shown(node):
-        _grow(tree.add(_label(child)), child)
 
 
 def _label(node: TraceNode) -> Text:
@@ -146,4 +158,4 @@ def _counted(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
-__all__ = ["captured", "cost_of", "cost_text", "head", "shown", "time_text", "tokens_text", "trace_text", "words"]
+__all__ = ["DEEPEST", "captured", "head", "shown", "trace_text", "words"]

@@ -29,7 +29,7 @@ from ...core.errors import (
 from ...core.pauses import Pause
 from ._options import WORKSPACE, AgentOptions
 from ._output import Output
-from ._pauses import pause_text
+from ._pauses import is_late, pause_text
 from ._session import DONE, FAILED, PAUSED, TERMINATED
 from ._signals import signals_handled
 from ._thread_options import GoOnOptions, ThreadsOptions
@@ -173,9 +173,12 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
     told = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
     for pause in pauses:
         told += ["", pause_text(pause), f"id: {pause.id}"]
+    left = [pause for pause in pauses if not is_late(pause)]
+    if not left:
+        return "\n".join([*told, "", "go on without an answer with:", f"  {command}"])
     which, before = ("", "") if count == 1 else ("ID", "ID=")
     ways = [f"{command} --answer {before}ANSWER"]
-    if any(pause.kind == "approval" for pause in pauses):
+    if any(pause.kind == "approval" for pause in left):
         ways = [f"{command} --approve {which}".rstrip(), f"{command} --reject {before}REASON", *ways]
     return "\n".join([*told, "", "answer with one of:" if len(ways) > 1 else "answer with:", *(f"  {w}" for w in ways)])
 

@@ -119,7 +119,7 @@ def prune_threads(options: PruneOptions) -> int:
 
 def backup(options: BackupOptions) -> int:
     """Run `backup` and return its exit code."""
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
     return run(output, lambda: _backup(options, output))
 
 
@@ -177,7 +177,7 @@ def _run(
     options: ThreadsOptions, work: Work, *, make: bool = False, check: Callable[[Output], bool] | None = None
 ) -> int:
     """Run a command on the database of a home, which is made where `make` says so; nothing is done unless `check`."""
-    output = Output("json" if options.json else "text", verbose=False)
+    output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         check_id("--workspace", options.workspace)

@@ -226,7 +226,8 @@ class Link(ABC):
         host = self._host
         match error:
             case MCPError():
-                return self._failure_of_code(error.code, error.data)
+                # What a host answers comes without its text, so one with a text was made on this side.
+                return self._failure_of_error(error) if error.message else self._answered_error(error)
             case ValidationError():
                 self._heard()
                 return failures.invalid(host.label, "answered something that is no MCP message of its kind")
@@ -242,16 +243,22 @@ class Link(ABC):
             case _:
                 return meanings.of_connecting(host, error)
 
-    def _failure_of_code(self, code: int, data: object) -> Failure:
-        if code == SESSION_GONE:
+    def _answered_error(self, error: MCPError) -> Failure:
+        """What an error means that the host answered: it is there, whatever the code."""
+        self._heard()
+        return self._why or meanings.of_code(self._host, error.code)
+
+    def _failure_of_error(self, error: MCPError) -> Failure:
+        """What an error means that the library or a transport made."""
+        if error.code == SESSION_GONE:
             # No later call can use it either; soon, because the end tells the others something else than this one.
             asyncio.get_running_loop().call_soon(self._lose)
             return failures.gone(self._host)
-        if code == CONNECTION_CLOSED:
+        if error.code == CONNECTION_CLOSED:
             self._lose()
         else:
             self._heard()
-        return self._why or meanings.of_code(self._host, code, data)
+        return self._why or meanings.of_status(self._host, error.code, error.data)
 
 
 __all__ = ["Link"]

@@ -25,7 +25,12 @@ _MISUSED: Final = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MIS
 _OF_REVISIONS: Final = ("Unsupported protocol version", "No mutually supported modern protocol version")
 
 
-def of_code(host: Host, code: int, data: object) -> Failure:
+def of_status(host: Host, code: int, data: object) -> Failure:
+    """What an error means that was made on this side, as a rule of a status of HTTP; the connection is as it was."""
+    return failures.failed(host.label, code, data) if code in range(100, 600) else of_code(host, code)
+
+
+def of_code(host: Host, code: int) -> Failure:
     """What an error of MCP means that leaves the connection as it is."""
     if code == PARSE_ERROR:
         return failures.garbled(host.label)
@@ -34,7 +39,7 @@ def of_code(host: Host, code: int, data: object) -> Failure:
     if code in _MISUSED:
         what = "the address is perhaps not its MCP endpoint" if isinstance(host, HttpHost) else "it is perhaps none"
         return failures.invalid(host.label, f"did not take a request of the contract (MCP error {code}); {what}")
-    return failures.failed(host.label, code, data)
+    return failures.errored(host.label, code)
 
 
 def of_connecting(host: Host, error: BaseException) -> Failure:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Final
 
 from ...core.errors import (
+    HostError,
     HostForbidden,
     HostUnavailable,
     McpServerForbidden,
@@ -42,6 +45,17 @@ def of_server(failure: Failure, name: str, host: Host) -> Failure:
         problem=failure.problem.replace(failures.named(host.label), f"MCP server {name!r}"),
         remedy=_REMEDIES.get(failure.remedy, failure.remedy),
     )
+
+
+@contextlib.contextmanager
+def made_by(call_id: str) -> Generator[None]:
+    """Say in an error that comes before anything was sent whose call it was, so that it is simply made again."""
+    try:
+        yield
+    except HostError as error:
+        if error.unsent is not None:
+            error.unsent = call_id
+        raise
 
 
 def absent(name: str, function: str, why: WorldAgentError | None) -> WorldAgentError:
@@ -89,4 +103,4 @@ def oversized(tool: str, name: str, size: int, limit: int) -> Failure:
     )
 
 
-__all__ = ["absent", "asking", "failed", "of_server", "oversized", "refused"]
+__all__ = ["absent", "asking", "failed", "made_by", "of_server", "oversized", "refused"]

@@ -21,7 +21,7 @@ from ...harness.journal import Ask, Step
 from ...harness.running import Question, ask_person
 from ...harness.schema import result_of
 from .._failures import late
-from ._failures import of_server
+from ._failures import made_by, of_server
 from ._listed import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Rounds:
         call_id, site = await frame.child(name, given)
 
         async def body(_: Any) -> Any:
-            with self._source.progress(ctx) as progress:
+            with self._source.progress(ctx) as progress, made_by(call_id):
                 request = CallTool(
                     tool=spec.name,
                     arguments=arguments,

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Generator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ...core import Clock
 from ...core.errors import FunctionInvalid, HostError, NameTaken, WorldAgentError
@@ -15,7 +15,7 @@ from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
 from .._failures import Failure
 from ._connection import ToolConnection
-from ._failures import absent
+from ._failures import absent, made_by
 from ._functions import READ_RESOURCE, function_of, name_of, resource_function
 from ._listed import CallTool, Listed, ListResources, Progress, ReadResource, ToolAnswer, ToolSpec
 from ._resources import McpResource
@@ -180,18 +180,13 @@ class McpSource:
     def _function(self, spec: ToolSpec, of_resources: bool) -> Function:
         if of_resources:
             return resource_function(self.server, name=self.name, prefix=self._prefix, body=self._read)
-        rounds = self._rounds
+        call = self.call if self._rounds is None else self._rounds.call
 
         async def body(ctx: CallContext, /, **arguments: Any) -> Any:
-            return await self.call(spec, arguments, ctx)
+            return await call(spec, arguments, ctx)
 
-        async def flow(ctx: CallContext, /, **arguments: Any) -> Any:
-            assert rounds is not None
-            return await rounds.call(spec, arguments, ctx)
-
-        if rounds is None:
-            return function_of(spec, self.server, prefix=self._prefix, body=body)
-        return function_of(spec, self.server, prefix=self._prefix, body=flow, kind="flow")
+        kind: Literal["leaf", "flow"] = "leaf" if self._rounds is None else "flow"
+        return function_of(spec, self.server, prefix=self._prefix, body=body, kind=kind)
 
     def _missing(self, function: str) -> WorldAgentError | None:
         """Why a function is not there, where it might be one of this server's."""
@@ -217,7 +212,7 @@ class McpSource:
             ToolFailed, ResultInvalid: The tool says that it failed, or its result is too long.
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
         """
-        with self.progress(ctx) as progress:
+        with self.progress(ctx) as progress, made_by(ctx.path):
             request = CallTool(tool=spec.name, arguments=arguments, progress=progress)
             answer = await self._connection.call(request, self.server.timeout)
         return await self.given(spec, answer)

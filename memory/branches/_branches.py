@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from ...core import Clock, SystemClock
 from ...core.errors import NameTaken, UnknownMessage
 from ...storage import Database, Lease, Transaction, check_row
+from .._moments import moment_of, stored_moment
+from .._turns import keys_of
 from ..kept import KeptMessages
 from ._stored import StoredBranch
 
@@ -42,8 +44,6 @@ _WITHOUT_TURNS: Final = f"""SELECT {_COLUMNS} FROM wa_branch
                             WHERE thread >= ? AND thread < ?
                               AND NOT EXISTS(SELECT 1 FROM wa_turn WHERE wa_turn.thread=wa_branch.thread)
                             ORDER BY at DESC, thread LIMIT ?"""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,7 @@ class Branches:
 
     async def of_workspace(self, workspace: str, *, limit: int) -> tuple[Branch, ...]:
         """Those threads of a workspace that no turn has run on yet, the newest first."""
-        prefix = quote(workspace, safe="")  # as `thread_key` has it; `0` is the character after the slash
-        given = (f"{prefix}/", f"{prefix}0", limit)
+        given = (*keys_of(workspace), limit)
         rows = await self._database.read(lambda tx: tx.execute(_WITHOUT_TURNS, given))
         return tuple(_branch(row, self._database.name) for row in rows)
 
@@ -158,11 +157,11 @@ class Branches:
 
 
 def _row(branch: Branch) -> tuple[object, ...]:
-    return branch.thread, branch.head, branch.origin, branch.after, (branch.at - _EPOCH) // _MICROSECOND
+    return branch.thread, branch.head, branch.origin, branch.after, stored_moment(branch.at)
 
 
 def _branch(row: tuple[Any, ...], database: str) -> Branch:
     kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
     check_row(StoredBranch, kept, what=f"the branch {kept['thread']!r}", database=database)
-    kept["at"] = _EPOCH + kept["at"] * _MICROSECOND
+    kept["at"] = moment_of(kept["at"])
     return Branch(**kept)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from ...storage import Row
+from .._moments import StoredMoment
 
 
 class StoredBranch(Row):
@@ -16,4 +13,4 @@ class StoredBranch(Row):
     head: str | None
     origin: str
     after: str
-    at: Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
+    at: StoredMoment

@@ -6,13 +6,13 @@ A mark belongs to a thread, not to the message: a fork begins with the marks of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ...core import Clock, SystemClock
 from ...core.errors import InvalidArgument
 from ...storage import Database, Transaction
 from .._conversation import MessageKind
+from .._moments import stored_moment
 
 MOST: Final = 100
 """How many messages of one thread can be kept."""
@@ -35,8 +35,6 @@ _UNKEEP: Final = "DELETE FROM wa_kept WHERE thread=? AND message=? RETURNING mes
 _COPY: Final = """INSERT INTO wa_kept(thread, message, at) SELECT CAST(? AS TEXT), message, at FROM wa_kept
                   WHERE thread=? ON CONFLICT(thread, message) DO NOTHING"""
 _DROP: Final = "DELETE FROM wa_kept WHERE thread=?"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class KeptMessages:
@@ -66,7 +64,7 @@ class KeptMessages:
                 f"the message {message!r} is of kind {kind!r}, which the planner does not see",
                 remedy=f"keep one of the kinds {', '.join(_SEEN)}",
             )
-        at = (self._clock.now() - _EPOCH) // _MICROSECOND
+        at = stored_moment(self._clock.now())
 
         def work(transaction: Transaction) -> None:
             kept = [found for (found,) in transaction.execute(_KEPT, (thread,))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -16,13 +16,12 @@ from ...core.validation import describe_failure
 from ...storage import Transaction
 from .._conversation import Draft, MessageKind
 from .._log import insert_rows, rows_of
+from .._moments import stored_moment
 from .._stored import StoredMessage
 from ..attachments import Attachment, read_references
 from ..bodies import misfits
 
 _THREAD: Final = "SELECT thread FROM wa_message WHERE id=?"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _LEVELS: Final = 500  # of a body; whoever reads one has frames of its own
 
 
@@ -67,7 +66,7 @@ class ReadMessage:
     @property
     def stored_at(self) -> int:
         """`at` as a row holds it, microseconds since 1970."""
-        return (self.at - _EPOCH) // _MICROSECOND
+        return stored_moment(self.at)
 
     @property
     def draft(self) -> Draft:

@@ -9,7 +9,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.pieces import PNG, data_uri, pieces
-from support.processes import next_line, run_script, start_script
+from support.processes import killed, run_script, start_script
 
 pytestmark = pytest.mark.on_every_database
 
@@ -65,10 +65,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("point", ["content half written", "before the message", "before the answer"])
 async def test_what_a_killed_process_leaves_is_whole_or_goes(tmp_path: Path, point: str) -> None:
-    process = await start_script(KILLED, tmp_path, point)
-    assert await next_line(process) == "there"
-    process.kill()
-    await asyncio.wait_for(process.wait(), 30)
+    await killed(await start_script(KILLED, tmp_path, point))
     assert len(pieces(tmp_path)) == 1
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:

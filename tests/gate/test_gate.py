@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from support.jobs import Muse, shape
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core import events as ev
-from worldagent.core.errors import AnswerInvalid, CallRefused, NotAnApprover, PolicyInvalid, TaskFailed
+from worldagent.core.errors import (
+    AnswerInvalid,
+    CallRefused,
+    FunctionInvalid,
+    InvalidArgument,
+    NotAnApprover,
+    PauseExpired,
+    PolicyInvalid,
+)
 from worldagent.core.pauses import Approve, Pause, Reject
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import Function, Policy, flow, tool
+from worldagent.harness import Function, Policy, Worker, flow, tool
 from worldagent.harness.gate import Predicate, Rule
-from worldagent.testing import ScriptedLM
+from worldagent.testing import ScriptedLM, VirtualClock
 
 Handler = Callable[[TaskContext], Awaitable[str]]
 
@@ -140,7 +150,7 @@ async def test_the_first_rule_that_matches_counts(tmp_path: Path) -> None:
     )
     calls = {
         ("write", "notes/a"): "done",
-        ("write", "notes/../etc/b"): "paused",
+        ("write", "notes/../etc/b"): "the call of 'write' is refused: the rule 'etc' of the policy refuses it",
         ("write", "etc/passwd"): "the call of 'write' is refused: the rule 'etc' of the policy refuses it",
         ("look", "a"): "paused",
         ("send", "a"): "done",
@@ -198,6 +208,10 @@ async def test_changed_arguments_that_the_policy_refuses_leave_the_question_open
         turn = await agent.thread("t").resume({pause.id: Approve(arguments={"path": "etc/passwd"})})
         [pause] = turn.pauses
         assert "may not be called with these arguments" in (pause.problem or "")
+        assert pause.reason == (
+            "nothing in the policy allows it; other arguments for it were refused: "
+            "the rule '1' of the policy refuses it"
+        )
         assert pause.arguments == {"path": "a"}
         turn = await agent.thread("t").resume({pause.id: Approve()})
     assert (turn.status, world.done) == ("done", ["write a"])
@@ -290,7 +304,6 @@ async def test_what_is_refused_is_told_to_a_caller_that_can_go_on(tmp_path: Path
     async with world_agent(tmp_path, world, handler, policy) as agent:
         turn = await worked(agent)
         assert "refused: the rule 'never'" in turn.text
-        policy = Policy()
     assert world.done == []
 
 
@@ -440,15 +453,82 @@ async def test_an_approver_in_the_process_answers_before_the_turn_pauses(tmp_pat
     assert world.done == []
 
 
-async def test_an_approver_that_fails_approves_nothing(tmp_path: Path) -> None:
-    async def approver(pause: Pause, /) -> Approve | Reject | None:
-        raise ValueError("no")
+def _wrong(kind: str) -> Any:
+    async def approver(pause: Pause, /) -> Any:
+        if kind == "raises":
+            raise ValueError("no")
+        if kind == "exits":
+            raise SystemExit(3)
+        return {
+            "says yes": "yes",
+            "other arguments": Approve(arguments={"path": 5}),
+            "refused arguments": Approve(arguments={"path": "etc/x"}),
+            "another hash": Approve(hash="zzz"),
+            "always": Approve(always=True),
+        }[kind]
 
-    world = World()
-    async with world_agent(tmp_path, world, calling(("write", "a")), approver=approver) as agent:
-        with pytest.raises(TaskFailed, match="the approver failed with ValueError"):
-            await worked(agent)
-    assert world.done == []
+    return approver
+
+
+WRONG = ("raises", "exits", "says yes", "other arguments", "refused arguments", "another hash", "always")
+
+
+@pytest.mark.parametrize("kind", WRONG)
+async def test_what_an_approver_does_wrong_leaves_the_call_to_a_person(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, errors = World(), list[BaseException]()
+    rule = Rule(decision="refuse", function="write", arguments={"path": "etc/*"})
+    name = "erase" if kind == "always" else "write"
+    more: dict[str, Any] = {"approver": _wrong(kind), "on_error": errors.append}
+    async with world_agent(tmp_path, world, calling((name, "a")), Policy(rules=(rule,)), **more) as agent:
+        turn = await worked(agent)
+        assert (asked(turn), world.done) == ([(name, "a")], [])
+        expected = {"raises": ValueError, "exits": SystemExit}.get(kind, AnswerInvalid)
+        assert [type(each) for each in errors] == [expected]
+        assert "it is left to a person" in caplog.text
+        if kind == "refused arguments":
+            assert "other arguments for it were refused: the rule '1'" in turn.pauses[0].reason
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
+    assert (turn.status, world.done) == ("done", [f"{name} a"])
+
+
+async def test_an_approver_does_not_answer_in_the_place_of_those_whom_the_policy_names(tmp_path: Path) -> None:
+    async def approver(pause: Pause, /) -> Approve:
+        return Approve()
+
+    world, errors = World(), list[BaseException]()
+    policy = Policy(rules=(Rule(decision="ask", function="write", approvers="ana"),))
+    more: dict[str, Any] = {"approver": approver, "on_error": errors.append}
+    async with world_agent(tmp_path, world, calling(("write", "a")), policy, **more) as agent:
+        assert asked(await worked(agent)) == [("write", "a")]
+    assert (world.done, [type(each) for each in errors]) == ([], [NotAnApprover])
+
+
+def _sync(pause: Pause) -> Approve:
+    return Approve()
+
+
+@pytest.mark.parametrize("approver", [3, "yes", _sync, Approve])
+def test_an_approver_is_an_async_function(tmp_path: Path, database_engine: str, approver: Any) -> None:
+    with pytest.raises(InvalidArgument, match="approver="):
+        world_agent(tmp_path, World(), calling(("write", "a")), approver=approver)
+
+
+@pytest.mark.parametrize("name", ["code", "converse"])
+def test_nothing_is_called_as_a_caller_that_is_none_of_them(database_engine: str, name: str) -> None:
+    makers: list[Callable[[], object]] = [
+        lambda: Worker(name, "You do it.", tools=("*",)),
+        lambda: tool(name=name)(_sync_text),
+        lambda: shape(calling(("write", "a")), name),
+    ]
+    for make in makers:
+        with pytest.raises(FunctionInvalid, match=f"can be called '{name}'"):
+            make()
+
+
+def _sync_text(path: str) -> str:
+    return path
 
 
 # --- roles grant nothing ---------------------------------------------------------------------------------------------
@@ -484,13 +564,28 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, content: str) -> 
         (Rule, {"decision": "approve", "approvers": "ana"}, "does not ask"),
         (Rule, {"decision": "approve", "times": 0}, "times"),
         (Rule, {"decision": "approve", "seconds": float("inf")}, "seconds"),
-        (Rule, {"decision": "ask", "arguments": {"path": {"smells": 1}}}, "arguments"),
+        (Rule, {"decision": "ask", "arguments": {"path": {"smells": 1}}}, "arguments: path: smells: Extra"),
+        (Rule, {"decision": "ask", "arguments": {"path": {}}}, "it says nothing"),
+        (Rule, {"decision": "ask", "arguments": {"path": ["a"]}}, "give a glob, a value or a predicate"),
+        (Rule, {"decision": "ask", "arguments": {"n": float("nan")}}, "never holds"),
+        (Rule, {"decision": "ask", "approvers": []}, "approvers: it is empty"),
+        (Rule, {"decision": "approve", "risk": []}, "risk: it is empty"),
+        (Rule, {"decision": "approve", "times": True}, "times"),
+        (Rule, {"decision": "approve", "times": "5"}, "times"),
+        (Predicate, {}, "it says nothing"),
+        (Predicate, {"under": ""}, "under"),
+        (Predicate, {"most": "a"}, "most"),
+        (Predicate, {"least": float("nan")}, "least"),
+        (Predicate, {"longest": -1}, "longest"),
+        (Predicate, {"among": "abc"}, "among"),
+        (Predicate, {"equals": object()}, "is not JSON"),
+        (Policy, {"rules": [Rule(decision="ask", name="all"), Rule(decision="refuse")]}, "'2' never counts: 'all'"),
         (Policy, {"default": "approve"}, "default"),
         (Policy, {"rules": [Rule(decision="ask", name="a"), Rule(decision="ask", name="a")]}, "two rules"),
     ],
 )
 def test_a_policy_that_says_what_there_is_not_is_refused(
-    kind: type[Rule | Policy], given: Mapping[str, Any], problem: str
+    kind: type[Rule | Policy | Predicate], given: Mapping[str, Any], problem: str
 ) -> None:
     with pytest.raises(PolicyInvalid, match=problem):
         kind(**given)
@@ -505,3 +600,135 @@ async def test_a_rule_about_what_there_is_not_is_refused_at_the_start(tmp_path: 
     policy = Policy(rules=(Rule(decision="ask", function="wirte", optional=True),))
     async with world_agent(tmp_path, world, calling(("look", "a")), policy) as agent:
         assert (await worked(agent)).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"function": "write", "arguments": {"pth": "x"}}, "the argument 'pth'"),
+        ({"function": "write", "arguments": {"path.x": "x"}}, "the argument 'path.x'"),
+        ({"function": "*", "arguments": {"nopath": "x"}}, "the argument 'nopath'"),
+        ({"function": "write", "caller": "nosuch"}, "the caller 'nosuch'"),
+    ],
+)
+async def test_a_rule_about_an_argument_or_a_caller_that_there_is_not_is_refused_at_the_start(
+    tmp_path: Path, rule: dict[str, Any], problem: str
+) -> None:
+    job = calling(("look", "a"))
+    with pytest.raises(PolicyInvalid, match=problem):
+        async with world_agent(tmp_path, World(), job, Policy(rules=(Rule(decision="refuse", **rule),))):
+            pass
+    optional = Policy(rules=(Rule(decision="refuse", optional=True, **rule),))
+    async with world_agent(tmp_path, World(), job, optional) as agent:
+        assert (await worked(agent)).status == "done"
+
+
+class Named(BaseModel):
+    name: str
+
+
+class Deep(BaseModel):
+    to: list[Named] | None = None
+    extra: dict[str, int] = {}
+    free: Any = None
+
+
+@pytest.mark.parametrize("path", ["deep.to.name", "deep.extra.x", "deep.free.a.b"])
+@pytest.mark.parametrize("wrong", [False, True])
+async def test_arguments_of_arguments_are_looked_for(tmp_path: Path, path: str, wrong: bool) -> None:
+    @tool(risk="write")
+    async def give(deep: Deep) -> str:
+        return "given"
+
+    path = path.replace("deep", "shallow") if wrong else path
+    policy = Policy(rules=(Rule(decision="ask", function="give", arguments={path: "x"}),))
+    agent = scripted_agent(tmp_path, ScriptedLM([]), functions=[give], policy=policy)
+    if not wrong:
+        async with agent:
+            return
+    with pytest.raises(PolicyInvalid, match="shallow"):
+        async with agent:
+            pass
+
+
+ENDS = {
+    "of the rule": Policy(rules=(Rule(decision="ask", function="write", expires=60),), expires=6000),
+    "of the policy": Policy(expires=60),
+    "of the policy, where a rule asks": Policy(rules=(Rule(decision="ask", function="write"),), expires=60),
+    "of the policy, where a rule has approved enough": Policy(
+        rules=(Rule(decision="approve", function="write", arguments={"path": "a"}, times=1),), expires=60
+    ),
+}
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("whose", ENDS)
+async def test_an_approval_that_nobody_gives_in_time_counts_as_refused(tmp_path: Path, whose: str) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        await ctx.predict(Muse, about="it")
+        if "enough" in whose:
+            await ctx.call("write", {"path": "a"})
+        try:
+            return str(await ctx.call("write", {"path": "a"}, key="late"))
+        except PauseExpired as error:
+            return f"{error.code}: {error.problem}"
+
+    clock, world = VirtualClock(), World()
+    async with world_agent(tmp_path, world, handler, ENDS[whose], clock=clock) as agent:
+        thread = agent.thread("t")
+        [pause] = (await worked(agent)).pauses
+        did = list(world.done)
+        assert pause.expires == pause.since + timedelta(seconds=60)
+        await clock.advance(59)
+        assert [each.id for each in (await thread.resume({})).pauses] == [pause.id]
+        await clock.advance(1)
+        for late in (Approve(), Approve(always=True), Reject("no")):
+            with pytest.raises(AnswerInvalid, match="comes after its end"):
+                await thread.resume({pause.id: late})
+        async with await thread.stream_resume({}) as stream:
+            events = [event async for event in stream]
+            turn = stream.turn
+    assert turn.result is not None
+    assert (turn.status, turn.result.model_dump()["text"]) == ("done", "pause_expired: nobody answered 'write' in time")
+    assert world.done == did
+    [decided] = [event for event in events if isinstance(event, ev.CallDecided)]
+    assert (decided.decision, decided.gate, decided.function) == ("refuse", "expired", "write")
+
+
+@pytest.mark.requirement("T4")
+async def test_an_approval_that_came_in_time_counts_however_late_the_turn_goes_on(tmp_path: Path) -> None:
+    policy, clock, world = Policy(expires=60), VirtualClock(), World()
+    both = calling(("write", "a"), ("send", "b"))
+    async with world_agent(tmp_path, world, both, policy, clock=clock) as agent:
+        [pause] = (await worked(agent)).pauses
+        await clock.advance(59)
+        turn = await agent.thread("t").resume({pause.id: Approve()})
+        assert (world.done, asked(turn)) == (["write a"], [("send", "b")])
+        [pause] = turn.pauses
+        assert pause.expires == clock.now() + timedelta(seconds=60)
+    assert Policy().expires is None
+
+
+@pytest.mark.requirement("T4")
+async def test_an_approver_is_told_until_when_an_answer_counts(tmp_path: Path) -> None:
+    seen: list[Pause] = []
+
+    async def approver(pause: Pause) -> None:
+        seen.append(pause)
+
+    clock, world = VirtualClock(), World()
+    more: dict[str, Any] = {"approver": approver, "clock": clock}
+    async with world_agent(tmp_path, world, calling(("write", "a")), Policy(expires=60), **more) as agent:
+        await worked(agent)
+    [pause] = seen
+    assert (pause.since, pause.expires) == (clock.now(), clock.now() + timedelta(seconds=60))  # by the agent's clock
+
+
+@pytest.mark.parametrize("expires", [0, -1, float("inf"), float("nan"), 1e10, "soon"])
+def test_a_time_to_answer_is_a_number_of_seconds(expires: Any, database_engine: str) -> None:
+    with pytest.raises(PolicyInvalid, match="expires"):
+        Rule(decision="ask", expires=expires)
+    with pytest.raises(PolicyInvalid, match="expires"):
+        Policy(expires=expires)
+    with pytest.raises(PolicyInvalid, match="has expires= and does not ask"):
+        Rule(decision="refuse", expires=60)

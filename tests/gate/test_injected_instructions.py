@@ -250,6 +250,16 @@ async def answered(
     raise AssertionError("the turn comes to no end")
 
 
+async def refused(agent: WorldAgent, turn: Turn) -> None:
+    """Say no to all that is asked, until the turn has come to its end."""
+    for _ in range(20):
+        if turn.status == "done":
+            return
+        assert turn.status == "paused"
+        turn = await agent.thread("t").resume({pause.id: Reject("no") for pause in turn.pauses})
+    raise AssertionError("the turn comes to no end")
+
+
 @WAYS
 @pytest.mark.parametrize("seat", SEATS)
 async def test_nothing_that_a_page_says_is_done_without_leave(
@@ -352,14 +362,11 @@ async def test_a_summary_of_what_was_read_is_as_what_was_read(tmp_path: Path, po
     few = {"history_limit": 4}
     async with world.agent(tmp_path, policy, settings=few) as agent:
         turn = await agent.thread("t").converse("CALL fetch {}")
-        turn = await agent.thread("t").resume({pause.id: Reject("no") for pause in turn.pauses})
-        while turn.status == "paused":
-            turn = await agent.thread("t").resume({pause.id: Reject("no") for pause in turn.pauses})
+        await refused(agent, turn)
         for _ in range(6):  # every answer repeats the page, until a summary stands in its place
             assert world.done == []
             turn = await agent.thread("t").converse("Go on.")
-            while turn.status == "paused":
-                turn = await agent.thread("t").resume({pause.id: Reject("no") for pause in turn.pauses})
+            await refused(agent, turn)
         assert world.summaries > 0
         world.forget()
         assert (await agent.thread("t").converse("And now?")).status == "paused"

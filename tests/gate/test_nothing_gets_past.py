@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from support.gate_model import TOOLS, Asked, Kind, Line, Model, Node, Refused, Said
+from support.gate_model import HOSTILE, TOOLS, Asked, Kind, Line, Model, Node, Refused, Said
 from support.gate_trees import Person, World, play, policy_of
 
 pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("H9"), pytest.mark.timeout(3600)]
 
 EXAMPLES = (settings.default or settings()).max_examples // 6  # each is a turn of several runs
-PATHS = ("notes/a", "notes/b", "etc/x")
+PLAIN = ("notes/a", "notes/b", "etc/x")
+PATHS = (*PLAIN, *PLAIN, *PLAIN, *HOSTILE)
 RISKS = ("read_only", "write", "network", "destructive")
 STRANGE = tuple(name for name, what in TOOLS.items() if what.untrusted)
 TRUSTED = tuple(name for name, what in TOOLS.items() if not what.untrusted)
@@ -60,6 +61,14 @@ def nodes(draw: st.DrawFn, *, names: tuple[str, ...], together: bool, depth: int
     )
 
 
+def reachable(rules: list[Line]) -> tuple[Line, ...]:
+    """The rules up to the first one that matches every call; one behind it is an error."""
+    for place, line in enumerate(rules, 1):
+        if line == Line(decision=line.decision, times=line.times):
+            return tuple(rules[:place])
+    return tuple(rules)
+
+
 def named(node: Node, numbers: Any = None) -> Node:
     """The tree with a name of its own for each that is no leaf."""
     numbers = numbers or count(1)
@@ -73,7 +82,7 @@ FUNCTIONS = st.sampled_from(
 )
 CALLERS = st.sampled_from(["*", "*", "*", "code", "converse", "worker*", "flow*", "shape*", "thinking*", "map"])
 WHERE: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [{}, {}, {}, {"path": "notes/*"}, {"path": "etc/x"}, {"under": "notes"}]
+    [{}, {}, {}, *({"path": glob} for glob in ("notes/*", "etc/x", "*/x", "*")), {"under": "notes"}, {"under": "etc"}]
 )
 
 
@@ -116,7 +125,7 @@ def persons(draw: st.DrawFn, said: tuple[Said, ...]) -> Mapping[tuple[str, str],
 SAID: tuple[Said, ...] = ("approve", "reject", "always", "notes/changed", "etc/changed")
 POLICIES = st.builds(
     Model,
-    lines=st.lists(lines(), max_size=4).map(tuple),
+    lines=st.lists(lines(), max_size=4).map(reachable),
     default=st.sampled_from(["ask", "ask", "ask", "refuse"]),
     times=st.sampled_from([20, 1, 2]),
     person=persons(SAID),
@@ -124,7 +133,7 @@ POLICIES = st.builds(
 )
 SIDE_BY_SIDE = st.builds(
     Model,
-    lines=st.lists(lines(limits=False), max_size=4).map(tuple),
+    lines=st.lists(lines(limits=False), max_size=4).map(reachable),
     default=st.sampled_from(["ask", "ask", "ask", "refuse"]),
     person=persons(tuple(each for each in SAID if each != "always")),
     second=st.sampled_from(["approve", "reject"]),
@@ -186,3 +195,30 @@ def test_of_calls_side_by_side_what_is_allowed_happens_once_and_nothing_else(
     event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
     ended, world, person = found(model, root, tmp_path, planned=planned, seed=seed)
     assert (end, Counter(model.done), Counter(model.asked)) == (ended, Counter(world.done), Counter(person.asked))
+
+
+RISKY = ("write", "send", "both", "erase", "plug.put")
+NARROW: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [*({"path": glob} for glob in ("notes/*", "etc/x", "*/x", "*")), {"under": "notes"}, {"under": "etc"}]
+)
+
+
+@given(
+    calls=st.lists(
+        st.builds(lambda name, path: Node(kind="leaf", name=name, path=path), *map(st.sampled_from, (RISKY, PATHS))),
+        min_size=3,
+        max_size=6,
+    ).map(tuple),
+    narrow=st.lists(st.tuples(st.sampled_from(["refuse", "ask", "approve"]), NARROW), min_size=1, max_size=3),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_no_text_of_an_argument_evades_a_rule_that_asks_or_refuses_before_one_that_approves(
+    tmp_path: Path, calls: tuple[Node, ...], narrow: list[tuple[Any, dict[str, Any]]], seed: int
+) -> None:
+    rules = (*(Line(decision=what, **where) for what, where in narrow), Line(decision="approve"))
+    model = Model(lines=rules, person={(each.name, each.path): "reject" for each in calls})
+    root = named(Node(kind="worker", name="worker", children=calls))
+    end = foretold(model, root, planned=True)
+    event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
+    assert (end, model.done, model.asked) == said(*found(model, root, tmp_path, planned=True, seed=seed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,110 @@ def matches(said: Any, value: Any, decision: str = "approve") -> bool:
         (Predicate(longest=2), "ab", True),
         (Predicate(longest=2), [1, 2, 3], False),
         (Predicate(like="a*", longest=2), "abc", False),
-        (Predicate(), "anything", False),
+        (Predicate(under="/"), "//a", False),
+        (Predicate(under="//srv"), "/srv/a", True),
+        (Predicate(under="."), "C:/a", False),
+        (Predicate(equals={"a": [1]}), {"a": [True]}, False),
     ],
 )
 def test_what_is_said_of_an_argument_holds_or_does_not(said: Any, value: Any, holds: bool) -> None:
     assert matches(said, value) is holds
+
+
+UNSURE = [
+    ("*", "a\n"),
+    ("*", "../x"),
+    ("*", 5),
+    ("*", True),
+    ("*", ["a"]),
+    ("*", {"a": "b"}),
+    ("*.secret", "../a.secret"),
+    ("*.secret", "x\n.secret"),
+    ("*.secret", "a.secret\n"),
+    ("*.secret", "a.secret\nb"),
+    ("*.secret", "a.sec\x00ret"),
+    ("*.secret", "a.secret/."),
+    ("*.secret", ["a", "b.secret"]),
+    ("*.secret", {"path": "b.secret"}),
+    ("etc/*", "notes/../etc/x"),
+    ("etc/*", "notes\\..\\etc\\x"),
+    ("etc/*", "../app/etc/x"),
+    ("etc/*", "./etc/x"),
+    ("etc/x", "notes/../etc/x"),
+    ("etc/x", "etc/x\r"),
+    ("etc/x", "etc\\x"),
+    ("rm *", "ls\nrm -rf ."),
+    (True, 1),
+    (1, True),
+    (1, "1"),
+    (5, [1, 5]),
+    (Predicate(like="*.secret"), "../a.secret"),
+    (Predicate(equals="x"), ["x"]),
+    (Predicate(among=("x", 2)), "2"),
+    (Predicate(under="secrets"), "secrets/a\x00"),
+    (Predicate(under="secrets"), "secrets\n/a"),
+    (Predicate(under="secrets"), "secrets\\a"),
+    (Predicate(under="secrets"), "~/app/secrets/a"),
+    (Predicate(under="secrets"), "../app/secrets/a"),
+    (Predicate(under="secrets"), "/srv/secrets/a"),
+    (Predicate(under="secrets"), "C:/srv/secrets/a"),
+    (Predicate(under="secrets"), ["a", "secrets/b"]),
+    (Predicate(under="/etc"), "etc/passwd"),
+    (Predicate(under="/etc"), "//etc/passwd"),
+    (Predicate(least=100), "1000"),
+    (Predicate(least=100), [1, 100]),
+    (Predicate(most=5), True),
+    (Predicate(under="secrets", longest=3), ["secrets\n/a"]),
+]
+
+
+@pytest.mark.parametrize(("said", "value"), UNSURE)
+@pytest.mark.parametrize("decision", ["ask", "refuse"])
+def test_what_may_be_meant_is_asked_for_and_refused_and_not_approved(said: Any, value: Any, decision: str) -> None:
+    assert matches(said, value, decision)
+    assert not matches(said, value, "approve")
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ("*.secret", "notes.md\n"),
+        ("*.secret", "a.public"),
+        ("*", None),
+        ("etc/*", "notes/../a"),
+        ("etc/*", ["notes/a", 5, None]),
+        (True, False),
+        (None, 0),
+        (5, "6"),
+        (Predicate(under="secrets"), "public/../a"),
+        (Predicate(under="secrets"), "secrets/../a"),
+        (Predicate(under="/etc"), "/srv/a"),
+        (Predicate(least=100), "99"),
+        (Predicate(least=100), None),
+        (Predicate(least=100), "many"),
+        (Predicate(longest=2), "abc"),
+    ],
+)
+@pytest.mark.parametrize("decision", ["ask", "refuse", "approve"])
+def test_what_cannot_be_meant_is_of_no_rule(said: Any, value: Any, decision: str) -> None:
+    assert not matches(said, value, decision)
+
+
+@given(st.text(), st.text(), st.sampled_from(["*", "a*", "*z", "[ab]*", "a?*"]))
+def test_a_rule_that_refuses_matches_whatever_one_that_approves_would(start: str, end: str, glob: str) -> None:
+    value = f"a{start}/../{end}z"
+    assert matches("*", value, "refuse")
+    assert matches("a*z", value, "ask")
+    assert matches(glob, value, "refuse") or not matches(glob, value)
+
+
+def test_a_rule_that_refuses_looks_into_lists_on_the_way() -> None:
+    to = {"to": [{"name": "ana"}, {"name": "eve"}]}
+    for decision, found in (("refuse", True), ("ask", True), ("approve", False)):
+        rule = Rule.model_validate({"decision": decision, "arguments": {"to.name": "eve"}})
+        assert rule.matches("f", ("write",), "c", to) is found
+    both = {"to.name": "ana", "to": {"name": "eve"}}
+    assert Rule(decision="refuse", arguments={"to.name": "eve"}).matches("f", ("write",), "c", both)
 
 
 def test_arguments_are_found_by_dotted_paths_and_one_that_is_missing_matches_nothing() -> None:
@@ -96,6 +196,7 @@ FILE = """\
 version: 1
 default: refuse
 times: 5
+expires: 3600
 rules:
   - name: notes
     decision: approve
@@ -103,7 +204,7 @@ rules:
     arguments:
       path: {under: notes}
     times: 3
-  - {decision: ask, risk: destructive, approvers: ana}
+  - {decision: ask, risk: destructive, approvers: ana, expires: 60}
 """
 
 
@@ -113,6 +214,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     assert load_policy(file) == Policy(
         default="refuse",
         times=5,
+        expires=3600,
         rules=(
             Rule(
                 name="notes",
@@ -121,7 +223,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
                 arguments={"path": Predicate(under="notes")},
                 times=3,
             ),
-            Rule(decision="ask", risk="destructive", approvers="ana"),
+            Rule(decision="ask", risk="destructive", approvers="ana", expires=60),
         ),
     )
     other = tmp_path / "policy.json"
@@ -147,7 +249,11 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ("default: ask\ndefault: refuse\n", ":2", "duplicate"),
         ("rules: [\n", ":2", "cannot be read"),
         ("rules:\n  - decision: approve\n    after: fetch\n", ":2", "after= alone"),
-        ("rules:\n  - {name: a, decision: ask}\n  - {name: a, decision: ask}\n", "", "two rules are called 'a'"),
+        ("rules:\n  - {name: a, decision: ask, function: f}\n  - {name: a, decision: ask}\n", ":3", "called 'a'"),
+        ("rules:\n  - {decision: ask}\n  - {decision: refuse}\n", ":3", "never counts"),
+        ("rules:\n  - {decision: ask, function: []}\n", ":2", "function: it is empty"),
+        ("rules:\n  - {decision: ask, arguments: {n: {among: 3}}}\n", ":2", "arguments: n: among: Input should"),
+        ("rules:\n  - <<: {decision: approve}\n", ":2", "'<<'"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, text: str, where: str, problem: str) -> None:
@@ -171,3 +277,15 @@ def test_a_file_that_is_not_there_or_no_text_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "big.yaml").write_bytes(b"#" * (2 << 20))
     with pytest.raises(PolicyInvalid, match="bytes"):
         load_policy(tmp_path / "big.yaml")
+    for none in (None, 3, b"x", "a\0b"):
+        with pytest.raises(PolicyInvalid, match="no path"):
+            load_policy(none)  # type: ignore[arg-type]  # it is wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
+@pytest.mark.timeout(20)
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for endless in (tmp_path / "pipe.yaml", Path("/dev/zero")):
+        with pytest.raises(PolicyInvalid, match="no file with content"):
+            load_policy(endless)

@@ -138,9 +138,11 @@ async def test_of_two_who_answer_at_once_one_counts(tmp_path: Path) -> None:
     async with world.agent(tmp_path) as one, world.agent(tmp_path) as other:
         ways = [{turn.pauses[0].id: Approve(arguments={"path": path})} for path in ("b", "c")]
         outcomes = await asyncio.gather(resumed(one, ways[0]), resumed(other, ways[1]), return_exceptions=True)
-    assert len(world.done) == 1
-    assert sum(isinstance(each, Turn) and each.status == "done" for each in outcomes) >= 1
-    assert all(isinstance(each, Turn | AlreadyAnswered | NothingToResume | ThreadBusy) for each in outcomes)
+    [(path, ended)] = [(path, each) for path, each in zip("bc", outcomes, strict=True) if isinstance(each, Turn)]
+    assert (ended.id, ended.status, str(ended.result)) == (turn.id, "done", f"text={path!r}")
+    assert world.done == [path], "what happened is what the one who was heard said"
+    [refused] = [each for each in outcomes if each is not ended]
+    assert isinstance(refused, AlreadyAnswered | NothingToResume | ThreadBusy)
 
 
 @pytest.mark.on_every_database

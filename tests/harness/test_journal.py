@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,42 @@ async def test_in_random_trees_of_calls_every_effect_happens_exactly_once(tmp_pa
         assert sorted(done) == sorted(leaves(whole_tree(random.Random(seed)), "write", "ask")), seed
     assert total["approval"] > 0
     assert total["question"] > 0
+
+
+def form(schema: Mapping[str, Any]) -> Pause:
+    """A question whose answer has a form that somebody else gave."""
+    return Pause(id="turn_1/ask:x", kind="question", function="ask_person", schema=schema, since=datetime.now(UTC))
+
+
+FORMS: list[tuple[dict[str, Any], Any, Any, str]] = [
+    ({"pattern": "^(a+)+$"}, "aaa", "a" * 5000 + "!", "value: does not fit pattern"),
+    (
+        {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True},
+        2,
+        1,
+        "value: does not fit minimum 1",
+    ),
+    ({"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"a": "x"}, {"a": 7}, "a: should be string"),
+    ({"pattern": r"^(?!no)\w+$"}, "yes", 7 * [[]], ""),
+    ({"items": {"$ref": "#"}, "type": "array"}, [[[]]], 7, "value: should be array"),
+]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(("schema", "fits", "does_not", "problem"), FORMS)
+def test_an_answer_is_checked_by_a_form_of_a_stranger_within_bounds(
+    schema: dict[str, Any], fits: Any, does_not: Any, problem: str
+) -> None:
+    assert decision_of(form(schema), Answer(fits)) == {"kind": "answer", "value": fits}
+    if not problem:  # what cannot be checked here, whoever asks checks
+        assert decision_of(form(schema), Answer(does_not))["value"] == does_not
+        return
+    with pytest.raises(AnswerInvalid) as caught:
+        decision_of(form(schema), Answer(does_not))
+    assert f"does not fit its schema ({problem})" in str(caught.value)
+
+
+@pytest.mark.requirement("T4")
+def test_a_form_that_leads_back_to_itself_is_not_followed_for_ever() -> None:
+    with pytest.raises(AnswerInvalid, match="takes too many steps to check"):
+        decision_of(form({"$ref": "#"}), Answer("x"))

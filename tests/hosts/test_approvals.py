@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,57 @@ async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest
     assert done(home) == ["kept a.md"]
     chat = await command(home, "chat", *APP, *rules, "--account", "ana", stdin=b"y\n")
     assert (chat.code, chat.out) == (0, "sent ana, kept a.md\n"), chat
+
+
+# --- expired ----------------------------------------------------------------------------------------------------------
+
+
+async def expired(home: Path, run: Run) -> tuple[str, tuple[str, str]]:
+    """A call whose time to be approved is over, and the option with the policy that says so."""
+    rules = policy(home, {"decision": "ask", "function": "send", "expires": 0.01})
+    waits = await run("task", "series", *APP, *rules, "--json")
+    [pause] = json.loads(waits.stdout)["pauses"]
+    assert (waits.exit_code, pause["expires"] > pause["since"]) == (3, True), waits.output
+    while datetime.fromisoformat(pause["expires"]) > datetime.now(UTC):  # a hundredth of a second at most
+        pass
+    return pause["id"], rules
+
+
+@pytest.mark.requirement("T4")
+async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: Path, run: Run) -> None:
+    pause_id, rules = await expired(home, run)
+    listed = await run("approvals", "list", *DESK)
+    assert "\nexpired at " in listed.stdout, listed.output
+    assert "takes no answer any more: `worldagent resume main` goes on without it" in listed.stdout
+    assert "open until" not in listed.stdout
+    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
+    assert (found["id"], found["expired"]) == (pause_id, True)
+    for words in (("approve", pause_id), ("approve", pause_id, "--always"), ("reject", pause_id)):
+        late = await run("approvals", *words, *APP, *rules, "--json")
+        error = json.loads(late.stdout)["error"]
+        assert (late.exit_code, error["code"]) == (2, "answer_invalid"), late.output
+        assert "has expired" in error["message"]
+        assert "`worldagent resume main`; it fails with PauseExpired" in error["remedy"]
+    gone_on = await run("resume", "main", *APP, *rules, "--json")
+    assert (gone_on.exit_code, json.loads(gone_on.stdout)["error"]["code"]) == (1, "pause_expired"), gone_on.output
+    assert done(home) == []
+
+
+@pytest.mark.requirement("T4")
+async def test_what_waits_with_time_left_is_not_listed_as_expired(home: Path, run: Run) -> None:
+    rules = policy(home, {"decision": "ask", "function": "send", "expires": 86400})
+    await run("task", "series", *APP, *rules)
+    listed = await run("approvals", "list", *DESK)
+    assert ("open until " in listed.stdout, "expired" in listed.stdout) == (True, False), listed.output
+    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
+    assert found["expired"] is False
+
+
+@pytest.mark.requirement("T4")
+async def test_a_chat_takes_no_answer_to_what_has_expired_and_goes_on_without(home: Path, run: Run) -> None:
+    await expired(home, run)
+    chat = await command(home, "chat", *APP, "--policy", "policy.json", stdin=b"y\n/resume\n")
+    assert ("answer: yes" in chat.told, "go on without an answer with:" in chat.told) == (False, True), chat
+    assert "takes no answer any more\nremedy: /resume goes on without it" in chat.told, chat
+    assert "nobody answered 'send' in time" in chat.told, chat
+    assert done(home) == []

@@ -135,7 +135,7 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
     rules: list[dict[str, Any]] = [
         {**SENDS, "name": "sends", "arguments": {"to": "ana"}},
         {"decision": "ask", "risk": "destructive", "name": "erasing"},
-        {"decision": "approve", "risk": "write", "caller": "nobody", "name": "nobody's"},
+        {"decision": "approve", "function": "send", "risk": "write", "name": "nobody's"},
         {"decision": "refuse", "function": "unknown", "optional": True, "name": "maybe"},
     ]
     file = written(home, "policy.json", *rules)

@@ -174,7 +174,7 @@ async def test_an_interrupt_while_it_loads_ends_it_with_130_and_no_traceback(sta
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.addaudithook(hook); main()"
     )
-    async with start(argv=(sys.executable, "-P", "-c", script), loaded=False) as terminal:
+    async with start(argv=(sys.executable, "-P", "-c", script), loaded=False, fresh=True) as terminal:
         assert await terminal.ended() == 130
         assert terminal.modes() == terminal.before
     assert "Traceback" not in terminal.text

@@ -32,7 +32,7 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_is_kept_nowhere(
     start: Start, service: Service, home: Path, tmp_path: Path
 ) -> None:
-    async with start() as terminal:
+    async with start(fresh=True) as terminal:  # whose command line says what it was started with
         told = await terminal.say(f"/role {SECRET}")
         assert told == "role of the thread 'main' set, 60 characters; it holds until /role off"
         assert await terminal.say("One") == "role: thread\nParis."

@@ -8,6 +8,7 @@ import json
 import shlex
 import shutil
 import sqlite3
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from support.agents import answering, scripted_agent
 from support.broken_hosts import broken_over_http
+from support.house import ROOT
 from support.pages import DOCS, rows
 from support.plain_hosts import plain_host
 from worldagent.core import Tier
@@ -232,6 +234,24 @@ def test_a_library_that_is_missing_or_does_not_fit_is_named(
     assert "no-such-library is not installed" in results["package.versions"].problem
 
 
+def test_every_extra_of_the_package_is_looked_at(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = sorted(set(project["optional-dependencies"]) - {"all", "dev"})
+    there = [f"pydantic; extra == '{extra}'" for extra in declared]
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: there)
+    assert check(home)["package.extras"].detail == ", ".join(declared)
+    for extra in declared:
+        half = [f"pydantic; extra == '{extra}'", f"no-such-library; extra == '{extra}'"]
+        monkeypatch.setattr("importlib.metadata.requires", lambda name, half=half: half)
+        result = check(home)["package.extras"]
+        assert ("no-such-library" in result.problem, result.remedy) == (
+            True,
+            f"run `pip install 'worldagent[{extra}]'`",
+        )
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: ["pydantic"])
+    assert check(home)["package.extras"].detail == "none"
+
+
 def test_an_extra_that_is_there_in_part_is_warned_of(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     half = ["rich>=14; extra == 'cli'", "no-such-library; extra == 'cli'", "nor-this-one; extra == 'local'"]
     monkeypatch.setattr("importlib.metadata.requires", lambda name: half)
@@ -350,7 +370,7 @@ def test_points_that_were_left_out_are_told_in_one_line(run: Run) -> None:
         (("--scope", "account=x", "--foreign-scope", "account=y"), "--scope and --foreign-scope are for a role host"),
         (("--role-host", "http://127.0.0.1:1/mcp", "--model", "--lm", "x"), "--model and --lm are for an installation"),
         (("--role-host", "http://127.0.0.1:1/mcp", "--stdio", "x"), "exclude each other"),
-        (("--role-host", "nowhere"), "not the address"),
+        (("--role-host", "nowhere"), "not the http or https address"),
         (("--stdio", "x", "--scope", "workspace"), "has no '='"),
         (("--stdio", "x", "--scope", "planet=x"), "planet"),
         (("--stdio", "x", "--scope", "call=x"), "never kept"),

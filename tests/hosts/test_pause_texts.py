@@ -102,7 +102,11 @@ def pauses(draw: st.DrawFn) -> Pause:
 WORDS = st.sampled_from(
     ["yes", "no", "edit", "always", "1", "again", "happened", "street=", "number=1", '"', "{", "[", "\\u", "NaN"]
 )
-TYPED = st.text() | st.lists(WORDS, max_size=6).map(" ".join) | JSON.map(json.dumps)
+PAIRS = st.sampled_from(
+    ["street=Elm", "number=1", "number=0", "size=large", "colour=blue", "gift=yes", "note=a b", "x=1"]
+)
+EDITS = st.lists(PAIRS, min_size=1, max_size=4).map(lambda pairs: f"edit {' '.join(pairs)}")
+TYPED = st.text() | st.lists(WORDS, max_size=6).map(" ".join) | EDITS | JSON.map(json.dumps)
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
@@ -194,15 +198,28 @@ def test_long_texts_are_shortened_with_their_length() -> None:
     assert "(9000 characters)" in pause_text(asking("x" * 9000))
 
 
+# What a line that is not indented begins with: at the first line, once each, and never in a pause of another kind.
+_AFTER = ("the last answer was not taken: ", ("open until ", "expired at "), "answer: ")
+_LEAVE = ("risk: ", "called by: ", "asked since: ", "may answer: ")
+BEGINS: dict[str, tuple[str | tuple[str, ...], ...]] = {
+    "approval": ("approval of a call: ", *_LEAVE, *_AFTER),
+    "question": ("question:", *_AFTER),
+    "uncertain": ("uncertain call: ", "It was cut off while it ran, ", *_AFTER),
+}
+
+
 @given(pauses())
 def test_what_is_shown_cannot_steer_a_terminal_or_imitate_another_line(shown: Pause) -> None:
     text = pause_text(shown)
     assert printable(text) == text
     text.encode()
-    begins = ("  ", "approval of", "uncertain call", "It was", "question:", "the last answer", "open until", "answer: ")
-    more = ("risk: ", "called by: ", "asked since: ", "may answer: ")
-    assert all(line.startswith((*begins, *more)) for line in text.split("\n"))
-    assert text.count("\nanswer: ") == 1
+    begins, lines = BEGINS[shown.kind], text.split("\n")
+    assert lines[0].startswith(begins[0])
+    for begin in begins:
+        assert sum(line.startswith(begin) for line in lines) <= 1, begin
+    assert [line for line in lines if not any(line.startswith(begin) for begin in ("  ", *begins))] == []
+    late = shown.expires is not None and shown.expires < datetime.now(UTC)
+    assert lines[-1].startswith("expired at " if late else "answer: ")
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -297,8 +314,33 @@ def test_nothing_but_an_explicit_yes_approves(said: str) -> None:
         answer = read_answer(SEEN, said)
     except InvalidArgument:
         return
-    word = said.strip().casefold().split()[0]
-    assert isinstance(answer, Reject) or word in ("y", "yes", "approve", "always", "edit")
+    if isinstance(answer, Reject):
+        return
+    assert isinstance(answer, Approve)
+    assert answer.hash == SEEN.hash, "it is for what was shown"
+    whole = said.strip()
+    assert answer.always == (whole.casefold() == "always")
+    if answer.arguments is None:
+        assert whole.casefold() in ("y", "yes", "approve", "always")
+        return
+    word, edited = whole.split(maxsplit=1)
+    assert word.casefold() == "edit"
+    Order.model_validate(answer.arguments)
+    if edited.startswith("{"):
+        assert answer.arguments == json.loads(edited)
+        return
+    kept = {name: value for name, value in answer.arguments.items() if f"{name}=" not in edited}
+    assert kept.items() <= SEEN.arguments.items()
+    assert answer.arguments.keys() >= SEEN.arguments.keys()
+
+
+@given(TYPED)
+def test_nothing_approves_more_than_one_destructive_call(said: str) -> None:
+    try:
+        answer = read_answer(replace(SEEN, risk=("destructive",)), said)
+    except InvalidArgument:
+        return
+    assert isinstance(answer, Reject) or answer.always is False  # type: ignore[union-attr]  # no other answer is given
 
 
 @pytest.mark.parametrize(

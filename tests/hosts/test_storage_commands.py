@@ -10,7 +10,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.command_line import command
 from support.postgres import new_database
-from support.processes import next_line, start_script
+from support.processes import killed, start_script
 from worldagent.hosts.doctor import InstallationOptions, check_installation
 
 pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(300)]
@@ -70,10 +70,7 @@ async def test_a_copy_whose_process_is_killed_is_told_everywhere_and_goes_on(
     home, url = tmp_path / "home", new_database()
     await talked(home)
     process = await start_script(COPYING, home, url)
-    while (line := await next_line(process)) != "wa_message":
-        assert line, "it ended before"
-    process.kill()
-    await process.wait()
+    await killed(process, at="wa_message")
     shared = {"WORLDAGENT_DATABASE_URL": url}
     listed = await command(home, "threads", "list", "--json", stdin=b"", **shared)
     assert (listed.code, json.loads(listed.out)["error"]["code"]) == (1, "storage_half_copied")
@@ -109,10 +106,7 @@ async def test_a_copy_is_given_up_by_the_command_line(tmp_path: Path) -> None:
     home, url = tmp_path / "home", new_database()
     await talked(home)
     process = await start_script(COPYING, home, url)
-    while await next_line(process) != "wa_message":
-        pass
-    process.kill()
-    await process.wait()
+    await killed(process, at="wa_message")
     done = await command(home, "storage", "drop", with_password(url), "--json")
     assert done.code == 0, done.told
     assert "secret-word" not in done.out + done.told

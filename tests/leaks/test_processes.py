@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from support import leak_child
+from support import forks, leak_child
 from support.agents import answering, scripted_agent
 from support.house import ROOT
 from support.leak_cases import Case, every_case
@@ -27,12 +27,8 @@ _WAIT = 90.0
 
 
 async def start(case: Case, home: Path, **environment: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        leak_child.__file__,
-        json.dumps(asdict(case)),
-        str(home),
+    return await forks.start(
+        (sys.executable, "-P", leak_child.__file__, json.dumps(asdict(case)), home),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": f"{ROOT / '.dev'}{os.pathsep}{ROOT / 'tests'}", **environment},

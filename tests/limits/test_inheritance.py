@@ -129,18 +129,21 @@ class Tree:
     def check(self) -> None:
         for node in self.nodes:
             budget = self.budgets[node.path]
-            if node.limits.counted or node is self.root:
-                own = budget.purses[0].spent
-                assert (own.calls, own.tokens, own.cost) == (node.calls, node.tokens, node.cost)
-            limits, (tokens, cost) = node.limits, node.largest
-            assert limits.calls is None or node.calls <= limits.calls
-            # A model says what it took afterwards: at most its last call is over.
-            assert limits.tokens is None or node.tokens < limits.tokens + tokens or node.tokens == 0
-            assert limits.cost is None or node.cost < limits.cost + cost or node.cost == 0
-            if node.above is not None:
-                assert node.calls <= node.above.calls
-                assert node.tokens <= node.above.tokens
-                assert node.cost <= node.above.cost
+            counted = [each for each in node.line() if each.limits.counted or each is self.root]
+            assert [purse.limits for purse in budget.purses] == [each.limits for each in counted]
+            above: Spent | None = None
+            for purse, each in zip(reversed(budget.purses), reversed(counted), strict=True):
+                spent, limits, (tokens, cost) = purse.spent, purse.limits, each.largest
+                assert (spent.calls, spent.tokens, spent.cost) == (each.calls, each.tokens, each.cost)
+                assert limits.calls is None or spent.calls <= limits.calls
+                # A model says what it took afterwards: at most its last call is over.
+                assert limits.tokens is None or spent.tokens < limits.tokens + tokens or spent.tokens == 0
+                assert limits.cost is None or spent.cost < limits.cost + cost or spent.cost == 0
+                if above is not None:
+                    assert spent.calls <= above.calls
+                    assert spent.tokens <= above.tokens
+                    assert spent.cost <= above.cost
+                above = spent
 
 
 @pytest.mark.requirement("H4")

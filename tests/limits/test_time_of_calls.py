@@ -15,7 +15,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.jobs import shape
 from support.shoppers import calls, to, told
-from worldagent import WorldAgent
+from worldagent import Settings, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import (
     CallTimeout,
@@ -23,6 +23,7 @@ from worldagent.core.errors import (
     FunctionInvalid,
     LimitReached,
     ParamsInvalid,
+    SettingsInvalid,
     StorageUnavailable,
     TaskFailed,
     ToolFailed,
@@ -338,6 +339,48 @@ async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path
         with pytest.raises(DepthExceeded, match="the call of 'deeper' is 6 deep, and 5 is the limit"):
             await agent.call("deeper", {"level": 1})
     assert made == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize("depth", [1, 2, 20])
+async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: int) -> None:
+    deeper, made = nesting()
+    async with agent_of(tmp_path, deeper, settings={"turn_depth": depth}) as agent:
+        with pytest.raises(DepthExceeded, match=f"is {depth + 1} deep, and {depth} is the limit"):
+            await agent.call("deeper", {"level": 1})
+    assert made == list(range(1, depth + 1))
+
+
+@pytest.mark.requirement("H4")
+async def test_workers_call_themselves_to_the_depth_of_20(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    def reply(call: ScriptedCall) -> Any:
+        if "You called" in str(told(call)):
+            return {"result": str(told(call))[:300]}
+        asked.append(call.fields["request"])
+        return calls(("again", {"request": str(int(call.fields["request"]) + 1)}))
+
+    again = Worker("again", "You call yourself.", "recurses", tools=("again",))
+    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[again], settings={"turn_depth": 20}) as agent:
+        turn = await asyncio.wait_for(agent.thread("t").task("subagent", {"worker": "again", "request": "0"}), BOUND)
+    assert turn.status == "done"
+    assert asked == [str(level) for level in range(21)]
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize("value", [0, -1, 21, 1.5, "x"])
+def test_a_depth_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(SettingsInvalid, match="turn_depth"):
+        Settings(turn_depth=value)
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize("name", ["turn_cost", "turn_timeout"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_no_number_is_no_limit_of_a_turn(name: str, value: float) -> None:
+    with pytest.raises(SettingsInvalid, match=name):
+        Settings(**{name: value})
 
 
 @pytest.mark.requirement("H4")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from support.agents import scripted_agent
+from support.jobs import Muse, shape
 from support.mcp_tools import agent_over, calls_in, failure, over_http, stdio, until
 from worldagent.core.errors import (
     InvalidArgument,
@@ -19,10 +21,12 @@ from worldagent.core.errors import (
 )
 from worldagent.core.events import CallEnded, CallProgress, CallStarted
 from worldagent.core.pauses import Approve
+from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, tool
 from worldagent.harness.gate import Rule
 from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.tools import McpResource, McpServer
+from worldagent.testing import ScriptedLM
 
 MODES = ["auto", "legacy"]
 
@@ -126,14 +130,31 @@ async def test_a_failed_tool_says_why(tmp_path: Path) -> None:
 @pytest.mark.requirement("H9")
 async def test_what_a_failed_tool_says_marks_the_turn_as_a_result_does(tmp_path: Path) -> None:
     """A text of a stranger's that a model reads is one, whether it comes as a result or as an error."""
-    from worldagent.core import Emitter, Scope, SystemClock
-    from worldagent.harness.running import call_alone
+    written: list[str] = []
 
-    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
-        engine = agent._runner.parts.engine
-        root = engine.root("call_x", Scope(workspace="novel"), Emitter("call_x", SystemClock(), lambda _: None))
-        await failure(call_alone("t_fail", {"text": "x"}, root))
-        assert root.gate.marks == {"t_fail"}
+    @tool(risk="write")
+    async def write(what: str) -> str:
+        written.append(what)
+        return what
+
+    async def handler(ctx: TaskContext) -> str:
+        await ctx.predict(Muse, about="it")
+        await ctx.call("write", {"what": "before"})
+        error = await failure(ctx.call("t_fail", {"text": "x"}))
+        assert isinstance(error, ToolFailed)
+        return str(await ctx.call("write", {"what": "after"}))
+
+    async with scripted_agent(
+        tmp_path,
+        ScriptedLM([{"thought": "Hm."}]),
+        mcp={"t": stdio(tmp_path)},
+        functions=[write],
+        shapes=[shape(handler, entry=Muse)],
+        policy=Policy(rules=(Rule(function="*", decision="approve"),)),
+    ) as agent:
+        [pause] = (await agent.thread("a").task("job", {})).pauses
+    assert (pause.function, pause.arguments, written) == ("write", {"what": "after"}, ["before"])
+    assert pause.reason == "the turn has read what is untrusted: t_fail"
 
 
 async def test_a_result_that_the_schema_forbids_or_that_is_too_long_is_refused(tmp_path: Path) -> None:

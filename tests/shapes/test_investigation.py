@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.processes import next_line, start_script
+from support.processes import killed, start_script
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     Diverged,
@@ -307,10 +307,7 @@ asyncio.run(main())
 async def test_an_investigation_whose_process_is_killed_goes_on_and_asks_about_the_call_that_was_cut_off(
     tmp_path: Path,
 ) -> None:
-    process = await start_script(KILLED, tmp_path)
-    assert await next_line(process) == "there"
-    process.kill()
-    await process.wait()
+    await killed(await start_script(KILLED, tmp_path))
 
     @tool(risk="read_only")
     async def look(what: str) -> int:

@@ -313,3 +313,118 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
         assert turn.text == "Sixteen."
     with pytest.raises(FunctionInvalid, match="over="):
         map_shape(description="runs anything")
+
+
+# --- over workers that are code -------------------------------------------------------------------------------------
+
+
+def judge(done: list[str], *, approval: bool = False) -> Function:
+    """Code in the place of a worker called `critic`."""
+
+    @tool(name="critic", description="judges", risk="write", approval=approval)
+    async def critic(request: str) -> str:
+        done.append(request)
+        if request == "wrong":
+            raise ValueError("a text that nobody is told")
+        return f"judged {request}"
+
+    return critic
+
+
+def requests(*said: str) -> list[dict[str, Any]]:
+    return [{"worker": "critic", "request": request} for request in said]
+
+
+@pytest.mark.requirement("T3", "H8")
+async def test_a_map_over_workers_calls_the_code_that_stands_in_a_workers_place(tmp_path: Path) -> None:
+    done: list[str] = []
+    given = {"shape": "subagent", "items": requests("a", "wrong", "b")}
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[judge(done)], shapes=[map_shape()]) as agent:
+        result = mapped((await agent.thread("t").task("map", given)).result)
+        again = mapped(await agent.call("map", given))
+    assert result == again
+    assert [item.result for item in result.items] == [
+        {"worker": "critic", "text": "judged a"},
+        None,
+        {"worker": "critic", "text": "judged b"},
+    ]
+    assert result.items[1].error is not None
+    assert result.items[1].error.code == "task_failed"
+    assert sorted(done) == sorted(["a", "wrong", "b"] * 2)
+
+
+@pytest.mark.requirement("T3", "H8")
+async def test_code_in_a_workers_place_runs_as_often_at_the_same_time_as_the_map_says(tmp_path: Path) -> None:
+    under_way = most = 0
+    full = asyncio.Event()
+
+    @tool(name="critic", description="judges", risk="read_only")
+    async def critic(request: str) -> str:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        if under_way == 2:
+            full.set()
+        async with asyncio.timeout(20):
+            await full.wait()
+        await asyncio.sleep(0)
+        under_way -= 1
+        return request
+
+    given = {"shape": "subagent", "items": requests(*"abcdef"), "concurrency": 2}
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[critic], shapes=[map_shape()]) as agent:
+        result = mapped((await agent.thread("t").task("map", given)).result)
+    assert [item.result and item.result["text"] for item in result.items] == list("abcdef")
+    assert most == 2
+
+
+@pytest.mark.requirement("T3", "H8", "H9")
+async def test_all_items_that_need_leave_for_code_ask_at_once_and_are_answered_in_any_order(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    given = {"shape": "subagent", "items": requests("a", "b", "c"), "concurrency": 1}
+    more: dict[str, Any] = {"workers": [judge(done, approval=True)], "shapes": [map_shape()]}
+    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
+        turn = await agent.thread("t").task("map", given)
+        asked = {pause.arguments["request"]: pause.id for pause in turn.pauses}
+        assert sorted(asked) == ["a", "b", "c"]
+        assert done == []
+        turn = await agent.thread("t").resume({asked["c"]: Approve()})
+        assert (turn.status, done) == ("paused", ["c"])
+    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
+        turn = await agent.thread("t").resume({asked["a"]: Approve(), asked["b"]: Approve()})
+    assert [item.result and item.result["text"] for item in mapped(turn.result).items] == [
+        "judged a",
+        "judged b",
+        "judged c",
+    ]
+    assert sorted(done) == ["a", "b", "c"]
+
+
+@pytest.mark.requirement("T3", "H8", "T5")
+async def test_an_item_that_had_no_slot_yet_when_the_turn_was_stopped_is_done_once_it_goes_on(tmp_path: Path) -> None:
+    done: list[str] = []
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool(name="critic", description="judges", risk="write")
+    async def critic(request: str) -> str:
+        begun.set()
+        await go.wait()
+        done.append(request)
+        return request
+
+    given = {"shape": "subagent", "items": requests("a", "b"), "concurrency": 1}
+    more: dict[str, Any] = {"workers": [critic], "shapes": [map_shape()]}
+    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent, asyncio.timeout(60):
+        under_way = asyncio.create_task(agent.thread("t").task("map", given))
+        await begun.wait()
+        draining = asyncio.create_task(agent.drain(20))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        go.set()
+        turn = await under_way
+        await draining
+    assert (turn.status, done) == ("stopped", ["a"])
+    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
+        turn = await agent.thread("t").resume()
+    assert (turn.status, sorted(done)) == ("done", ["a", "b"])  # nobody is asked whether it happened

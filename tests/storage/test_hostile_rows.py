@@ -18,7 +18,7 @@ import ormsgpack
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent
+from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said
 from worldagent import WorldAgent
 from worldagent.core.errors import StorageInvalid, UnknownMessage
@@ -28,7 +28,7 @@ from worldagent.graphs._checkpoints import _known as checkpoints
 from worldagent.graphs._turn import TurnState
 from worldagent.graphs.workers import WorkerState
 from worldagent.harness import Worker, tool
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 THREAD = "novel/t"
 
@@ -372,6 +372,13 @@ TURN_VALUES = [
     ("workspace", ""),
     ("account", "a\nb"),
     ("graph", b"\xff\x00"),
+    ("model", "{"),
+    ("model", '"fast"'),
+    ("model", "[7]"),
+    ("origin", "{"),
+    ("origin", '{"caller":"w","modelled":true,"depth":1}'),
+    ("origin", '{"caller":"w","modelled":true,"depth":-9,"marks":[]}'),
+    ("origin", '{"caller":7,"modelled":true,"depth":1,"marks":[]}'),
 ]
 
 
@@ -398,6 +405,7 @@ BRANCH_VALUES = [
     ("at", "soon"),
     ("at", -1),
     ("at", 1 << 62),
+    ("at", 253_402_214_400_000_000),
 ]
 
 
@@ -458,9 +466,79 @@ async def test_a_turn_whose_message_is_gone_is_named(tmp_path: Path, pause: str)
         assert await agent.thread("t").cancel()
 
 
+USED = [
+    ("calls", "many"),
+    ("calls", b"5"),
+    ("calls", 1.5),
+    ("calls", 1 << 62),
+    ("tokens", "many"),
+    ("tokens", b"5"),
+    ("tokens", -1),
+    ("tokens", (1 << 63) - 1),
+    ("cost", "dear"),
+    ("cost", b"1.5"),
+    ("cost", -1.0),
+    ("cost", float("inf")),
+    ("cost", 1e308),
+]
+
+
+@pytest.mark.requirement("H4", "T5")
+@pytest.mark.parametrize("limited", [False, True], ids=["no limits", "limits"])
+@pytest.mark.parametrize(("column", "value"), USED)
+async def test_usage_of_a_day_that_nobody_here_wrote_is_named_and_left_as_it_is(
+    tmp_path: Path, column: str, value: Any, limited: bool
+) -> None:
+    def open_agent() -> WorldAgent:
+        limits = {"tokens": 1_000_000} if limited else {}
+        return scripted_agent(tmp_path, lm, settings={"account_limits": limits}, clock=VirtualClock())
+
+    lm = answering("Here I am.")
+    async with open_agent() as agent:
+        await agent.thread("t", account="ada").converse("Hello")
+    sound = contents(tmp_path)["wa_usage"]
+    assert run(tmp_path, f"UPDATE wa_usage SET {column}=? WHERE account='ada'", value) == 1
+    odd = contents(tmp_path)["wa_usage"]
+    async with open_agent() as agent:
+        thread = agent.thread("t", account="ada")
+        for use in (lambda: thread.converse("Again"), lambda: agent.usage(account="ada")):
+            with pytest.raises(StorageInvalid, match=r"the usage of 'novel/ada'.* cannot be read.*; restore") as caught:
+                await use()
+            assert caught.value.__context__ is None
+        assert contents(tmp_path)["wa_usage"] == odd
+        assert (await agent.thread("b", account="bob").converse("Hello")).status == "done"
+        assert run(tmp_path, f"UPDATE wa_usage SET {column}=? WHERE account='ada'", 0) == 1
+        turn = await thread.resume()
+        assert (turn.status, turn.text) == ("done", "Here I am.")
+    assert sound != odd
+
+
+SPENT = [*USED, ("path", b"turn"), ("path", b"\xff")]
+
+
+@pytest.mark.requirement("H4", "T5")
+@pytest.mark.parametrize(("column", "value"), SPENT)
+async def test_what_a_turn_has_used_that_nobody_here_wrote_is_named_before_anything_is_done(
+    tmp_path: Path, pause: str, column: str, value: Any
+) -> None:
+    done: list[str] = []
+    turn = pause.partition("/")[0]
+    assert run(tmp_path, f"UPDATE wa_spent SET {column}=? WHERE path=''", value) == 1
+    before = contents(tmp_path, but=("wa_turn", "wa_call"))
+    async with agent_of(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        for answers in ({pause: Approve()}, {}):
+            with pytest.raises(StorageInvalid, match=rf"the usage of '{turn}'.* cannot be read.*; restore the"):
+                await thread.resume(answers)
+        assert contents(tmp_path, but=("wa_turn", "wa_call")) == before
+        assert done == []
+        assert (await agent.thread("before").converse("Hello")).status == "done"
+        assert await thread.cancel()
+
+
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize(
-    "schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/schema"}, {"$ref": "#/nothing"}, {"pattern": "("}]
+    "schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/schema"}, {"$ref": "#/nothing"}, {"pattern": 7}]
 )
 async def test_a_form_that_nobody_here_wrote_is_named_and_nothing_is_fetched(
     tmp_path: Path, pause: str, schema: Any
@@ -473,6 +551,18 @@ async def test_a_form_that_nobody_here_wrote_is_named_and_nothing_is_fetched(
         with pytest.raises(StorageInvalid, match=r"the schema of the pause 'turn_.*; restore the database"):
             await agent.thread("t").resume({asked.id: {"name": "Ada"}})
         assert [each.id for each in await agent.thread("t").pauses()] == [asked.id]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_pattern_that_cannot_be_read_is_left_to_the_type_that_is_asked_for(tmp_path: Path, pause: str) -> None:
+    async with agent_of(tmp_path, []) as agent:
+        thread = agent.thread("t")
+        [asked] = (await thread.resume({pause: Approve()})).pauses
+        form = {"kind": "question", "question": "Whose?", "schema": {"properties": {"name": {"pattern": "("}}}}
+        assert run(tmp_path, "UPDATE wa_call SET ask=? WHERE kind='question'", json.dumps(form)) == 1
+        turn = await thread.resume({asked.id: {"name": 7}})
+        assert (turn.status, [each.problem is not None for each in turn.pauses]) == ("paused", [True])
+        assert (await thread.resume({asked.id: {"name": "Ada"}})).status == "done"
 
 
 @pytest.mark.requirement("T5")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from support import forks
 from support import openai_stub as stubs
 from support.house import ROOT
 from support.openai_stub import OpenAIStub, openai_stub
@@ -124,9 +125,9 @@ def start(environment: dict[str, str]) -> Start:
 
     @asynccontextmanager
     async def chat(
-        *words: str, argv: tuple[str, ...] = CHAT, loaded: bool = True, **more: str
+        *words: str, argv: tuple[str, ...] = CHAT, loaded: bool = True, fresh: bool = False, **more: str
     ) -> AsyncGenerator[Terminal, None]:
-        async with Terminal([*argv, *words], env=environment | more) as terminal:
+        async with Terminal([*argv, *words], env=environment | more, fresh=fresh) as terminal:
             if loaded:
                 await terminal.shows("\nmodel ")
                 await terminal.prompt()
@@ -164,9 +165,8 @@ async def piped(
     environment: dict[str, str], stdin: bytes, *words: str, argv: tuple[str, ...] = CHAT
 ) -> tuple[int | None, str, str]:
     """Run a chat whose streams are pipes, to its end."""
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        *words,
+    process = await forks.start(
+        (*argv, *words),
         env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner, Result
 
+from support.forks import start
 from support.openai_stub import OpenAIStub, openai_stub
 from support.processes import clean_environment
 from worldagent.hosts.cli._app import app
@@ -48,9 +49,8 @@ async def command(home: Path, *words: str, stdin: bytes = b"", **more: str) -> D
 async def started(home: Path, *words: str, **more: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Start a command; it is killed at the end of the block if it still runs."""
     home.mkdir(exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        *words,
+    process = await start(
+        (*COMMAND, *words),
         env=environment(home, **more),
         cwd=home,
         stdin=subprocess.PIPE,

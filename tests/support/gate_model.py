@@ -40,6 +40,28 @@ TOOLS: Mapping[str, Tool] = {
     "stamp": Tool(risk=frozenset({"write"}), approval=True),
     "plug.put": Tool(risk=frozenset({"write", "network"}), untrusted=True),
 }
+HOSTILE: Mapping[str, frozenset[str]] = {
+    "notes/a\n": frozenset({"notes/*", "under notes", "under etc"}),
+    "etc\n/x": frozenset({"etc/x", "*/x", "under notes", "under etc"}),
+    "e\x00tc/x": frozenset({"etc/x", "*/x", "under notes", "under etc"}),
+    "notes/../etc/x": frozenset({"notes/*", "etc/x", "*/x", "under etc"}),
+    "../app/notes/a": frozenset({"notes/*", "etc/x", "*/x", "under notes", "under etc"}),
+    "etc\\x": frozenset({"etc/x", "*/x", "under notes", "under etc"}),
+    "~/notes/a": frozenset({"under notes", "under etc"}),
+    "/srv/etc/x": frozenset({"*/x", "under notes", "under etc"}),
+    "./etc/x": frozenset({"etc/x", "*/x", "under etc"}),
+    "notes//a/.": frozenset({"notes/*", "under notes"}),
+}
+"""Paths that are not as they look, and what of `notes/*`, `etc/x`, `*/x` and the folders each may be meant as."""
+
+SURE: Mapping[str, frozenset[str]] = {
+    "notes/../etc/x": frozenset({"under etc"}),
+    "/srv/etc/x": frozenset({"*/x"}),
+    "./etc/x": frozenset({"*/x", "under etc"}),
+    "notes//a/.": frozenset({"notes/*", "under notes"}),
+}
+"""What they surely are."""
+
 INNER = Tool(risk=READS)
 """What flows, workers and shapes are to the gate."""
 
@@ -217,8 +239,8 @@ class Model:
                 fnmatchcase(node.name, line.function)
                 and fnmatchcase(caller, line.caller)
                 and _about(line, tool.risk)
-                and (line.path is None or (node.kind == "leaf" and fnmatchcase(path, line.path)))
-                and (line.under is None or (node.kind == "leaf" and path.startswith(f"{line.under}/")))
+                and (line.path is None or (node.kind == "leaf" and _is(path, line, line.path)))
+                and (line.under is None or (node.kind == "leaf" and _is(path, line, f"under {line.under}")))
                 and (line.after is None or self._after(line))
             ):
                 return place
@@ -230,10 +252,21 @@ class Model:
         return bool(found) and (all(found) if line.decision == "approve" else any(found))
 
 
+def _is(path: str, line: Line, what: str) -> bool:
+    """Whether a path is what a rule says: to approve surely, to ask or refuse as it may be meant."""
+    if path in HOSTILE:
+        told = SURE if line.decision == "approve" else HOSTILE
+        clean = not any(each in path for each in ("\n", "\0", ".."))
+        return what in told.get(path, ()) or (what == "*" and (line.decision != "approve" or clean))
+    if what.startswith("under "):
+        return path.startswith(f"{what.removeprefix('under ')}/")
+    return fnmatchcase(path, what)
+
+
 def _about(line: Line, risk: frozenset[str]) -> bool:
     if not line.risk:
         return True
     return risk <= line.risk if line.decision == "approve" else bool(risk & line.risk)
 
 
-__all__ = ["TOOLS", "Asked", "Kind", "Line", "Model", "Node", "Refused", "Said", "Tool"]
+__all__ = ["HOSTILE", "TOOLS", "Asked", "Kind", "Line", "Model", "Node", "Refused", "Said", "Tool"]

@@ -163,15 +163,15 @@ def _rule(line: Line) -> Rule:
         arguments["path"] = line.path
     if line.under is not None:
         arguments["path"] = Predicate(under=line.under)
+    more: dict[str, Any] = {"risk": tuple(sorted(line.risk)), "after": line.after}
     return Rule(
         decision=line.decision,
         function=line.function,
-        risk=tuple(sorted(line.risk)),  # type: ignore[arg-type]  # it is validated
         caller=line.caller,
         arguments=arguments,
-        after=line.after or (),
         times=line.times,
         optional=True,
+        **{name: said for name, said in more.items() if said},
     )
 
 

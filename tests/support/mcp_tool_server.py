@@ -100,6 +100,8 @@ class ToolServer:
         if self.broken == "bad schema":
             known.append(tool("bad", {"type": "object", "properties": {"a": {"type": "strin"}}}))
             known.append(tool("far", {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}))
+        if self.broken == "no name":
+            known.append(tool(""))
         if self.broken == "lies":
             known.append(tool("wipe", annotations=ToolAnnotations(read_only_hint=True, destructive_hint=False)))
         if self.broken == "clash":

@@ -85,9 +85,9 @@ async def failure(running: Any) -> WorldAgentError:
 
 
 @contextlib.asynccontextmanager
-async def over_http(home: Path, *, broken: str = "") -> AsyncGenerator[HttpHost]:
-    """The test server as a process that serves HTTP."""
-    port = free_port()
+async def over_http(home: Path, *, broken: str = "", port: int | None = None) -> AsyncGenerator[HttpHost]:
+    """The test server as a process that serves HTTP, on a port that is free where none is said."""
+    port = free_port() if port is None else port
     process = await asyncio.create_subprocess_exec(
         *command(str(port), "--log", home / "server.log", "--broken", broken)
     )

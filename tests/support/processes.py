@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from support.forks import start
 from support.house import ROOT
 
 
@@ -43,15 +45,11 @@ def odd_name(folder: Path, name: bytes) -> str:
     return os.fsdecode(name)
 
 
-async def start_script(script: str, *args: str | Path) -> asyncio.subprocess.Process:
-    """Start a script whose standard streams are pipes."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-W",
-        "error",
-        "-c",
-        script,
-        *map(str, args),
+async def start_script(script: str, *args: str | Path, fresh: bool = False) -> asyncio.subprocess.Process:
+    """Start a script whose standard streams are pipes; a fresh process where the start itself is looked at."""
+    return await start(
+        (sys.executable, "-W", "error", "-c", script, *args),
+        fresh=fresh,
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -59,13 +57,13 @@ async def start_script(script: str, *args: str | Path) -> asyncio.subprocess.Pro
     )
 
 
-async def run_script(script: str, *args: str | Path, limit: float = 60) -> str:
+async def run_script(script: str, *args: str | Path, limit: float = 60, fresh: bool = False) -> str:
     """Run a script to its end and give what it printed.
 
     Raises:
         AssertionError: It failed, or printed something to standard error.
     """
-    process = await start_script(script, *args)
+    process = await start_script(script, *args, fresh=fresh)
     out, err = await asyncio.wait_for(process.communicate(), limit)
     assert (process.returncode, err) == (0, b""), err.decode()
     return out.decode()
@@ -75,6 +73,22 @@ async def next_line(process: asyncio.subprocess.Process, limit: float = 60) -> s
     """Give the next line that a process prints; the empty text at its end."""
     assert process.stdout is not None
     return (await asyncio.wait_for(process.stdout.readline(), limit)).decode().rstrip("\n")
+
+
+async def killed(process: asyncio.subprocess.Process, *, at: str = "there", limit: float = 60) -> None:
+    """Kill a process with `kill -9` once it has printed the line `at`, and wait for its end.
+
+    Raises:
+        AssertionError: It ended before.
+    """
+    try:
+        while (line := await next_line(process, limit)) != at:
+            assert line, f"it ended before it printed {at!r}"
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await asyncio.wait_for(process.wait(), limit)
+    assert process.returncode == -signal.SIGKILL
 
 
 def held() -> tuple[int, int, int]:

@@ -59,6 +59,8 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "no json": lambda: iter([SECRET.encode()]),
     "no object": lambda: iter([json.dumps([SECRET]).encode()]),
     "an error of its own": lambda: iter([_error(-32050)]),
+    "the library's code for a lost connection": lambda: iter([_error(-32000)]),
+    "a status of http for a code": lambda: iter([_error(404)]),
     "an error without a number": lambda: iter([b'{"jsonrpc": "2.0", "id": 0, "error": "secret words"}']),
     "a result that is none": lambda: iter([b'{"jsonrpc": "2.0", "id": 0, "result": {"content": "secret words"}}']),
     "nothing": lambda: iter([]),
@@ -103,9 +105,8 @@ def reply(request: dict[str, Any], how: str) -> Iterator[bytes]:
     match request["method"]:
         case "initialize":
             revision = "1999-01-01" if how == "an unknown revision" else "2025-11-25"
-            made: Iterator[bytes] = _plain(
-                {"protocolVersion": revision, "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}}
-            )
+            told = {"capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}}
+            made: Iterator[bytes] = _plain({"protocolVersion": revision, **told})
         case "tools/list":
             made = _plain({"tools": _TOOLS})
         case "tools/call" if how.startswith("echoes"):

@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import pyte
 
+from support.forks import start
+
 ENTER, CTRL_C, CTRL_D, ALT_ENTER, UP, TAB = "\r", "\x03", "\x04", "\x1b\r", "\x1b[A", "\t"
 
 
@@ -36,6 +38,7 @@ class Terminal:
         env: Its environment.
         columns: The terminal's width.
         lines: Its height.
+        fresh: It has to be a fresh process.
 
     Attributes:
         raw: Every byte that the process wrote.
@@ -43,9 +46,15 @@ class Terminal:
     """
 
     def __init__(
-        self, argv: Sequence[str | Path], *, env: Mapping[str, str], columns: int = 80, lines: int = 24
+        self,
+        argv: Sequence[str | Path],
+        *,
+        env: Mapping[str, str],
+        columns: int = 80,
+        lines: int = 24,
+        fresh: bool = False,
     ) -> None:
-        self._argv, self._env, self._size = argv, env, (lines, columns)
+        self._argv, self._env, self._size, self._fresh = argv, env, (lines, columns), fresh
         self._screen = _Screen(columns, lines, history=2000, ratio=0.5)
         self._screen.answer = self.write
         self._stream = pyte.ByteStream(self._screen)
@@ -60,14 +69,14 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self._slave = slave  # kept, so that what the process leaves behind can be looked at
         try:
-            self.process = await asyncio.create_subprocess_exec(
-                *self._argv,
+            self.process = await start(
+                self._argv,
                 env={"TERM": "xterm-256color", **self._env},
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
-                start_new_session=True,
-                preexec_fn=_own_terminal,
+                terminal=True,
+                fresh=self._fresh,
             )
         except BaseException:
             os.close(self._master)
@@ -177,10 +186,6 @@ class Terminal:
         with contextlib.suppress(OSError):  # an answer to a process that is gone
             self._stream.feed(data)
         self._changed.set()
-
-
-def _own_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 __all__ = ["ALT_ENTER", "CTRL_C", "CTRL_D", "ENTER", "TAB", "UP", "Terminal"]

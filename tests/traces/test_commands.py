@@ -144,3 +144,65 @@ async def test_an_export_can_be_shown_again_and_a_torn_line_is_told(home: Path, 
     assert shown.stdout == from_home
     assert shown.stderr.startswith(f"skipped what is no record: line {len(printed.splitlines()) + 1} of ")
     assert (await run("trace", "show", "nobody", "--file", str(file))).exit_code == 2
+
+
+def written(file: Path, *records: dict[str, Any]) -> None:
+    same = {"turn": "t", "run": "2030-01-01T10:00:00Z", "start": "2030-01-01T10:00:00Z", "status": "done"}
+    lines = [{"format": "trace/1"}, *({**same, "seq": seq, **each} for seq, each in enumerate(records))]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def called(name: str, parent: str) -> dict[str, Any]:
+    return {"kind": "call", "id": name, "name": f"call-{name}", "parent": parent}
+
+
+TURN = {"kind": "turn", "id": "t", "name": "task"}
+
+
+async def test_a_file_that_is_nested_without_end_is_drawn(home: Path, run: Run) -> None:
+    file, page = home / "deep.jsonl", home / "deep.html"
+    written(file, TURN, *(called(str(n), str(n - 1) if n else "t") for n in range(3000)), called("last", "1"))
+    shown = await run("trace", "show", "--file", str(file))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    tree = shown.stdout.splitlines()[3:]
+    assert [line.split("call-")[1].split(",")[0] for line in tree[1:]] == [*map(str, range(3000)), "last"]
+    assert max(map(len, tree)) < 1000
+    assert (await run("trace", "show", "--file", str(file), "--html", str(page))).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<details") == text.count("</details>")
+    assert text.count("call-") == 3001
+
+
+async def test_a_file_that_says_that_calls_are_part_of_each_other_loses_none(home: Path, run: Run) -> None:
+    file = home / "circle.jsonl"
+    circle = [called("a", "b"), called("b", "c"), called("c", "a"), called("below", "c"), called("itself", "itself")]
+    written(file, TURN, *circle, {**called("about", "t"), "call": "about"})
+    shown = (await run("trace", "show", "--file", str(file))).stdout
+    for name in ("a", "b", "c", "below", "itself", "about"):
+        assert shown.count(f"call-{name},") == 1
+
+
+async def test_a_line_that_is_nested_too_deeply_or_counts_too_far_is_skipped(home: Path, run: Run) -> None:
+    file = home / "odd.jsonl"
+    written(file, TURN)
+    with file.open("a") as out:
+        out.write("[" * 100_000 + "\n" + '{"a":' * 100_000 + "\n")
+        newer = json.dumps({**TURN, "kind": "newer", "turn": "t", "run": 0, "start": 0, "seq": 9})
+        out.write(newer[:-1] + ', "n": ' + "1" * 5000 + f"}}\n{newer}\n")
+    found = read_trace(file)
+    assert ([record.id for record in found.records], found.skipped) == (["t"], (3, 4, 5))
+    assert (await run("trace", "show", "--file", str(file))).exit_code == 0
+    file.write_text("[" * 100_000)
+    assert "its first line is not that of 'trace/1'" in (await run("trace", "show", "--file", str(file))).stderr
+
+
+async def test_a_turn_of_which_a_file_has_neither_begin_nor_end_is_told_so(home: Path, run: Run) -> None:
+    file = home / "torn.jsonl"
+    written(file, called("a", "t"))
+    for words in ([], ["t"]):
+        told = (await run("trace", "show", *words, "--file", str(file))).stderr
+        assert "tells what happened in the turn 't', and neither its begin nor its end" in told
+        assert "remedy: give the file in which it begins or ends" in told
+    written(file, {**called("a", "t"), "turn": "other"}, TURN)
+    assert (await run("trace", "show", "--file", str(file))).exit_code == 0
+    assert "has no turn 'x'" in (await run("trace", "show", "x", "--file", str(file))).stderr

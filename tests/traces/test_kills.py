@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.processes import next_line, start_script
+from support.processes import killed, start_script
 from traces.test_turns import Done, Item, records_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
@@ -61,10 +60,7 @@ def job(home: Path) -> tuple[list[Function], Shape[Item, Done]]:
 
 @pytest.mark.requirement("H5", "T5")
 async def test_what_was_written_before_a_kill_is_there_and_the_turn_goes_on_in_its_trace(tmp_path: Path) -> None:
-    child = await start_script(_CHILD, tmp_path)
-    assert await next_line(child) == "waits"
-    child.send_signal(signal.SIGKILL)
-    await asyncio.wait_for(child.wait(), 30)
+    await killed(await start_script(_CHILD, tmp_path), at="waits")
     functions, shape = job(tmp_path)
     (tmp_path / "go").touch()
     trace = Trace.to(tmp_path / "t.jsonl")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import stat
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -258,14 +260,15 @@ async def test_a_trace_of_another_workspace_is_none(tmp_path: Path) -> None:
 
 async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
-        old = await agent.thread("t1").converse("Hello")
-    async with scripted_agent(tmp_path, answering(), settings={"trace_age": 0.0}) as agent:
-        new = await agent.thread("t1").converse("Hello again")
-        await agent.traces.list()
+        old, kept = [(await agent.thread("t1").converse("Hello")).id for _ in range(2)]
+    with closing(sqlite3.connect(tmp_path / "traces.db")) as connection, connection:  # the first one began an hour ago
+        assert connection.execute("UPDATE wa_trace SET began = began - 3600 WHERE turn = ?", (old,)).rowcount == 1
+    async with scripted_agent(tmp_path, answering(), settings={"trace_age": 3600.0}) as agent:
+        new = (await agent.thread("t1").converse("Hello again")).id
     async with scripted_agent(tmp_path, answering()) as agent:
-        left = {trace.id for trace in await agent.traces.list()}
-    assert old.id not in left
-    assert new.id not in left or len(left) == 1
+        assert [trace.id for trace in await agent.traces.list()] == [new, kept]
+        with pytest.raises(TraceInvalid, match="no trace of a turn"):
+            await agent.traces.get(old)
 
 
 async def test_a_thread_that_is_removed_takes_its_traces_along(tmp_path: Path) -> None:

@@ -193,3 +193,17 @@ async def test_a_role_that_the_work_gave_in_pieces_is_not_joined_in_what_is_left
     assert isinstance(turn.result, CompactionResult)
     assert content not in turn.result.text
     assert_no_role_leak([tmp_path], content)
+
+
+@pytest.mark.requirement("T3", "H8")
+async def test_a_compaction_of_a_workers_work_calls_the_code_that_stands_in_its_place(tmp_path: Path) -> None:
+    @tool(name="critic", description="judges", risk="write")
+    async def critic(request: str) -> str:
+        return f"the whole working of the critic on {request!r}"
+
+    lm = model()
+    async with scripted_agent(tmp_path, lm, workers=[critic], shapes=[compaction_shape()]) as agent:
+        turn = await agent.thread("t").task("compaction", WORK)
+    assert turn.result == CompactionResult(text="Dull.")
+    [asked] = lm.calls
+    assert asked.fields["result"] == "the whole working of the critic on 'Judge it.'"

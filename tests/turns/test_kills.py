@@ -20,7 +20,7 @@ from support.kill_turn import HISTORY, NOTED, PLAIN
 from support.processes import clean_environment
 
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
-SAMPLE = 3  # points of each phase
+SAMPLE = 4  # points of each phase
 
 
 def program(*words: str) -> list[dict[str, Any]]:

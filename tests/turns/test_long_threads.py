@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
-from support.processes import next_line, start_script
+from support.processes import killed, start_script
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.agent import Thread, Trigger
 from worldagent.core.errors import InvalidArgument, ModelUnavailable, StorageInvalid, UnknownMessage
@@ -536,12 +536,7 @@ asyncio.run(main())
 async def test_a_process_that_is_killed_over_a_summary_leaves_a_turn_that_goes_on(
     tmp_path: Path, where: str, again: int
 ) -> None:
-    child = await start_script(KILLED, tmp_path, where)
-    try:
-        assert await next_line(child) == "there"
-    finally:
-        child.kill()
-        await child.wait()
+    await killed(await start_script(KILLED, tmp_path, where))
     lm = model()
     async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
         thread = agent.thread("t")

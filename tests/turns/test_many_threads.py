@@ -47,7 +47,7 @@ class Statements:
 
         def traced(*args: Any, **more: Any) -> sqlite3.Connection:
             connection = connect(*args, **more)
-            if "traces" not in str(args[0]):  # those are written beside the turn, when there is time
+            if Path(args[0]).name != "traces.db":  # those are written beside the turn, when there is time
                 connection.set_trace_callback(self._note)
             return connection
 

@@ -236,5 +236,5 @@ def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_role_host_that_is_no_address_is_named_with_the_remedy() -> None:
-    with pytest.raises(SettingsInvalid, match="role_host: url is not the address of a role host"):
+    with pytest.raises(SettingsInvalid, match="role_host: url is not the http or https address of an MCP endpoint"):
         Settings(role_host="nowhere")

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.branches import row_counts
 from support.exports import Line, read, write
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message
-from worldagent.testing import ScriptedLM, assert_no_role_leak
+from worldagent.testing import assert_no_role_leak
 
 pytestmark = pytest.mark.on_every_database
 
@@ -46,15 +47,11 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
         await parts.branches.add(parts.branches.branch(f"novel/{name}", head, origin="novel/t1"), lease=lease)
 
 
-async def count(agent: WorldAgent, table: str) -> int:
-    database = agent._runner.parts.upkeep.database
-    return int(await database.read(lambda tx: tx.execute(f"SELECT COUNT(*) FROM {table}")[0][0]))
-
-
 @pytest.mark.requirement("T4", "R7")
 async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
-    async with opened(tmp_path / "home") as agent:
+    lm = answering()
+    async with opened(tmp_path / "home", lm) as agent:
         thread = agent.thread("t1", account="ana")
         await thread.converse(ODD, role=Role("keeper", SECRET))
         await thread.converse("two")
@@ -68,7 +65,7 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
         ]  # fmt: skip
         imported = await agent.upkeep.import_thread(file, to="copy")
         assert (imported.thread, imported.messages, imported.added, imported.made) == ("copy", 4, 0, True)
-        assert await count(agent, "wa_message") == 4, "what is there is not stored twice"
+        assert row_counts(tmp_path / "home")["wa_message"] == 4, "what is there is not stored twice"
         copy = agent.thread("copy", account="ana")
         assert await copy.history() == said
         await copy.converse("three")
@@ -77,11 +74,10 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
         assert await agent.upkeep.remove("t1") is not None
         assert (await copy.history())[:4] == said
         assert await agent.upkeep.remove("copy") is not None
-        assert await count(agent, "wa_message") == 0
+        assert row_counts(tmp_path / "home")["wa_message"] == 0
         imported = await agent.upkeep.import_thread(file)
         assert (imported.thread, imported.added, imported.made) == ("t1", 4, True)
         assert await thread.history() == said
-        lm: ScriptedLM = agent._lm  # type: ignore[assignment]  # what the agent was made with
         await thread.converse("four")
         assert "two" in lm.calls[-1].text
 
@@ -225,7 +221,7 @@ async def test_a_file_that_was_changed_is_refused_and_nothing_is_written(
         with pytest.raises(ExportInvalid, match=said) as caught:
             await agent.upkeep.import_thread(file)
         assert "Bonjour" not in str(caught.value)
-        assert await count(agent, "wa_message") == 0
+        assert row_counts(tmp_path / "home")["wa_message"] == 0
         assert await agent.threads() == ()
 
 
@@ -250,7 +246,7 @@ async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
             file.write_bytes(other)
             with pytest.raises(ExportInvalid):
                 await agent.upkeep.import_thread(file, to="copy")
-        assert await count(agent, "wa_branch") == 0
+        assert row_counts(tmp_path / "home")["wa_branch"] == 0
 
 
 async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path) -> None:

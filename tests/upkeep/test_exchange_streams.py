@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,19 @@ from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavai
 
 LINES = "worldagent.agent.upkeep.exchange._lines.LONGEST"
 FILES = "worldagent.agent.upkeep.exchange._files"
+
+
+BOUND = 60.0  # seconds
+
+
+@contextmanager
+def feeding(work: Callable[[], object]) -> Generator[None]:
+    """Have a thread write into a pipe meanwhile; where nobody reads, it holds up neither the test nor the process."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield
+    thread.join(BOUND)
+    assert not thread.is_alive(), "what was written has not been read"
 
 
 @pytest.mark.requirement("T4")
@@ -31,16 +47,11 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None
         assert (await agent.upkeep.import_thread(begun, to="t2")).made
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
-        feeding = threading.Thread(target=lambda: pipe.write_bytes(stream.getvalue()))
-        feeding.start()
-        assert (await agent.upkeep.import_thread(pipe, to="t3")).made
-        feeding.join()
+        with feeding(lambda: pipe.write_bytes(stream.getvalue())):
+            assert (await asyncio.wait_for(agent.upkeep.import_thread(pipe, to="t3"), BOUND)).made
         end, beginning = os.pipe()
-        feeding = threading.Thread(target=lambda: _fed(beginning, stream.getvalue()))
-        feeding.start()
-        with os.fdopen(end, "rb") as source:
-            assert (await agent.upkeep.import_thread(source, to="t4")).made
-        feeding.join()
+        with feeding(lambda: _fed(beginning, stream.getvalue())), os.fdopen(end, "rb") as source:
+            assert (await asyncio.wait_for(agent.upkeep.import_thread(source, to="t4"), BOUND)).made
         for name in ("t2", "t3", "t4"):
             assert await agent.thread(name).history() == said
         with pytest.raises(InvalidArgument, match="the stream gives text"):

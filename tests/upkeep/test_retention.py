@@ -1,4 +1,4 @@
-"""Checkpoints that nothing goes on from any more: gone by count and by age, and never those of an open turn (T5)."""
+"""What nothing goes on from any more: checkpoints go by count and by age, and the usage of days that are over (T5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from worldagent import Settings, WorldAgent
 from worldagent.agent.upkeep._checkpoints import first_id
-from worldagent.core.errors import InvalidArgument, SettingsInvalid
+from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid
 from worldagent.graphs import Shape, TaskContext
 from worldagent.storage import Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
@@ -180,3 +180,73 @@ def test_ids_of_checkpoints_begin_with_their_time() -> None:
     after = datetime.now(UTC)
     assert first_id(before - timedelta(milliseconds=1)) < made < first_id(after + timedelta(milliseconds=1))
     assert first_id(before)[14] == "6"
+
+
+# --- what was used ----------------------------------------------------------------------------------------------------
+
+_OLD = "INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, 1, 1, 0)"
+
+
+async def used(agent: WorldAgent) -> list[str]:
+    """The day of each row of what was used."""
+    database = agent._runner.parts.upkeep.database
+    return [row[0] for row in await database.read(lambda tx: tx.execute("SELECT day FROM wa_usage ORDER BY day"))]
+
+
+@pytest.mark.requirement("H4")
+async def test_what_was_used_on_days_that_are_over_goes_so_that_its_table_stays_flat(tmp_path: Path) -> None:
+    clock, accounts = VirtualClock(), ("ada", "bob", "eve")
+    sizes: list[int] = []
+    async with opened(tmp_path / "home", clock) as agent:
+        for _ in range(8):
+            for account in accounts:
+                await agent.thread(account, account=account).converse("Hello")
+            rows = await used(agent)
+            sizes.append(len(rows))
+            assert max(rows) == clock.now().date().isoformat()
+            assert (await agent.usage(account="ada")).tokens > 0
+            await clock.advance(86_400)
+        assert (await agent.usage()).tokens == 0
+    a_day = len(accounts) + 1  # and the workspace
+    assert sizes == [a_day, *[2 * a_day] * 7], "the day before stays, for a process whose clock is slow"
+
+
+@pytest.mark.requirement("H4")
+async def test_many_rows_of_days_that_are_over_go_a_few_at_a_time(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    old = [(clock.now() - timedelta(days=days)).date().isoformat() for days in range(2, 12)]
+
+    def fill(transaction: Transaction) -> None:
+        for number in range(350):
+            transaction.execute(_OLD, (old[number % len(old)], f"of {number % 3}", str(number)))
+
+    async with opened(tmp_path / "home", clock) as agent:
+        await agent._runner.parts.upkeep.database.transact(fill)
+        left: list[int] = []
+        for account in ("ada", "bob", "eve", "kim", "kim"):
+            await agent.thread(account, account=account).converse("Hello")
+            rows = await used(agent)
+            left.append(len([day for day in rows if day in old]))
+            assert min(rows) >= min(old)
+        assert left == [250, 150, 50, 0, 0]
+        assert (await agent.usage(account="kim")).tokens > 0
+
+
+_ODD = [("calls", (1 << 63) - 1), ("tokens", (1 << 63) - 1), ("tokens", -1), ("cost", -1.0), ("cost", 1e308)]
+
+
+@pytest.mark.requirement("H4", "T5")
+@pytest.mark.parametrize(("column", "value"), _ODD)
+async def test_usage_that_nobody_here_wrote_is_named_before_it_is_added_to(
+    tmp_path: Path, column: str, value: Any
+) -> None:
+    async with opened(tmp_path / "home", VirtualClock()) as agent:
+        database = agent._runner.parts.upkeep.database
+        await agent.thread("t", account="ada").converse("Hello")
+        change = f"UPDATE wa_usage SET {column}=? WHERE account='ada'"
+        await database.transact(lambda tx: tx.execute(change, (value,)))
+        for use in (lambda: agent.thread("t", account="ada").converse("Again"), lambda: agent.usage(account="ada")):
+            with pytest.raises(StorageInvalid, match=r"the usage of 'novel/ada'.* cannot be read.*; restore"):
+                await use()
+        [row] = await database.read(lambda tx: tx.execute(f"SELECT {column} FROM wa_usage WHERE account='ada'"))
+        assert row == (value,)

@@ -22,7 +22,7 @@ from ._talk import Talk
 
 def chat(options: ChatOptions) -> int:
     """Run the command and return its exit code."""
-    output = Output("json" if options.json else "text", verbose=options.verbose)
+    output = Output.of(json=options.json, verbose=options.verbose)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         one_reader(options, "chat", "-")

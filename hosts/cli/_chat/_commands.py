@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, UnknownTier
 from ....role_resolution import Role
-from .._attachments import attached_text, attachment, named
+from .._attachments import attachment, named
+from .._messages import message_text
 from .._output import table
 from .._roles import roles_table
 from .._sources import text as text_of
 from ._waiting import standing
 
 if TYPE_CHECKING:
-    from ....memory import Message
     from ....role_resolution import RoleExplanation
     from ._talk import Talk
 
@@ -215,16 +214,7 @@ async def _history(talk: Talk, given: str) -> str:
     messages = await (await talk.thread()).history(limit=limit)
     if not messages:
         return f"nothing was said on the thread {talk.thread_id!r}"
-    return "\n\n".join(f"{message.author}: {_said(message)}" for message in messages)
-
-
-def _said(message: Message) -> str:
-    body: Mapping[str, Any] = message.body
-    text = body.get("text")
-    if isinstance(text, str) and text.strip():
-        mark = "[summary] " if message.kind == "summary" else ""
-        return f"{mark}{text.strip()} {attached_text(message)}".strip()
-    return f"[{message.kind}] {json.dumps(dict(body), ensure_ascii=False)}"
+    return "\n\n".join(f"{message.author}: {message_text(message)}" for message in messages)
 
 
 async def _attach(talk: Talk, given: str) -> str:

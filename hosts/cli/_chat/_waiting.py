@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ....core.errors import NotAnApprover
-from ....core.pauses import Pause, PersonAnswer
-from ....harness.gate import is_like
-from .._pauses import pause_text, read_answer
+from ....core.errors import AnswerInvalid, NotAnApprover
+from ....core.pauses import Pause, PersonAnswer, may_answer
+from .._pauses import is_late, pause_text, read_answer
 
 if TYPE_CHECKING:
     from ....agent import ThreadState
@@ -39,7 +38,7 @@ class Waiting:
         account: Who answers.
 
     Attributes:
-        pauses: What waits; what only others may answer comes last.
+        pauses: What waits; what only others may answer comes last, and what has expired.
         answers: What was answered, by pause id; nothing of it is sent yet.
     """
 
@@ -48,7 +47,7 @@ class Waiting:
     ) -> None:
         self._account = account
         self.pauses = tuple(sorted(pauses, key=lambda pause: not self._may_answer(pause)))
-        kept = {pause.id for pause in self.pauses}
+        kept = {pause.id for pause in self.pauses if not is_late(pause)}
         self.answers = {key: answer for key, answer in (answers or {}).items() if key in kept}
 
     @property
@@ -71,9 +70,15 @@ class Waiting:
 
         Raises:
             NotAnApprover: Only others may answer what is left.
+            AnswerInvalid: What is left has expired.
             InvalidArgument: It is no answer to it; the remedy says what is one.
         """
         pause = self.open[0]
+        if is_late(pause):
+            raise AnswerInvalid(
+                "what waits has expired, and takes no answer any more",
+                remedy="/resume goes on without it; it fails with PauseExpired",
+            )
         if not self._may_answer(pause):
             raise NotAnApprover(
                 f"the call of {pause.function!r} waits for somebody else: {', '.join(pause.approvers)}", remedy=OTHERS
@@ -90,7 +95,7 @@ class Waiting:
         return "\n\n".join(shown)
 
     def _may_answer(self, pause: Pause) -> bool:
-        return not pause.approvers or (self._account is not None and is_like(self._account, pause.approvers))
+        return not is_late(pause) and may_answer(self._account, pause.approvers)
 
 
 def standing(state: ThreadState | None) -> str | None:

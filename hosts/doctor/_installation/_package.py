@@ -17,7 +17,7 @@ from ._options import Site
 _PACKAGE: Final = "worldagent"
 _LEAST: Final = (3, 11)
 _TOLD: Final = ("dspy", "langgraph", "mcp", "pydantic")
-_EXTRAS: Final = ("cli", "local", "sandbox")
+_EXTRAS: Final = ("cli", "local", "otel", "postgres", "sandbox", "yaml")
 _PREFIX: Final = "WORLDAGENT_"
 _BESIDE: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
 """Variables that are read and are no settings."""
@@ -43,7 +43,7 @@ async def extras(site: Site) -> str | None:
     for extra in _EXTRAS:
         needs = _needs(extra)
         missing = [told for need in needs if (told := _misfit(need))]
-        if not missing:
+        if needs and not missing:
             whole.append(extra)
         elif len(missing) < len(needs) or any(_version(need.name) for need in needs):
             raise Warned("; ".join(missing), f"run `pip install '{_PACKAGE}[{extra}]'`")

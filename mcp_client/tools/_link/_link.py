@@ -13,7 +13,6 @@ from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types import (
-    CONNECTION_CLOSED,
     INVALID_REQUEST,
     ElicitRequestFormParams,
     ElicitResult,
@@ -26,7 +25,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ....core import Clock
-from ..._failures import SESSION_GONE, Failure, invalid
+from ..._failures import Failure, invalid
 from ..._link import Link
 from ..._request import Request
 from .. import _failures as failures
@@ -78,7 +77,7 @@ class ToolLink(Link):
 
     def _client(self) -> Client:
         self._opened = Client(
-            sifted(self._host, self._lose, self._misfits, lambda: self.modern),
+            sifted(self._host, self._lose, self._misfits, lambda: self._version),
             mode=self._host.mode,
             client_info=Implementation(name="worldagent", version="1"),
             cache=None,
@@ -90,10 +89,13 @@ class ToolLink(Link):
     @property
     def modern(self) -> bool:
         """Whether the revision 2026-07-28, or a newer one, is spoken."""
+        return self._version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def _version(self) -> str:
+        """The revision that is spoken; empty before it is known."""
         client = self._opened
-        return (
-            client is not None and client._session is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS
-        )
+        return client.protocol_version if client is not None and client._session is not None else ""
 
     async def _meet(self, client: Client) -> Failure | None:
         self._on_tools(await self._list(client))
@@ -163,8 +165,8 @@ class ToolLink(Link):
         try:
             answer: Any = await send(session, request)
         except MCPError as error:
-            # An error that answers a call is the tool's, and one that ends the connection is not.
-            if isinstance(request, CallTool) and error.code < 0 and error.code not in (CONNECTION_CLOSED, SESSION_GONE):
+            # An error that answers a call is the tool's, whatever its code. One with a text was made on this side.
+            if isinstance(request, CallTool) and not error.message:
                 self._has_answered()
                 return failures.refused(request.tool, self._name, error.code)
             raise

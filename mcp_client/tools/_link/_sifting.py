@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from functools import cache
 from typing import Any, Final
 
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse, Tool
-from pydantic import ValidationError
+from mcp.types.methods import SERVER_RESULTS
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ..._hosts import Host
 from ..._transports import Incoming, Item, Lost, open_transport
@@ -22,7 +25,7 @@ _NAMED: Final = 100  # misfits that are noted
 
 @contextlib.asynccontextmanager
 async def sifted(
-    host: Host, lost: Lost, misfits: dict[str, str], modern: Callable[[], bool]
+    host: Host, lost: Lost, misfits: dict[str, str], version: Callable[[], str]
 ) -> AsyncGenerator[TransportStreams]:
     """The streams of `host`; see `open_transport`.
 
@@ -30,16 +33,16 @@ async def sifted(
         host: The server.
         lost: Called once no message can come any more.
         misfits: Takes the names of tools that are left out, and why.
-        modern: Whether the newer revision is spoken, in which a result may be of any type.
+        version: The revision that is spoken, which says how a tool is described.
     """
     async with open_transport(host, lost) as (read, write):
-        yield Incoming(read, _Sieve(misfits, modern)), write
+        yield Incoming(read, _Sieve(misfits, version)), write
 
 
 class _Sieve:
-    def __init__(self, misfits: dict[str, str], modern: Callable[[], bool]) -> None:
+    def __init__(self, misfits: dict[str, str], version: Callable[[], str]) -> None:
         self._misfits = misfits
-        self._modern = modern
+        self._version = version
 
     def __call__(self, item: Item) -> Item:
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
@@ -49,23 +52,42 @@ class _Sieve:
         return item
 
     def _fits(self, tool: Any) -> bool:
-        problem = _problem(tool, modern=self._modern())
+        problem = _problem(tool, self._version())
         if problem and len(self._misfits) < _NAMED:
             name = tool.get("name") if isinstance(tool, dict) else None
             self._misfits[str(name)[:100]] = problem
         return not problem
 
 
-def _problem(tool: Any, *, modern: bool) -> str:
+def _problem(tool: Any, version: str) -> str:
     try:
         read = Tool.model_validate(tool, by_name=False)
     except ValidationError:
         return "it is not described as MCP says"
+    if not read.name:
+        return "it has no name"
     if read.input_schema.get("type") != "object":
         return "the schema of its arguments describes no object"
+    modern = version in MODERN_PROTOCOL_VERSIONS
     if read.output_schema is not None and not modern and read.output_schema.get("type") != "object":
         return "the schema of its result describes no object"
+    try:
+        _tools_of(version).validate_python([tool], by_name=False)
+    except ValidationError as error:
+        # The first two parts are MCP's own names; what is below may be the server's.
+        where = error.errors(include_input=False, include_url=False)[0]["loc"][1:3]
+        return f"it is not described as MCP says (at {'.'.join(map(str, where))})"
     return ""
+
+
+@cache
+def _tools_of(version: str) -> TypeAdapter[Any]:
+    """What the library holds a list of tools to, of this revision; of one that is not known, nothing."""
+    page = SERVER_RESULTS.get(("tools/list", version))
+    if not (isinstance(page, type) and issubclass(page, BaseModel)):
+        return TypeAdapter(Any)
+    listed: Any = page.model_fields["tools"].annotation
+    return TypeAdapter(listed)
 
 
 __all__ = ["sifted"]

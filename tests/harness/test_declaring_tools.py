@@ -1,0 +1,176 @@
+"""What a Python function declares is what its `Function` takes and gives; what cannot be is told when it is made."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from support.agents import scripted_agent
+from worldagent import WorldAgent
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
+from worldagent.harness import CallContext, Function, ToolContext, WorkerContext, flow, tool
+from worldagent.testing import ScriptedLM
+
+pytestmark = [pytest.mark.requirement("H2"), pytest.mark.timeout(60)]
+
+
+class Odd:
+    pass
+
+
+def agent(home: Path, *functions: Function) -> WorldAgent:
+    return scripted_agent(home, ScriptedLM([]), functions=functions)
+
+
+def refused(make: Callable[[], Any]) -> FunctionInvalid:
+    with pytest.raises(FunctionInvalid) as caught:
+        make()
+    return caught.value
+
+
+async def test_a_field_as_a_default_keeps_what_it_says(tmp_path: Path) -> None:
+    @tool(risk="read_only")
+    async def big(x: int = Field(gt=3), y: Annotated[int, Field(lt=9)] = Field(default=5, description="own")) -> int:
+        """Doc.
+
+        Args:
+            x: A number.
+            y: Another one.
+        """
+        return x + y
+
+    properties = big.input_schema["properties"]
+    assert properties["x"] == {"exclusiveMinimum": 3, "type": "integer", "title": "X", "description": "A number."}
+    assert properties["y"]["description"] == "own"
+    assert properties["y"]["exclusiveMaximum"] == 9
+    assert big.input_schema["required"] == ["x"]
+    async with agent(tmp_path, big) as opened:
+        assert await opened.call("big", {"x": 4}) == 9
+        for wrong in ({"x": 3}, {"x": 4, "y": 9}, {}):
+            with pytest.raises(ParamsInvalid):
+                await opened.call("big", wrong)
+
+
+@pytest.mark.parametrize("name", ["schema", "json", "copy", "validate", "dict", "construct", "model_x", "key", "input"])
+async def test_params_may_be_called_as_they_are(tmp_path: Path, name: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"async def given({name}: int) -> int: return {name}", space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function = tool(risk="read_only")(space["given"])
+    async with agent(tmp_path, function) as opened:
+        assert await opened.call("given", {name: 3}) == 3
+
+
+@pytest.mark.parametrize("name", ["model_config", "model_dump", "model_fields", "model_validate", "_x", "__x"])
+def test_names_that_cannot_be_are_refused(name: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"async def given({name}: int) -> int: return 1", space)
+    error = refused(lambda: tool(space["given"]))
+    assert repr(name) in error.problem
+    assert "'given'" in error.problem
+
+
+async def no_context(x: int) -> int:
+    return x
+
+
+async def empty() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("body", [no_context, empty])
+def test_a_flow_without_a_context_is_refused(body: Any) -> None:
+    assert "ctx: CallContext" in refused(lambda: flow(body)).remedy
+
+
+def test_a_flow_may_name_its_context_in_each_way() -> None:
+    for hint in (CallContext, WorkerContext, ToolContext, Any):
+
+        async def body(ctx: Any, x: int) -> int:
+            return x
+
+        body.__annotations__["ctx"] = hint
+        assert list(flow(body).input_schema["properties"]) == ["x"]
+
+    async def bare(ctx, x: int) -> int:  # type: ignore[no-untyped-def]  # that is what is tested
+        return x
+
+    assert list(flow(bare).input_schema["properties"]) == ["x"]
+
+
+def test_a_default_that_breaks_its_own_hint_is_refused() -> None:
+    async def wrong(x: int = "a") -> int:  # type: ignore[assignment]  # that is what is tested
+        return x
+
+    async def missing(x: str = "a") -> str:
+        return x
+
+    missing.__defaults__ = (None,)
+
+    async def bounded(x: Annotated[int, Field(gt=3)] = 1) -> int:
+        return x
+
+    for body in (wrong, missing, bounded):
+        error = refused(lambda body=body: tool(body))  # type: ignore[misc]  # mypy does not see what body is
+        assert "default" in error.problem
+        assert "'x'" in error.problem
+
+
+async def test_a_default_comes_as_its_hint_says_and_is_nobodys_elses(tmp_path: Path) -> None:
+    @tool(risk="read_only")
+    async def more(x: list[int] = []) -> list[int]:  # noqa: B006 -- that is what is tested
+        x.append(1)
+        return x
+
+    async with agent(tmp_path, more) as opened:
+        assert await opened.call("more", {}) == await opened.call("more", {}) == [1]
+
+
+async def test_a_result_that_json_would_take_an_entry_from_is_refused(tmp_path: Path) -> None:
+    @tool(risk="read_only")
+    async def both() -> dict[Any, Any]:
+        return {1: 2, "1": 3}
+
+    @tool(risk="read_only")
+    async def deep() -> Any:
+        return [{"a": {None: 1, "None": 2}}]
+
+    @tool(risk="read_only")
+    async def numbered() -> dict[int, str]:
+        return {1: "a", 2: "b"}
+
+    async with agent(tmp_path, both, deep, numbered) as opened:
+        for name in ("both", "deep"):
+            with pytest.raises(ResultInvalid):
+                await opened.call(name, {})
+        assert await opened.call("numbered", {}) == {1: "a", 2: "b"}
+
+
+def test_what_has_no_schema_is_named() -> None:
+    async def odd(good: int, wrong: Odd) -> int:
+        return good
+
+    async def forward(x: int) -> int:
+        return x
+
+    forward.__annotations__["x"] = "Nowhere"
+    assert "'wrong'" in refused(lambda: tool(odd)).problem
+    assert "'Nowhere'" in refused(lambda: tool(forward)).problem
+
+
+def test_what_is_no_plain_function_is_told_so() -> None:
+    class Holder:
+        def method(self, x: int) -> int:
+            return x
+
+    assert "no method" in refused(lambda: tool(Holder.method)).remedy
+    partial = functools.partial(no_context, 1)
+    assert "partial" in refused(lambda: tool(partial)).problem
+    assert "Holder" in refused(lambda: tool(Holder)).problem

@@ -1,0 +1,173 @@
+"""How a call ends that its body would rather not: by the process's end, or by going on after it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.jobs import shape
+from worldagent.core.errors import FunctionInvalid, TaskFailed, WorldAgentError
+from worldagent.core.pauses import Approve
+from worldagent.graphs import TaskContext
+from worldagent.harness import CallContext, ToolContext, Worker, flow, tool
+from worldagent.testing import ScriptedLM
+
+pytestmark = [pytest.mark.requirement("H4"), pytest.mark.timeout(120)]
+
+
+class Own(BaseException):
+    """One that is no `Exception`."""
+
+
+RAISES: dict[str, type[BaseException]] = {"exit": SystemExit, "own": Own, "generator": GeneratorExit}
+
+
+async def failure(running: Awaitable[Any]) -> WorldAgentError:
+    with pytest.raises(WorldAgentError) as caught:
+        await running
+    return caught.value
+
+
+def stopping(what: str, *, kind: str) -> dict[str, Any]:
+    @tool(name="stop", risk="read_only")
+    async def stop() -> str:
+        raise RAISES[what]()
+
+    @tool(name="stop", risk="read_only")
+    def on_a_thread() -> str:
+        raise RAISES[what]()
+
+    @flow(name="stop")
+    async def flowing(ctx: CallContext) -> str:
+        raise RAISES[what]()
+
+    async def handler(ctx: TaskContext) -> str:
+        raise RAISES[what]()
+
+    if kind == "shape":
+        return {"shapes": [shape(handler, "stop")]}
+    return {"functions": [{"tool": stop, "thread": on_a_thread, "flow": flowing}[kind]]}
+
+
+@pytest.mark.parametrize("kind", ["tool", "thread", "flow", "shape"])
+@pytest.mark.parametrize("what", RAISES)
+async def test_a_body_that_wants_the_process_to_end_fails_its_call_alone(tmp_path: Path, what: str, kind: str) -> None:
+    originals: list[BaseException] = []
+    lm = ScriptedLM([{"calls": [{"tool": "stop", "arguments": {}}]}, {"result": "went on"}])
+    worker = Worker("w", "You do as you are told.", tools=("*",))
+    more = stopping(what, kind=kind)
+    async with scripted_agent(tmp_path, lm, workers=[worker], on_error=originals.append, **more) as agent:
+        turn = await agent.thread("t").task("subagent", {"worker": "w", "request": "go"})
+        assert turn.status == "done"
+        assert "went on" in turn.text
+        error = await failure(agent.call("stop", {}))
+        assert isinstance(error, TaskFailed)
+        assert RAISES[what].__name__ in error.problem
+    assert [type(each) for each in originals] == [RAISES[what]] * 2
+
+
+async def test_sys_exit_of_an_approver_does_not_end_the_process(tmp_path: Path) -> None:
+    @tool(risk="write")
+    async def put() -> str:
+        return "put"
+
+    async def approver(pause: Any) -> Approve:
+        sys.exit(3)
+
+    lm = ScriptedLM([{"calls": [{"tool": "put", "arguments": {}}]}, {"result": "went on"}])
+    worker = Worker("w", "You do as you are told.", tools=("*",))
+    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[put], approver=approver) as agent:
+        await asyncio.gather(
+            agent.thread("t").task("subagent", {"worker": "w", "request": "go"}), return_exceptions=True
+        )
+        assert await agent.thread("t").state() is not None
+
+
+async def test_being_cancelled_stays_being_cancelled(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @tool(risk="read_only")
+    async def wait() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[wait]) as agent:
+        running = asyncio.ensure_future(agent.call("wait", {}))
+        await asyncio.wait_for(begun.wait(), 30)
+        running.cancel()
+        await asyncio.wait([running], timeout=30)
+        assert running.cancelled()
+
+
+async def test_a_context_calls_nothing_once_its_call_is_over(tmp_path: Path) -> None:
+    kept: list[Any] = []
+    done: list[str] = []
+
+    @tool(risk="write")
+    async def put() -> str:
+        done.append("put")
+        return "put"
+
+    @flow
+    async def keep(ctx: CallContext) -> str:
+        kept.append(ctx)
+        return "kept"
+
+    @flow
+    async def fail(ctx: CallContext) -> str:
+        kept.append(ctx)
+        raise ValueError
+
+    @tool(risk="read_only")
+    async def leaf(ctx: ToolContext) -> str:
+        kept.append(ctx)
+        return "kept"
+
+    async def handler(ctx: TaskContext) -> str:
+        kept.append(ctx)
+        return "kept"
+
+    functions = [put, keep, fail, leaf]
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=functions, shapes=[shape(handler)]) as agent:
+        await agent.call("keep", {})
+        await failure(agent.call("fail", {}))
+        await agent.call("leaf", {})
+        await agent.thread("t").task("job", {})
+        assert len(kept) == 4
+        for ctx in kept:
+            running = asyncio.ensure_future(ctx.call("put", {}))
+            await asyncio.wait([running], timeout=30)
+            assert not running.cancelled()
+            error = running.exception()
+            assert isinstance(error, FunctionInvalid)
+            assert "is over" in error.problem
+    assert done == []
+
+
+async def test_what_a_body_leaves_behind_calls_nothing_either(tmp_path: Path) -> None:
+    over, left = asyncio.Event(), list[asyncio.Task[Any]]()
+
+    @tool(risk="write")
+    async def put() -> str:
+        return "put"
+
+    @flow
+    async def leave(ctx: CallContext) -> str:
+        async def later() -> str:
+            await over.wait()
+            return str(await ctx.call("put", {}))
+
+        left.append(asyncio.create_task(later()))
+        return "left"
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[put, leave]) as agent:
+        await agent.call("leave", {})
+        over.set()
+        assert isinstance(await failure(left[0]), FunctionInvalid)

@@ -1,0 +1,110 @@
+"""Limits in US dollars, over a service that tells what each answer cost: of a turn, a worker, a day (H4, H5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import openai_stub as stubs
+from support.agents import scripted_agent
+from support.openai_stub import OpenAIStub, openai_stub
+from worldagent import WorldAgent
+from worldagent.core.errors import LimitReached
+from worldagent.core.events import TaskEnded, TurnEnded, Usage
+from worldagent.harness import Worker, tool
+from worldagent.harness.limits import Limits, Spent
+
+pytestmark = pytest.mark.on_every_database
+
+PRICE = 0.25
+TOKENS = stubs.PROMPT_TOKENS + stubs.ANSWER_TOKENS
+
+ENDLESS = """\
+[[ ## reply ## ]]
+Let me ask.
+
+[[ ## dispatches ## ]]
+[{"to": "critic", "request": "Go on."}]
+
+[[ ## calls ## ]]
+[{"tool": "look", "arguments": {"what": "hats"}}]
+
+[[ ## result ## ]]
+Fine.
+
+[[ ## completed ## ]]"""
+"""What a planner says that asks the critic each time, and what the critic says, who looks each time where it can."""
+
+
+@pytest.fixture(autouse=True)
+def _priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
+    monkeypatch.setitem(stubs._USAGE, "cost", PRICE)
+
+
+@tool(risk="read_only")
+async def look(what: str) -> str:
+    return f"seen {what}"
+
+
+def critical(home: Path, stub: OpenAIStub, *, critic: Limits | None = None, **settings: Any) -> WorldAgent:
+    stub.text = ENDLESS
+    looks = () if critic is None else ("look",)
+    worker = Worker("critic", "You judge.", "judges", tools=looks, limits=critic or Limits())
+    chosen = {"api_base": stub.url, "max_rounds": 1, **settings}
+    return scripted_agent(home, "openai/answer", workers=[worker], functions=[look], settings=chosen)
+
+
+@pytest.mark.requirement("H4", "H5")
+async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more(tmp_path: Path) -> None:
+    async with openai_stub() as stub:
+        async with critical(tmp_path, stub, turn_cost=1.5 * PRICE) as agent:
+            thread, events = agent.thread("t", account="ana"), list[Any]()
+            reached: LimitReached | None = None
+            async with thread.stream("Go") as stream:
+                try:
+                    async for event in stream:
+                        events.append(event)
+                except LimitReached as error:
+                    reached = error
+            assert reached is not None
+            assert reached.problem == "the turn may use 0.375 US dollars, and has"
+            assert "turn_cost" in reached.remedy
+            assert len(stub.requests) == 2, "the one that went over it was under way"
+            assert [event.cost for event in events if isinstance(event, Usage)] == [PRICE] * 2
+            assert isinstance(events[-1], TurnEnded)
+            assert (events[-1].status, events[-1].code) == ("failed", "limit_reached")
+            trace = await agent.traces.get(stream.turn_id)
+            assert (trace.status, trace.code, trace.cost, trace.unpriced) == ("failed", "limit_reached", 0.5, 0)
+            assert await agent.usage(account="ana") == Spent(calls=1, tokens=2 * TOKENS, cost=0.5)
+            with pytest.raises(LimitReached):
+                await thread.resume()
+            assert len(stub.requests) == 2
+        async with critical(tmp_path, stub, turn_cost=10) as agent:  # it knows what it has cost so far
+            assert (await agent.thread("t", account="ana").resume()).status == "done"
+            assert (await agent.traces.get(stream.turn_id)).cost == len(stub.requests) * PRICE
+            assert (await agent.usage(account="ana")).cost == len(stub.requests) * PRICE
+
+
+@pytest.mark.requirement("H4")
+async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_on(tmp_path: Path) -> None:
+    async with openai_stub() as stub, critical(tmp_path, stub, critic=Limits(cost=2 * PRICE)) as agent:
+        async with agent.thread("t").stream("Go") as stream:
+            ended = [event async for event in stream if isinstance(event, TaskEnded)]
+        assert [(event.status, event.code) for event in ended] == [("failed", "limit_reached")]
+        assert stream.turn.status == "done"
+        assert "the worker 'critic' may use 0.5 US dollars, and has" in str(stub.requests[-1]["messages"])
+        assert len(stub.requests) == 4, "the planner's, and two of the worker"
+
+
+@pytest.mark.requirement("H4")
+async def test_an_account_that_has_cost_as_much_as_it_may_today_is_refused_its_next_turn(tmp_path: Path) -> None:
+    async with openai_stub() as stub, critical(tmp_path, stub, account_limits={"cost": PRICE}) as agent:
+        stub.text = "[[ ## reply ## ]]\nHello.\n\n[[ ## completed ## ]]"
+        assert (await agent.thread("t", account="ana").converse("Hello")).text == "Hello."
+        with pytest.raises(LimitReached, match=r"may use 0.25 US dollars .*, and has"):
+            await agent.thread("u", account="ana").converse("Hello")
+        assert (await agent.thread("v", account="ben").converse("Hello")).text == "Hello."
+        assert len(stub.requests) == 2

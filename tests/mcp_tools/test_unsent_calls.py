@@ -1,0 +1,102 @@
+"""A call that ended its turn before anything was sent for it is simply made at the resume; any other is asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering, scripted_agent
+from support.mcp_hosts import free_port
+from support.mcp_tools import USE, agent_over, calls_in, failure, over_http, stdio
+from worldagent.core.errors import McpServerUnavailable
+from worldagent.core.pauses import NotHappened, RunAgain
+from worldagent.harness import tool
+from worldagent.mcp_client import HttpHost
+from worldagent.mcp_client.tools import McpServer
+
+ECHO = {"function": "t_echo", "arguments": {"text": "hello"}}
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("anew", [False, True], ids=["same process", "another"])
+@pytest.mark.parametrize("elicitation", [False, True])
+async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
+    tmp_path: Path, elicitation: bool, anew: bool
+) -> None:
+    port = free_port()
+    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"), elicitation=elicitation)
+    async with over_http(tmp_path, port=port):
+        agent = await agent_over(tmp_path, server).start()
+        assert await agent.call("t_echo", {"text": "there"}) == "there"
+    assert isinstance(await failure(agent.call("t_echo", {"text": "gone"})), McpServerUnavailable)  # it is noticed
+    error = await failure(agent.thread("a").task("use", ECHO))
+    assert isinstance(error, McpServerUnavailable)
+    assert "could not be reached" in error.problem
+    async with over_http(tmp_path, port=port):
+        if anew:
+            await agent.aclose()
+            agent = await agent_over(tmp_path, server).start()
+        turn = await agent.thread("a").resume()
+        assert (turn.status, turn.pauses) == ("done", ())
+        assert turn.result.value == "hello"  # type: ignore[union-attr]  # a done task has one
+        await agent.aclose()
+    assert [call["arguments"]["text"] for call in calls_in(tmp_path)] == ["there", "hello"]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("elicitation", [False, True])
+async def test_a_call_whose_server_died_with_it_is_asked_about(tmp_path: Path, elicitation: bool) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, elicitation=elicitation)) as agent:
+        thread = agent.thread("a")
+        assert isinstance(await failure(thread.task("use", {"function": "t_die"})), McpServerUnavailable)
+        [pause] = (await thread.resume()).pauses
+        assert pause.kind == "uncertain"
+        await failure(thread.resume({pause.id: NotHappened()}))
+    assert [call["tool"] for call in calls_in(tmp_path)] == ["die"]
+
+
+@pytest.mark.requirement("T5")
+async def test_what_was_asked_about_and_then_not_sent_is_made_without_another_question(tmp_path: Path) -> None:
+    port = free_port()
+    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
+    async with over_http(tmp_path, port=port):
+        agent = await agent_over(tmp_path, server).start()
+        thread = agent.thread("a")
+        assert isinstance(await failure(thread.task("use", {"function": "t_die"})), McpServerUnavailable)
+    [pause] = (await thread.resume()).pauses
+    assert pause.kind == "uncertain"
+    assert isinstance(await failure(thread.resume({pause.id: RunAgain()})), McpServerUnavailable)
+    assert [call["tool"] for call in calls_in(tmp_path)] == ["die"]
+    async with over_http(tmp_path, port=port):
+        assert isinstance(await failure(thread.resume()), McpServerUnavailable)
+        await agent.aclose()
+    assert [call["tool"] for call in calls_in(tmp_path)] == ["die", "die"]
+
+
+@pytest.mark.requirement("T5")
+async def test_a_function_that_did_something_before_it_called_a_server_that_is_down_is_asked_about(
+    tmp_path: Path,
+) -> None:
+    """What is sure of the server's call is not sure of the one around it."""
+    done = list[str]()
+    port = free_port()
+    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
+    async with over_http(tmp_path, port=port):
+        other = await agent_over(tmp_path / "other", server).start()
+    assert isinstance(await failure(other.call("t_echo", {"text": "gone"})), McpServerUnavailable)
+
+    @tool(risk="write")
+    async def both(text: str) -> Any:
+        done.append(text)
+        given = {"function": "t_echo", "arguments": {"text": text}}
+        return (await other.thread("own").task("use", given)).text
+
+    async with scripted_agent(tmp_path, answering(), functions=[both], shapes=[USE]) as agent:
+        thread = agent.thread("a")
+        given = {"function": "both", "arguments": {"text": "hello"}}
+        assert isinstance(await failure(thread.task("use", given)), McpServerUnavailable)
+        [pause] = (await thread.resume()).pauses
+        assert (pause.kind, done) == ("uncertain", ["hello"])
+    await other.aclose()

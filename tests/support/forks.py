@@ -1,0 +1,204 @@
+"""Python processes that start at once: forks of a server that has imported the package (support/fork_server.py).
+
+A fork is a process of its own: it takes real signals, and its environment, arguments, streams, folder and path are
+those it was asked for. Its server is no child of this process, whose children tests count; it ends with this process,
+and kills what still runs. Where a process reads something before a fork could be told of it, where
+`WORLDAGENT_TESTS_FRESH` is set, and on other systems than Linux, `start` starts a fresh process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from asyncio.base_subprocess import BaseSubprocessTransport
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support import fork_server
+from support.fork_server import WORD, own_terminal
+from support.house import ROOT
+
+_LIMIT = 2**16  # bytes of a line, as asyncio has it
+# Python, or a module that the server has imported, may have read these where a fork begins.
+_EARLY = (
+    "PYTHON",
+    "LC_",
+    "LANG",  # and those of LangChain and LangSmith
+    "DSPY_",
+    "LITELLM_",
+    "OTEL_",
+    "PYDANTIC_",
+    "HOME",
+    "TZ",
+    "DEBUG",
+    "OPENBLAS_",
+    "OMP_",
+)
+_TOLD = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # a fork is told of these
+_FRESH = sys.platform != "linux" or "WORLDAGENT_TESTS_FRESH" in os.environ  # before conftest.py takes it away
+
+
+def _early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_EARLY) and name not in _TOLD}
+
+
+@dataclass
+class _Server:
+    early: Mapping[str, str]
+    address: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ready(self) -> str:
+        """Its address; it is started where it does not run yet."""
+        with self.lock:
+            if not self.address:
+                # Short, whatever the folder for such things is: a socket's address has about a hundred bytes.
+                folder = tempfile.mkdtemp(prefix="forks-", dir="/tmp")
+                address = os.path.join(folder, "forks")
+                words = (sys.executable, "-P", "-W", "error", fork_server.__file__, address, str(os.getpid()))
+                others = {name: value for name, value in os.environ.items() if not name.startswith(_EARLY)}
+                environment = {**others, **self.early, "PYTHONPATH": _paths()}
+                try:
+                    subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=100)
+                except BaseException:
+                    shutil.rmtree(folder)
+                    raise
+                self.address = address
+        return self.address
+
+
+def _paths() -> str:
+    return os.pathsep.join((str(ROOT / ".dev"), str(ROOT / "tests")))
+
+
+# What this process has before a test changes it; conftest.py sets the first, and takes some away.
+_AWAY = ("DSPY_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
+_OWN = {name: value for name, value in _early(os.environ).items() if not name.startswith(_AWAY)}
+_server = _Server({"LITELLM_LOCAL_MODEL_COST_MAP": "true", **_OWN})
+
+
+class _Started:
+    """A fork as asyncio wants `subprocess.Popen`."""
+
+    def __init__(self, pid: int, streams: Sequence[Any], told: socket.socket) -> None:
+        self.pid, self.told = pid, told
+        self.stdin, self.stdout, self.stderr = streams
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+
+class _Transport(BaseSubprocessTransport):
+    def _start(
+        self, args: Any, shell: bool, stdin: Any, stdout: Any, stderr: Any, bufsize: int, **kwargs: _Started
+    ) -> None:
+        self._proc: Any = kwargs["started"]
+        self._loop.add_reader(self._proc.told, self._ended)
+
+    def _ended(self) -> None:
+        word = self._proc.told.recv(WORD.size)
+        self._loop.remove_reader(self._proc.told)
+        self._proc.told.close()
+        # No word: the server has gone, and has killed it.
+        self._process_exited(WORD.unpack(word)[0] if word else -signal.SIGKILL)
+
+
+async def start(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    cwd: str | Path | None = None,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    terminal: bool = False,
+    fresh: bool = False,
+) -> Process:
+    """Start Python with a script, a module or a program, as a fork where that makes no difference.
+
+    Args:
+        argv: Python and its arguments; a fork has one option, `-P` or `-W error`.
+        env: The environment.
+        cwd: The folder; by default that of this process.
+        stdin: A handle, or PIPE; by default that of this process. So are `stdout` and `stderr`.
+        terminal: The process leads a session of its own, and standard input is its terminal.
+        fresh: It has to be a fresh process.
+    """
+    words = [os.fspath(word) for word in argv]
+    streams = (stdin, stdout, stderr)
+    if fresh or not _may_fork(words, env):
+        more: dict[str, Any] = {"start_new_session": True, "preexec_fn": own_terminal} if terminal else {}
+        return await asyncio.create_subprocess_exec(
+            *words, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, **more
+        )
+    address = await asyncio.to_thread(_server.ready)
+    asked = {"argv": words, "env": dict(env), "cwd": os.path.abspath(cwd or "."), "terminal": terminal}
+    started = _fork(address, json.dumps(asked).encode(), streams)
+    loop = asyncio.get_running_loop()
+    protocol = SubprocessStreamProtocol(limit=_LIMIT, loop=loop)
+    connected = loop.create_future()
+    transport = _Transport(loop, protocol, words, False, *streams, 0, connected, started=started)
+    await connected
+    return Process(transport, protocol, loop)
+
+
+def _may_fork(words: Sequence[str], env: Mapping[str, str]) -> bool:
+    paths = [os.path.abspath(path) for path in env.get("PYTHONPATH", "").split(os.pathsep)]
+    options = list(words[1:3]) if words[1] == "-W" else [words[1]]
+    known = options in (["-P"], ["-W", "error"]) and words[0] == sys.executable and str(ROOT / ".dev") in paths
+    return known and not _FRESH and _early(env) == _server.early
+
+
+def _fork(address: str, asked: bytes, streams: Sequence[int | None]) -> _Started:
+    """Ask the server for a fork, and give it the other ends of its pipes."""
+    ours: list[Any] = [None] * 3
+    theirs: list[int] = []
+    told = socket.socket(socket.AF_UNIX)
+    try:
+        for number, given in enumerate(streams):
+            if given == PIPE:
+                ends = os.pipe()
+                theirs.append(ends[number > 0])
+                ours[number] = os.fdopen(ends[number == 0], "rb" if number else "wb", buffering=0)
+            else:
+                theirs.append(os.dup(number if given is None else given))
+        told.connect(address)
+        socket.send_fds(told, [WORD.pack(len(asked))], theirs)
+        told.sendall(asked)
+        (pid,) = WORD.unpack(told.recv(WORD.size, socket.MSG_WAITALL))
+    except BaseException:
+        for opened in filter(None, (told, *ours)):
+            opened.close()
+        raise
+    finally:
+        for handle in theirs:
+            os.close(handle)
+    told.setblocking(False)
+    return _Started(pid, ours, told)
+
+
+__all__ = ["start"]

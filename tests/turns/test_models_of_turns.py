@@ -1,0 +1,227 @@
+"""A turn may name its own model, and others for when that cannot be reached; it goes on with them, wherever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dspy.lm15 import RateLimitError, ServerError
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import Muse, Said, shape
+from support.shoppers import calls, paying, price, stock, to
+from worldagent.agent import Thread, Trigger, Turn
+from worldagent.core.errors import InvalidArgument, ModelNotConfigured, ModelRateLimited, ModelUnavailable
+from worldagent.core.events import Usage
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Composed, TaskContext
+from worldagent.harness import Worker
+from worldagent.memory import TurnRegister
+from worldagent.storage import Database, Transaction
+from worldagent.testing import ScriptedLM
+
+pytestmark = pytest.mark.on_every_database
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+async def mused(ctx: TaskContext) -> str:
+    return str((await ctx.predict(Muse, about="hats"))["thought"])
+
+
+async def streamed(thread: Thread) -> Turn:
+    async with thread.stream("Hello", model="fast") as stream:
+        return await stream.wait()
+
+
+async def edited(thread: Thread) -> Turn:
+    await thread.converse("Hello")
+    return await thread.edit("Hello again", model="fast")
+
+
+async def replayed(thread: Thread) -> Turn:
+    await thread.converse("Hello")
+    return await thread.replay(model="fast")
+
+
+SURFACES: dict[str, Callable[[Thread], Awaitable[Turn]]] = {
+    "converse": lambda thread: thread.converse("Hello", model="fast"),
+    "stream": streamed,
+    "task": lambda thread: thread.task("subagent", {"worker": "critic", "request": "Go."}, model="fast"),
+    "run_skill": lambda thread: thread.run_skill(
+        Composed("Be brief.", shape="subagent", params={"worker": "critic", "request": "Go."}), model="fast"
+    ),
+    "run_scheduled": lambda thread: thread.run_scheduled(Trigger(schedule="daily", fired_at=AT), model="fast"),
+    "edit": edited,
+    "replay": replayed,
+}
+
+
+@pytest.mark.requirement("H3")
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_each_surface_takes_a_model_for_its_one_turn(tmp_path: Path, surface: str) -> None:
+    own, fast = answering("own"), answering("fast")
+    async with scripted_agent(tmp_path, own, workers=[CRITIC], models={"fast": fast}) as agent:
+        turn = await SURFACES[surface](agent.thread("t"))
+        assert "fast" in turn.text
+        assert len(fast.calls) == 1
+        assert (await agent.thread("u").converse("Hello")).text == "own", "no other turn has it"
+
+
+@pytest.mark.requirement("H3")
+async def test_what_has_no_model_of_its_own_takes_the_turns_and_events_say_which_answered(tmp_path: Path) -> None:
+    own = ScriptedLM([])
+    fast = ScriptedLM([to("plain"), {"result": "Plain."}, to("proud"), {"reply": "Done."}], model="f")
+    slow = ScriptedLM([{"result": "Proud."}], model="s")
+    workers = [Worker("plain", "You judge."), Worker("proud", "You judge.", model="slow")]
+    models = {"fast": fast, "slow": slow}
+    async with scripted_agent(tmp_path, own, workers=workers, models=models) as agent:
+        async with agent.thread("t").stream("Go", model="fast") as stream:
+            used = [(event.signature, event.model) async for event in stream if isinstance(event, Usage)]
+        assert stream.turn.text == "Done."
+        trace = await agent.traces.get(stream.turn.id)
+    for lm in (own, fast, slow):
+        lm.assert_all_used()
+    assert used == [("Converse", "f"), ("plain", "f"), ("Converse", "f"), ("proud", "s"), ("Converse", "f")]
+    assert (trace.status, trace.models) == ("done", 5)
+
+
+@pytest.mark.requirement("H3")
+async def test_a_shapes_handler_asks_the_turns_model(tmp_path: Path) -> None:
+    fast = ScriptedLM([ServerError("down")])
+    spare = ScriptedLM([{"thought": "Felt."}])
+    async with scripted_agent(
+        tmp_path, ScriptedLM([]), shapes=[shape(mused, entry=Muse)], models={"fast": fast, "spare": spare}
+    ) as agent:
+        assert (await agent.thread("t").task("job", {}, model=["fast", "spare"])).result == Said(text="Felt.")
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"), [(ServerError("down"), ModelUnavailable), (RateLimitError("slow"), ModelRateLimited)]
+)
+async def test_where_the_turns_model_is_out_the_next_one_is_asked_and_the_last_failure_is_told(
+    tmp_path: Path, failure: Exception, told: type[Exception]
+) -> None:
+    first = ScriptedLM([failure, failure, failure, failure])
+    second = ScriptedLM([to("critic"), {"result": "Fine."}, {"reply": "Done."}, failure])
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[CRITIC], models={"a": first, "b": second}) as agent:
+        assert (await agent.thread("t").converse("Go", model=["a", "b"])).text == "Done."
+        with pytest.raises(told):
+            await agent.thread("t").converse("Go", model=["a", "b"])
+    first.assert_all_used()
+    second.assert_all_used()
+
+
+async def test_a_worker_with_fallbacks_alone_falls_back_from_the_turns_model(tmp_path: Path) -> None:
+    fast = ScriptedLM([to("critic"), ServerError("down"), {"reply": "Done."}])
+    spare = ScriptedLM([{"result": "Fine."}])
+    worker = Worker("critic", "You judge.", fallbacks=("spare",))
+    async with scripted_agent(
+        tmp_path, ScriptedLM([]), workers=[worker], models={"fast": fast, "spare": spare}
+    ) as agent:
+        assert (await agent.thread("t").converse("Go", model="fast")).text == "Done."
+    spare.assert_all_used()
+
+
+# --- what goes on later ---------------------------------------------------------------------------------------------
+
+SHOPPER = Worker("shopper", "You buy.", tools=("pay",))
+
+
+def buying() -> ScriptedLM:
+    return ScriptedLM([to("shopper"), calls(("pay", {"what": "hat"}))])
+
+
+@pytest.mark.requirement("H3", "T5")
+async def test_a_turn_goes_on_with_its_model_in_another_process_of_the_host(tmp_path: Path) -> None:
+    done = list[str]()
+    given: dict[str, Any] = {"workers": [SHOPPER], "functions": [price, stock, paying(done)]}
+    async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": buying()}, **given) as agent:
+        turn = await agent.thread("t").converse("Buy", model="fast")
+        [pause] = turn.pauses
+    later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
+    async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": later}, **given) as agent:
+        assert (await agent.thread("t").resume({pause.id: Approve()})).text == "Done."
+    assert done == ["hat"]
+    later.assert_all_used()
+
+
+@pytest.mark.requirement("H3", "T5")
+async def test_where_its_model_is_gone_a_turn_says_so_keeps_the_answer_and_goes_on_once_it_is_back(
+    tmp_path: Path,
+) -> None:
+    done = list[str]()
+    given: dict[str, Any] = {"workers": [SHOPPER], "functions": [price, stock, paying(done)]}
+    async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": buying()}, **given) as agent:
+        turn = await agent.thread("t").converse("Buy", model=("fast", "openai/gpt-4o"))
+        [pause] = turn.pauses
+    async with scripted_agent(tmp_path, ScriptedLM([]), models={"other": answering()}, **given) as agent:
+        with pytest.raises(ModelNotConfigured) as failed:
+            await agent.thread("t").resume({pause.id: Approve()})
+        assert failed.value.problem.startswith(f"the turn {turn.id!r}, which began with it, wants the model 'fast'")
+        assert failed.value.remedy.endswith("the names are: other")
+        assert done == []
+        state = await agent.thread("t").state()
+        assert state is not None
+        assert state.status == "paused"
+    later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
+    async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": later}, **given) as agent:
+        assert (await agent.thread("t").resume()).text == "Done."
+    assert done == ["hat"]
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "says"),
+    [
+        ("fsat", ModelNotConfigured, "the turn wants the model 'fsat', which is no model string.*names are: fast"),
+        (["fast", "nobody"], ModelNotConfigured, "wants the model 'nobody'"),
+        ("openai/gpt-4o", ModelNotConfigured, "no API key"),
+        ("", InvalidArgument, "names no model"),
+        ([""], InvalidArgument, "names no model"),
+        (7, InvalidArgument, "model= of type 'int' names no model"),
+        (answering(), InvalidArgument, "of type 'ScriptedLM' names no model"),
+        (b"fast", InvalidArgument, "names no model"),
+        ("x/" + "y" * 300, InvalidArgument, "more than 8 names, or one that is too long"),
+        (["fast"] * 9, InvalidArgument, "more than 8 names"),
+    ],
+    ids=lambda given: str(given)[:20],
+)
+async def test_a_model_that_cannot_be_is_told_before_anything_is_written(
+    tmp_path: Path, model: Any, error: type[Exception], says: str
+) -> None:
+    async with scripted_agent(tmp_path, answering(), models={"fast": answering()}) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(error, match=says):
+            await thread.converse("Hello", model=model)
+        assert await thread.state() is None
+        assert await thread.history() == ()
+
+
+# --- homes of before ------------------------------------------------------------------------------------------------
+
+
+async def test_turns_of_a_home_that_knew_no_models_of_turns_go_on(tmp_path: Path) -> None:
+    done = list[str]()
+    given: dict[str, Any] = {"workers": [SHOPPER], "functions": [price, stock, paying(done)]}
+    async with scripted_agent(tmp_path, buying(), **given) as agent:
+        [pause] = (await agent.thread("t").converse("Buy")).pauses
+        place = agent.storage.place
+    database = await Database.open(place, schemas=())
+
+    def as_before(transaction: Transaction) -> None:
+        for column in ("model", "origin"):
+            transaction.execute(f"ALTER TABLE wa_turn DROP COLUMN {column}")
+        transaction.execute("UPDATE wa_schema SET version=1 WHERE name='turns'")
+
+    await database.transact(as_before)
+    assert len(await database.read(lambda reading: TurnRegister.ongoing(reading, "it"))) == 1, "the doctor reads these"
+    await database.aclose()
+    later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
+    async with scripted_agent(tmp_path, later, **given) as agent:
+        assert (await agent.thread("t").resume({pause.id: Approve()})).text == "Done."

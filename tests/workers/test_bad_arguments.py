@@ -1,0 +1,187 @@
+"""What workers, files of workers and agents are given and cannot use is told by name, and nothing waits for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from worldagent import Settings, WorldAgent
+from worldagent.core.errors import (
+    AnswerInvalid,
+    FunctionInvalid,
+    InvalidArgument,
+    SettingsInvalid,
+    UnknownFunction,
+    UsageError,
+    WorkerInvalid,
+    WorldAgentError,
+)
+from worldagent.core.pauses import Approve
+from worldagent.harness import Function, Registry, Worker, load_workers, tool
+from worldagent.harness.limits import Retry
+from worldagent.testing import ScriptedLM
+
+pytestmark = [pytest.mark.requirement("H3"), pytest.mark.timeout(60)]
+
+
+@tool(risk="write")
+async def put(path: str) -> str:
+    return path
+
+
+def refused(make: Callable[[], Any]) -> WorldAgentError:
+    with pytest.raises(WorldAgentError) as caught:
+        make()
+    return caught.value
+
+
+def taking(*names: str, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, **more}
+
+
+# --- workers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["result", "calls", "role", "model_dump", "model_config", "_x", "a b", ""])
+def test_a_param_that_no_worker_can_have_is_refused_at_once(name: str) -> None:
+    error = refused(lambda: Worker("w", "Do it.", input=taking(name)))
+    assert isinstance(error, FunctionInvalid)
+    assert repr(name) in error.problem
+    assert "'w'" in error.problem
+
+
+def test_params_that_do_not_fit_together_are_refused_at_once() -> None:
+    assert "'b'" in refused(lambda: Worker("w", "Do it.", input=taking("a", required=["b"]))).problem
+    assert "no params" in refused(lambda: Worker("w", "Do it.", input={"type": "object"})).problem
+
+
+@pytest.mark.parametrize("given", [{"limits": 3}, {"description": "\ud800"}, {"description": 3}])
+def test_what_is_of_another_kind_is_refused(given: dict[str, Any]) -> None:
+    error = refused(lambda: Worker("w", "Do it.", **given))
+    assert isinstance(error, FunctionInvalid)
+    assert next(iter(given)) in error.problem
+
+
+async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Path) -> None:
+    with pytest.raises(FunctionInvalid, match="'w' names 'putt' in its tools"):
+        await scripted_agent(
+            tmp_path, ScriptedLM([]), functions=[put], workers=[Worker("w", "Do it.", tools=("putt",))]
+        ).start()
+    glob = Worker("w", "Do it.", tools=("later*", "put", "subagent"))
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[put], workers=[glob]):
+        pass
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "w.worker.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "w.worker.md"
+    os.mkfifo(path)
+    for place in (path, tmp_path):
+        assert "no regular file" in refused(lambda place=place: load_workers(place)).problem  # type: ignore[misc]  # mypy does not see what place is
+
+
+def test_a_folder_called_as_a_worker_is_told(tmp_path: Path) -> None:
+    (tmp_path / "w.worker.md").mkdir()
+    assert isinstance(refused(lambda: load_workers(tmp_path)), WorkerInvalid)
+
+
+@pytest.mark.parametrize(
+    ("front", "line", "told"),
+    [
+        ("<<: {a: b}", 2, "'<<'"),
+        ('retries: 1\ndescription: "\\ud800"', 3, "surrogate"),
+        ("retries: 1\ninput: {type: object}", 3, "no params"),
+        ("input: {type: object, properties: {role: {type: string}}}", 2, "'role'"),
+        ("input: {type: object, properties: {result: {type: string}}}", 2, "'result'"),
+        ("input: {type: object, properties: {model_dump: {type: string}}}", 2, "'model_dump'"),
+        ("input: {type: object, properties: {a: {type: string}}, required: [b]}", 2, "'b'"),
+    ],
+)
+def test_what_a_file_says_wrong_is_told_with_its_line(tmp_path: Path, front: str, line: int, told: str) -> None:
+    path = written(tmp_path, f"---\n{front}\n---\nDo it.\n")
+    error = refused(lambda: load_workers(path))
+    assert isinstance(error, WorkerInvalid)
+    assert f"{path}:{line}" in error.problem
+    assert told in error.problem
+
+
+# --- agents ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"functions": None},
+        {"functions": put},
+        {"functions": "put"},
+        {"functions": 3},
+        {"workers": None},
+        {"shapes": None},
+        {"approver": 3},
+    ],
+)
+def test_an_agent_says_which_argument_is_none(tmp_path: Path, given: dict[str, Any]) -> None:
+    def make() -> WorldAgent:
+        return scripted_agent(tmp_path, ScriptedLM([]), **given)
+
+    error = refused(make)
+    assert isinstance(error, InvalidArgument)
+    assert f"{next(iter(given))}=" in error.problem
+
+
+def test_a_registry_takes_lists() -> None:
+    for given in (None, put, "put", 3):
+        error = refused(lambda given=given: Registry(given))  # type: ignore[misc]  # mypy does not see what it is
+        assert isinstance(error, UsageError)
+
+
+def test_a_limit_that_there_is_not_is_named() -> None:
+    error = refused(lambda: Settings(account_limits={"tokns": 1}))
+    assert isinstance(error, SettingsInvalid)
+    assert "'tokns'" in error.problem
+    assert ": :" not in error.problem
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "a", True])
+def test_times_are_numbers(value: Any) -> None:
+    assert isinstance(refused(lambda: Retry(attempts=2, backoff=value, longest=value)), FunctionInvalid)
+    assert isinstance(refused(lambda: tool(timeout=value)(put.body)), FunctionInvalid)
+
+
+async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path) -> None:
+    many = [Function(f"tool_{number}", put.body, put.params, put.result) for number in range(2000)]
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[*many, put]) as agent:
+        with pytest.raises(UnknownFunction) as caught:
+            await agent.call("tool_199x" + "y" * 5000, {})
+        assert len(str(caught.value)) < 600
+        with pytest.raises(UnknownFunction, match=r"tool_1999\b") as caught:
+            await agent.call("tool_1999x", {})
+        assert "2002 functions" in caught.value.remedy
+        with pytest.raises(UnknownFunction, match="put"):
+            await agent.call("putt", {})
+
+
+async def test_arguments_that_are_no_mapping_are_an_answer_that_is_none(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"calls": [{"tool": "put", "arguments": {"path": "a"}}]}, {"result": "done"}])
+    worker = Worker("w", "Do it.", tools=("*",))
+    async with scripted_agent(tmp_path, lm, functions=[put], workers=[worker]) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("subagent", {"worker": "w", "request": "go"})
+        for arguments in ("x", 3, ["path"]):
+            with pytest.raises(AnswerInvalid, match="arguments"):
+                await thread.resume({turn.pauses[0].id: Approve(arguments=arguments)})  # type: ignore[arg-type]  # that is what is tested
+        assert (await thread.resume({turn.pauses[0].id: Approve()})).status == "done"

@@ -1,0 +1,110 @@
+"""What traces and events hold of workers and shapes: params and results where both sides want it, risk and gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.jobs import shape
+from support.shoppers import to
+from worldagent import Role, WorldAgent
+from worldagent.agent import Turn
+from worldagent.core.errors import WorkerInvalid
+from worldagent.core.events import TaskStarted
+from worldagent.core.pauses import Approve
+from worldagent.graphs import TaskContext
+from worldagent.harness import Policy, Worker, load_workers
+from worldagent.harness.gate import Rule
+from worldagent.harness.trace import Trace, TraceRecord
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+ROLE = Role("tone", "Speak as an old lighthouse keeper would, and name the lamp in each line.")
+
+
+def judging() -> ScriptedLM:
+    return ScriptedLM([to("critic", "Judge the hat."), {"result": "A fine hat."}, {"reply": "Done."}])
+
+
+async def tasks_of(agent: WorldAgent, turn: Turn) -> list[TraceRecord]:
+    return [record for record in (await agent.traces.get(turn.id)).records if record.kind == "task"]
+
+
+@pytest.mark.requirement("H5")
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("wanted", [{"inputs", "outputs"}, set[str]()], ids=["wanted", "not wanted"])
+async def test_a_worker_is_captured_where_it_allows_it_and_the_trace_wants_it(
+    tmp_path: Path, allowed: bool, wanted: Any
+) -> None:
+    worker = Worker("critic", "You judge.", "judges", capture=allowed)
+    trace = Trace(capture=wanted)
+    async with scripted_agent(tmp_path, judging(), workers=[worker], trace=trace) as agent:
+        turn = await agent.thread("t").converse("Go", role=ROLE)
+        [task] = await tasks_of(agent, turn)
+        captured = ({"worker": "critic", "request": "Judge the hat."}, {"worker": "critic", "text": "A fine hat."})
+        assert (task.inputs, task.outputs) == (captured if allowed and wanted else (None, None))
+        assert_no_role_leak(ROLE, [task.line()])
+
+
+@pytest.mark.requirement("H5")
+async def test_a_worker_file_and_a_shape_can_allow_it(tmp_path: Path) -> None:
+    async def said(ctx: TaskContext) -> str:
+        return "A fine hat."
+
+    file = tmp_path / "critic.worker.md"
+    file.write_text("---\ncapture: true\n---\nYou judge.\n")
+    [worker] = load_workers(file)
+    assert worker.capture
+    trace = Trace(capture={"inputs", "outputs"})
+    open_shape, shut = shape(said, capture=True), shape(said, key="shut")
+    lm = ScriptedLM([{"result": "Plain."}])
+    async with scripted_agent(tmp_path, lm, workers=[worker], shapes=[open_shape, shut], trace=trace) as agent:
+        asked = {"worker": "critic", "request": "Go."}
+        for key, params, expected in [
+            ("job", {}, ({}, {"text": "A fine hat."})),
+            ("shut", {}, (None, None)),
+            ("subagent", asked, (asked, {"worker": "critic", "text": "Plain."})),
+        ]:
+            [task] = await tasks_of(agent, await agent.thread(key).task(key, params))
+            assert (task.inputs, task.outputs) == expected
+
+
+@pytest.mark.parametrize("given", ["1", "'true'", "[true]", "maybe"])
+def test_a_worker_file_says_true_or_false(tmp_path: Path, given: str) -> None:
+    file = tmp_path / "critic.worker.md"
+    file.write_text(f"---\ncapture: {given}\n---\nYou judge.\n")
+    with pytest.raises(WorkerInvalid, match=r"worker.md:2.*'capture' is not true or false"):
+        load_workers(file)
+
+
+@pytest.mark.requirement("H5", "H9")
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_tasks_start_says_its_risk_and_what_let_it_through(tmp_path: Path, asks: bool) -> None:
+    worker = Worker("critic", "You judge.", "judges", risk=("write", "network"))
+    policy = Policy(rules=(Rule(decision="ask" if asks else "approve", function="critic", name="critics"),))
+    async with scripted_agent(tmp_path, judging(), workers=[worker], policy=policy) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("Go") as stream:
+            events = [event async for event in stream]
+        if asks:
+            assert not any(isinstance(event, TaskStarted) for event in events)
+            [pause] = stream.turn.pauses
+            async with await thread.stream_resume({pause.id: Approve()}) as resumed:
+                events = [event async for event in resumed]
+        [started] = [event for event in events if isinstance(event, TaskStarted)]
+        told = (("write", "network"), "person" if asks else "rule:critics")
+        assert (started.risk, started.gate) == told
+        [task] = await tasks_of(agent, stream.turn)
+        assert (task.risk, task.gate) == told
+
+
+@pytest.mark.requirement("H5")
+async def test_a_task_of_the_hosts_own_code_says_so(tmp_path: Path) -> None:
+    async def said(ctx: TaskContext) -> str:
+        return "Fine."
+
+    async with scripted_agent(tmp_path, judging(), shapes=[shape(said)]) as agent:
+        [task] = await tasks_of(agent, await agent.thread("t").task("job", {}))
+    assert (task.risk, task.gate) == (("read_only",), "code")
