@@ -35,7 +35,8 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         await killer(IN, "a model call")
         return {"reply": "Fine."}
 
-    return WorldAgent("novel", lm=ScriptedLM(answer), storage=storage_of(home), settings=Settings(model_attempts=1))
+    settings = Settings(model_attempts=1, trace=False)  # traces are written beside the turn, whenever there is time
+    return WorldAgent("novel", lm=ScriptedLM(answer), storage=storage_of(home), settings=settings)
 
 
 async def branched(way: str, thread: Thread) -> None:
