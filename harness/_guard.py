@@ -43,7 +43,7 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
         problem = error  # nobody cancels the caller: something that the code waited for was cancelled
     except Exited as error:
         problem = error.original
-    except Exception as error:  # somebody's code may raise anything; `on_error` gets it as it is
+    except Exception as error:  # not by name: somebody's code may raise anything; `on_error` gets it as it is
         problem = error
     if on_error is not None:
         on_error(problem)

@@ -176,7 +176,7 @@ def _on_a_thread(body: Plain) -> Body:
 def _hints(name: str, body: Plain) -> dict[str, Any]:
     try:
         return typing.get_type_hints(body, include_extras=True)
-    except Exception as error:  # to read a hint is to run it: code of the embedder's, which may raise anything
+    except Exception as error:  # not by name: to read a hint is to run code of the embedder's, which may raise anything
         problem = f"{type(error).__name__}: {error.name!r}" if isinstance(error, NameError) else type(error).__name__
     raise FunctionInvalid(
         f"the type hints of the function {name!r} cannot be read ({problem})",

@@ -26,13 +26,11 @@ async def kept_in(running: Awaitable[T]) -> T:
     task = asyncio.current_task()
     try:
         return await running
-    except (Exception, asyncio.CancelledError, KeyboardInterrupt):
-        raise
-    except GeneratorExit as error:
-        if asyncio.current_task() is not task:  # the coroutine is closed
+    except BaseException as error:  # not by name: `SystemExit`, and what somebody has made of `BaseException`
+        if isinstance(error, Exception | asyncio.CancelledError | KeyboardInterrupt):
             raise
-        exited: BaseException = error
-    except BaseException as error:  # `SystemExit`, and what somebody has made of `BaseException`
+        if isinstance(error, GeneratorExit) and asyncio.current_task() is not task:  # the coroutine is closed
+            raise
         exited = error
     raise Exited(exited)
 

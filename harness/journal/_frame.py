@@ -358,15 +358,13 @@ class Frame:
             value = await self._done(step, aside)
             if not landed.done():
                 landed.set_result(value)
-        except Exception as error:  # it is the caller's
+        except Exception as error:  # whatever the step raises is its caller's, as if there were no task between them
             if isinstance(error, ABOUT_THE_TURN):
                 self._error = self._error or error  # also where nobody waits
             if not landed.done():
                 landed.set_exception(error)
-        except BaseException:
-            landed.cancel()
-            raise
         finally:
+            landed.cancel()  # where it was cut off; one that has landed stays as it is
             self._live -= 1
             self._moved.set()
             self._tasks.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # it runs as a task

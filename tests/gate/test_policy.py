@@ -282,7 +282,6 @@ def test_a_file_that_is_not_there_or_no_text_is_told_so(tmp_path: Path) -> None:
             load_policy(none)  # type: ignore[arg-type]  # it is wrong
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders")
 @pytest.mark.timeout(20)
 def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")

@@ -86,7 +86,6 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such pipes")
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "w.worker.md"
     os.mkfifo(path)
