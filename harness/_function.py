@@ -26,7 +26,8 @@ UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 """The risk of a function that does not say what it does."""
 
 _RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
-_CALLERS: Final = ("code", "converse")  # who calls and is nothing that can be called: the host, and the planner
+CALLERS: Final = ("code", "converse")
+"""Who calls and is nothing that can be called: the host's own code, and the planner."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -141,7 +142,7 @@ def check_name(what: str, name: object) -> str:
     Raises:
         FunctionInvalid: It cannot.
     """
-    if name in _CALLERS:
+    if name in CALLERS:
         raise FunctionInvalid(
             f"no {what} can be called {name!r}: a policy says it of another caller", remedy="call it something else"
         )
@@ -152,4 +153,15 @@ def check_name(what: str, name: object) -> str:
     )
 
 
-__all__ = ["READ_ONLY", "UNKNOWN", "Body", "Function", "FunctionKind", "Risk", "check_name", "risks", "undispatched"]
+__all__ = [
+    "CALLERS",
+    "READ_ONLY",
+    "UNKNOWN",
+    "Body",
+    "Function",
+    "FunctionKind",
+    "Risk",
+    "check_name",
+    "risks",
+    "undispatched",
+]

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from ...core.errors import PolicyInvalid
 from ...core.events import Risk
+from .._function import CALLERS
 from ._arguments import may_have
 from ._data import Data
 from ._predicates import Predicate, Said, find, holds
@@ -23,10 +24,6 @@ _ANY = ("*",)
 _WAIT: Final[Any] = Field(
     default=None, gt=0, le=10 * 366 * 86_400.0, allow_inf_nan=False, strict=True
 )  # as long as for a question
-
-
-CALLERS: Final = ("code", "converse")
-"""Who calls and is nothing that can be called: the host's own code, and the planner."""
 
 
 class Declared(Protocol):
@@ -130,6 +127,10 @@ class Rule(Data):
         found = [is_like(mark, self.after) for mark in marks]
         return any(found) and (self.decision != "approve" or all(found))
 
+    def heeds(self, callees: Iterable[str]) -> bool:
+        """Whether it can be about calls of anybody that there is: of the host, the planner, or one of these by name."""
+        return any(is_like(name, self.caller) for name in (*callees, *CALLERS))
+
     def matches(self, function: str, risk: tuple[Risk, ...], caller: str, arguments: Mapping[str, Any]) -> bool:
         """Whether a call is of those that it decides about, apart from what the turn has read."""
         if not is_like(function, self.function) or not is_like(caller, self.caller):
@@ -196,7 +197,7 @@ def _check(rule: Rule, known: Mapping[str, Declared]) -> None:
     problem = ""
     if not matched:
         problem = f"is about {' or '.join(several(rule.function))!r}, and nothing is called so"
-    elif not any(is_like(name, rule.caller) for name in (*known, *CALLERS)):
+    elif not rule.heeds(known):
         problem = f"is about the caller {' or '.join(several(rule.caller))!r}, and nothing that calls is called so"
     if problem:
         raise PolicyInvalid(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from ...harness import Function, Policy
-from ...harness.gate import Rule, is_like
+from ...harness.gate import Rule
 from ._approvals_options import PolicyCheckOptions
 from ._options import AgentOptions
 from ._output import Output
 from ._session import open_agent, run
 from ._sources import policy
-
-_OTHERS: Final = ("converse", "code")
-"""Who calls and is nothing that can be called."""
 
 
 def check_policy(options: PolicyCheckOptions) -> int:
@@ -58,8 +55,7 @@ def _line(told: dict[str, Any]) -> str:
 
 def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:
     """What a rule may decide about, whatever the arguments are and whatever the turn has read."""
-    callers = (*(function.name for function in functions), *_OTHERS)
-    if not any(is_like(caller, rule.caller) for caller in callers):
+    if not rule.heeds(function.name for function in functions):
         return []
     anyhow = rule.model_copy(update={"caller": ("*",), "arguments": {}})
     return sorted(function.name for function in functions if anyhow.matches(function.name, function.risk, "", {}))
