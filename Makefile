@@ -64,7 +64,7 @@ bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 
 soak: $(READY) ## The long tests: every leak case, kills, cancelling at every step, property tests with more examples
 	$(RUN) pytest -m soak -n $(JOBS) --dist worksteal --timeout 3600
-	HYPOTHESIS_PROFILE=soak $(RUN) pytest $$(grep -rl --include='*.py' '^@given' tests) -n $(JOBS) --timeout 3600
+	HYPOTHESIS_PROFILE=soak $(RUN) pytest $$(grep -rl --include='*.py' '^@given' tests) -n $(JOBS) --dist worksteal --timeout 3600
 
 format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff check --fix

@@ -1,4 +1,4 @@
-"""What every folder may use: scope, tiers, ids, time. And the modules `errors`, `events`, `pauses`, `validation`."""
+"""What every folder may use: scope, tiers, ids, time; modules `errors`, `events`, `files`, `pauses`, `validation`."""
 
 from ._clock import Clock, SystemClock
 from ._emitter import CaptureKind, Emitter

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from .events import PauseKind, Risk
 
@@ -114,6 +114,10 @@ class Pause:
     expires: datetime | None = None
 
 
+LONGEST_WAIT: Final = 10 * 366 * 86_400.0
+"""How many seconds an answer can be waited for: ten years."""
+
+
 def may_answer(account: str | None, approvers: Sequence[str]) -> bool:
     """Whether an account may answer what these approvers are asked.
 
@@ -124,7 +128,13 @@ def may_answer(account: str | None, approvers: Sequence[str]) -> bool:
     return not approvers or (account is not None and any(fnmatchcase(account, glob) for glob in approvers))
 
 
+def may_be_always(pause: Pause) -> bool:
+    """Whether more calls of the kind may be approved with this one; destructive ones are approved one by one."""
+    return "destructive" not in pause.risk
+
+
 __all__ = [
+    "LONGEST_WAIT",
     "Answer",
     "Approve",
     "Happened",
@@ -135,4 +145,5 @@ __all__ = [
     "Reject",
     "RunAgain",
     "may_answer",
+    "may_be_always",
 ]

@@ -233,14 +233,11 @@ async def dispatched(
     """
     shape = how.shape
     stand_in = shape.stand_in(params)
-    if stand_in is None:
-        call = Call(function=shape.callee(params), input=params, ctx=ctx, key=key, id=path, waits=waits)
-        call.how, call.slot = how, how.slot
-        return await run_call(call)
-    function, given = stand_in
-    call = Call(function=function, input=given, ctx=ctx, key=key, id=path, waits=waits, slot=how.slot)
-    value = await run_call(call)
-    if value is SUSPENDED:
+    function, given = stand_in or (shape.callee(params), params)
+    value = await run_call(
+        Call(function=function, input=given, ctx=ctx, key=key, id=path, waits=waits, slot=how.slot, how=how)
+    )
+    if stand_in is None or value is SUSPENDED:
         return value
     result = {"worker": function.name, "text": text_of(function, value)}
     return result if how.raw else shape.check_result(result)

@@ -26,7 +26,9 @@ UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 """The risk of a function that does not say what it does."""
 
 _RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
-CALLERS: Final = ("code", "converse")
+HOST: Final = "code"
+PLANNER: Final = "converse"
+CALLERS: Final = (HOST, PLANNER)
 """Who calls and is nothing that can be called: the host's own code, and the planner."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
@@ -155,6 +157,8 @@ def check_name(what: str, name: object) -> str:
 
 __all__ = [
     "CALLERS",
+    "HOST",
+    "PLANNER",
     "READ_ONLY",
     "UNKNOWN",
     "Body",

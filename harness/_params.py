@@ -18,7 +18,7 @@ _CONFIG: Final = ConfigDict(
     validate_default=True,
     protected_namespaces=(),
 )
-_TAKEN: Final = frozenset(name for name in dir(BaseModel) if name.startswith("model_"))
+TAKEN: Final = frozenset(name for name in dir(BaseModel) if name.startswith("model_"))
 _TYPED: Final = "a TypedDict of typing"
 
 
@@ -50,7 +50,7 @@ def params_model(
                 f"the parameter {parameter.name!r} of the function {name!r} has no type hint",
                 remedy="decorate a function that is no method" if is_self else "give it one",
             )
-        if parameter.name.startswith("_") or parameter.name in _TAKEN:
+        if parameter.name.startswith("_") or parameter.name in TAKEN:
             raise FunctionInvalid(
                 f"a parameter of the function {name!r} cannot be called {parameter.name!r}", remedy="rename it"
             )

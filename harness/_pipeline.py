@@ -324,9 +324,10 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
 
 def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget) -> Awaitable[Any]:
     """Hold what a call runs to the seconds of its own limits, if it has such a limit."""
-    seconds, whose = function.limits.seconds, _whose(function)
+    seconds = function.limits.seconds
     if seconds is None:
         return running
+    whose = _whose(function)
 
     def late() -> WorldAgentError:
         return LimitReached(f"{whose} may take {seconds:g} s, and has", remedy="ask it for less, or raise its limits")

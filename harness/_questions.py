@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core.errors import AnswerInvalid, InvalidArgument
+from ..core.pauses import LONGEST_WAIT
 from ..core.validation import is_text, json_of_value, read_value
 from .journal import Ask, Frame, Step
 
 _ANSWER = "the answer"
-_LONGEST = 10 * 366 * 86_400.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Question:
 
 
 def _is_time(seconds: object) -> bool:
-    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _LONGEST
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST_WAIT
 
 
 async def ask_person(frame: Frame, question: Question, key: str | None) -> Any:

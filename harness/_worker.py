@@ -11,15 +11,14 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from ..core.errors import FunctionInvalid
 from ..core.validation import is_text
 from ._function import READ_ONLY, Function, Risk, check_name, risks, undispatched
+from ._params import TAKEN
 from .limits import Limits
 from .requests import TEXT, WorkerRequest
 
 MOST_RETRIES: Final = 20
 MOST_STEPS: Final = 1000
 
-_TAKEN: Final = frozenset(
-    ("calls", "lm", "offered_tools", "result", "role", *(name for name in dir(BaseModel) if name.startswith("model_")))
-)
+_TAKEN: Final = TAKEN | {"calls", "lm", "offered_tools", "result", "role"}
 """What no param of a worker can be called: its Signature has such fields of its own, or they are no fields."""
 
 

@@ -30,6 +30,7 @@ MADE_HERE: Final = "made here"
 
 CONTRACT: Final = "let it answer as the contract of role hosts says"
 LONGER: Final = "see what keeps it, or give it longer by timeout= or the setting role_host_timeout"
+_REPORTED: Final = "see what the host itself reports, then try again"
 SHORTER: Final = "let it answer with roles and no more"
 TOKEN: Final = "give a token that it accepts for this scope"
 
@@ -133,7 +134,6 @@ def _start(host: Host) -> str:
 
 def failed(label: str, code: int, data: object = None) -> Failure:
     """A status of HTTP that says no; `_transports` makes an error of MCP of it."""
-    remedy = "see what the host itself reports, then try again"
     match code:
         case 401 | 403:
             return forbidden(label)
@@ -149,13 +149,12 @@ def failed(label: str, code: int, data: object = None) -> Failure:
                 HostUnavailable, f"{named(label)} takes no calls at present (HTTP {code})", f"try again {when}"
             )
         case _:
-            return Failure(HostUnavailable, f"{named(label)} failed (HTTP {code})", remedy)
+            return Failure(HostUnavailable, f"{named(label)} failed (HTTP {code})", _REPORTED)
 
 
 def errored(label: str, code: int) -> Failure:
     """An error of MCP that the host answered, whatever its code means elsewhere."""
-    remedy = "see what the host itself reports, then try again"
-    return Failure(HostUnavailable, f"{named(label)} failed (MCP error {code})", remedy)
+    return Failure(HostUnavailable, f"{named(label)} failed (MCP error {code})", _REPORTED)
 
 
 def oversized(label: str) -> Failure:

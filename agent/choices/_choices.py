@@ -138,6 +138,7 @@ __all__ = [
     "all_models",
     "all_workers",
     "graph_options",
+    "listed",
     "model_options",
     "open_usage",
     "turn_models",

@@ -160,8 +160,9 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
 
     def callee(self, params: SubagentParams) -> Function:
         found = self.subagents.found(params.worker)
-        changed = {name: getattr(found, name) for name in ("name", "kind", "risk", "limits", "capture")}
-        return replace(self.function, **changed)
+        return replace(
+            self.function, name=found.name, kind=found.kind, risk=found.risk, limits=found.limits, capture=found.capture
+        )
 
     def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:
         found = self.subagents.found(params.worker)

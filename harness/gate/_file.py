@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...core.errors import PolicyInvalid
+from ...core.files import read_regular
 from ..yaml import LONGEST, YamlDocument, read_yaml
 from ._policy import Policy, Rule
 
@@ -56,19 +57,18 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
 
 def _read(path: object) -> tuple[Path, bytes]:
     """The file's content, or as much of it as tells that it is too big. What would be waited for is not opened."""
-    problem, file, data = "", Path(), b""
+    problem, file = "", Path()
+    data: bytes | None = None
     try:
         file = Path(os.fspath(path))  # type: ignore[call-overload]  # a hint does not hold anybody
-        if file.exists() and not file.is_file():
+        data = read_regular(file, LONGEST + 1)
+        if data is None:
             problem = "it is a directory" if file.is_dir() else "it is no file with content"
-        else:
-            with file.open("rb") as opened:
-                data = opened.read(LONGEST + 1)
     except OSError as failure:
         problem = failure.strerror or type(failure).__name__
     except (TypeError, ValueError):
         problem = "that is no path"
-    if problem:
+    if data is None:
         named = str(file) if isinstance(path, str | os.PathLike) else f"of type {type(path).__name__}"
         raise PolicyInvalid(f"the policy {named!r} cannot be read: {problem}", remedy="give the path of a file")
     if len(data) > LONGEST:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from ...core import Clock, SystemClock
 from ...core.events import Risk
+from .._function import HOST, READ_ONLY
 from ._approver import Approver
 from ._policy import Decision, Policy, Rule, several
 
@@ -39,7 +40,7 @@ class Caller:
         return replace(self, modelled=True) if modelled and not self.modelled else self
 
 
-CODE: Final = Caller("code")
+CODE: Final = Caller(HOST)
 """The host's own code."""
 
 
@@ -250,7 +251,7 @@ class Gate:
 
 
 def _is_harmless(callee: Callee) -> bool:
-    return callee.risk == ("read_only",)
+    return callee.risk == READ_ONLY
 
 
 def _use(by: str, function: str, caller: str) -> str:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from ...core.errors import PolicyInvalid
 from ...core.events import Risk
+from ...core.pauses import LONGEST_WAIT
 from .._function import CALLERS
 from ._arguments import may_have
 from ._data import Data
@@ -21,9 +22,7 @@ Globs = str | tuple[str, ...]
 """One or several; read, they are several."""
 
 _ANY = ("*",)
-_WAIT: Final[Any] = Field(
-    default=None, gt=0, le=10 * 366 * 86_400.0, allow_inf_nan=False, strict=True
-)  # as long as for a question
+_WAIT: Final[Any] = Field(default=None, gt=0, le=LONGEST_WAIT, allow_inf_nan=False, strict=True)
 
 
 class Declared(Protocol):

@@ -152,7 +152,7 @@ class Drive:
         async with self._settling:  # nobody goes on before what a branch beside it records is there
             for record in [record for record in self._told.values() if record.parent == parent]:
                 del self._told[record.id]
-                await self._finish(replace(record, epoch=self._epoch))
+                await self._finish(record)
 
     # --- what is recorded -------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Drive:
         return self._told_of(step, record, "approve" if arguments is None else "modify", decision), None
 
     def _told_of(self, step: Step, record: CallRecord, decision: str, said: dict[str, Any]) -> CallRecord:
-        """The record with what a person decided, in the words of `Step.noted`, which outlives the answer."""
+        """The record with what a person decided, or that nobody did in time, in words that outlive the answer."""
         return record if step.noted is None else replace(record, gate=step.noted(decision, said))
 
     async def _waits(self, step: Step, record: CallRecord) -> Suspended:
@@ -336,13 +336,11 @@ class Drive:
     async def _done(self, record: CallRecord, value: Any) -> Any:
         """Record a result; gives it as a replay will get it."""
         text = canonical_json(value)
-        if self._journal is not None:
-            await self._finish(replace(record, state="done", result=text, epoch=self._epoch))
+        await self._finish(record, state="done", result=text)
         return json.loads(text)
 
     async def _fail(self, record: CallRecord, error: WorldAgentError) -> NoReturn:
-        if self._journal is not None:
-            await self._finish(replace(_failed(record, error), epoch=self._epoch))
+        await self._finish(_failed(record, error))
         raise error
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -351,8 +349,10 @@ class Drive:
         if self._journal is not None:
             await self._journal.put(self._with_unwritten(record), lease=self._lease)
 
-    async def _finish(self, record: CallRecord) -> None:
+    async def _finish(self, record: CallRecord, **over: Any) -> None:
+        """Write how a call ended; where it is written, it is this owner's."""
         if self._journal is not None:
+            record = replace(record, **over, epoch=self._epoch)
             await self._journal.finish(self._with_unwritten(record), lease=self._lease)
 
     def _with_unwritten(self, record: CallRecord) -> list[CallRecord]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...core.errors import AnswerInvalid, FunctionInvalid, NotAnApprover, StorageInvalid
-from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, may_answer
+from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, may_answer, may_be_always
 from ...core.validation import kept_json
 from ..schema import Checker
 from ._records import CallRecord
@@ -86,7 +86,7 @@ def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
             f"the approval of the pause {pause.id!r} is for other arguments than wait there",
             remedy="look at the pause again, and answer with its hash",
         )
-    if answer.always and "destructive" in pause.risk:
+    if answer.always and not may_be_always(pause):
         raise AnswerInvalid(
             f"{pause.function!r} is destructive, so that each call of it is approved by itself",
             remedy="approve this one call, without always=True",

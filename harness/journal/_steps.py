@@ -109,7 +109,8 @@ class Step:
         by: What let it through, or asks; see `CallStarted.gate`.
         refusal: Why it is not done; the journal keeps it as its failure.
         check: Looks at other arguments that a person gave, and raises if they may not be.
-        noted: Hears of what a person decided; gives what the journal keeps of that, as JSON.
+        noted: Hears of what a person decided, or of `refuse` where nobody did in time;
+            gives what the journal keeps, as JSON.
         slot: Is held while it is done, so that not too many are at the same time; one that waits for a person has none.
     """
 

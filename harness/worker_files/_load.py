@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import os
-import stat
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.errors import FunctionInvalid, WorkerInvalid
+from ...core.files import read_regular
 from .._worker import Worker
-from ..yaml import YamlDocument, read_yaml
+from ..yaml import LONGEST, YamlDocument, read_yaml
 
 SUFFIX: Final = ".worker.md"
 VERSION: Final = 1
-_LONGEST: Final = 1 << 20  # bytes
 _FENCE: Final = "---"
 
 _TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "a whole number", "a JSON Schema"
@@ -104,19 +102,13 @@ def _read(path: Path) -> Worker:
 
 def _data(path: Path) -> bytes:
     try:
-        # A pipe would be waited for as it is opened.
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise IsADirectoryError
-            data = file.read(_LONGEST + 1)
-    except IsADirectoryError:
-        problem = "it is no regular file"
+        data = read_regular(path, LONGEST + 1)
     except (OSError, ValueError) as error:
         problem = type(error).__name__
     else:
-        if len(data) <= _LONGEST:
+        if data is not None and len(data) <= LONGEST:
             return data
-        problem = f"it has more than {_LONGEST} bytes"
+        problem = "it is no regular file" if data is None else f"it has more than {LONGEST} bytes"
     raise WorkerInvalid(f"the worker {str(path)!r} cannot be read: {problem}", remedy="give a file that can be")
 
 

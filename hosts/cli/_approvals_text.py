@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ...core.errors import InvalidArgument
-from ...core.pauses import Approve, Pause, Reject
+from ...core.pauses import Approve, Pause, Reject, may_be_always
 from . import _pause_forms as forms
 
 _APPROVES: Final = ("y", "yes", "approve")
@@ -32,14 +32,9 @@ def how_to_leave(pause: Pause) -> str:
     ways = ["yes", "no REASON"]
     if pause.schema is not None and forms.fields(pause.schema):
         ways.append("edit FIELD=VALUE ..." if forms.named(pause.schema) else "edit {JSON}")
-    if _may_be_always(pause):
+    if may_be_always(pause):
         ways.append("always, for this turn")
     return f"{'; '.join(ways[:-1])}; or {ways[-1]}"
-
-
-def _may_be_always(pause: Pause) -> bool:
-    """Whether more calls of the kind may be approved with this one."""
-    return "destructive" not in pause.risk
 
 
 def read_leave(pause: Pause, said: str) -> Approve | Reject:
@@ -80,7 +75,7 @@ def leave(pause: Pause, *, arguments: Any = None, always: bool = False) -> Appro
     Raises:
         InvalidArgument: The arguments do not fit, or each call of this kind is approved by itself.
     """
-    if always and not _may_be_always(pause):
+    if always and not may_be_always(pause):
         raise InvalidArgument(
             f"{pause.function!r} is destructive, so that each call of it is approved by itself",
             remedy="approve this one call alone",

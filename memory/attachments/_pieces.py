@@ -9,13 +9,13 @@ import contextlib
 import errno
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
 from ...core.errors import AttachmentInvalid, StorageUnavailable
+from ...core.files import read_regular
 
 _NEW: Final = ".new-"
 _ASIDE: Final = ".aside-"
@@ -182,19 +182,11 @@ class Pieces:
 def _content(path: Path) -> bytes | None:
     """What a file holds; None where there is no file, which is never waited for."""
     try:
-        # Not to wait for a writer where it is a pipe.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        return read_regular(path)
     except OSError as error:
         if error.errno in _NO_FILE:
             return None
         raise
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):  # `os.fdopen` would raise for a folder
-            return None
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(handle)
 
 
 def _sync(folder: Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ...core.errors import AttachmentInvalid
+from ...core.files import read_regular
 from ._attachment import Attachment, clean_name, url_problem
 from ._media import ending_of, media_type_of, media_type_of_url
 
@@ -100,12 +101,10 @@ def _linked(url: str, name: str | None, media_type: str | None) -> Attachment:
 def _read(path: Path, limit: int) -> bytes:
     problem = ""
     try:
-        # Not to wait for a writer where it is a pipe.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(handle, "rb") as file:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                return file.read(limit + 1)
-            problem = "it is no file"
+        data = read_regular(path, limit + 1)
+        if data is not None:
+            return data
+        problem = os.strerror(errno.EISDIR) if path.is_dir() else "it is no file"
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except ValueError:  # a null byte

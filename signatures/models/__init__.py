@@ -1,4 +1,4 @@
-"""The models of one agent: its own, and those that workers name. How one is called is `signatures`' matter."""
+"""The models of one agent: its own, and those that workers and turns name; `signatures` knows how one is called."""
 
 from ._models import Models, check_named
 

@@ -13,7 +13,7 @@ import dspy
 
 from ...core.errors import InvalidArgument, ModelNotConfigured
 from .._engines import is_local
-from .._predictor import ModelCaller, ModelOptions, OnError, open_model
+from .._predictor import ModelCaller, OnError, open_model
 
 
 class Models:
@@ -23,7 +23,6 @@ class Models:
         own: The agent's own, which is closed by who opened it.
         named: Models by the names that the host gave them.
         api_base: Where the agent's own model string has its service; other models of the same vendor have it too.
-        options: Time limits, retries, the echo setting.
         on_error: Gets the original of a model error.
     """
 
@@ -33,13 +32,11 @@ class Models:
         named: Mapping[str, str | dspy.BaseLM] | None = None,
         *,
         api_base: str | None = None,
-        options: ModelOptions | None = None,
         on_error: OnError | None = None,
     ) -> None:
         self._own = own
         self._named = dict(named or {})
         self._api_base = api_base
-        self._options = options or own.options
         self._on_error = on_error
         self._open: dict[str, asyncio.Task[ModelCaller]] = {}
 
@@ -60,14 +57,12 @@ class Models:
                 remedy=f"write 'vendor/model', or name it in WorldAgent(models=...); the names are: {known}",
             )
 
-    async def get(self, name: str | None) -> ModelCaller:
-        """The model called `name`, opened if it is not open; None is the agent's own.
+    async def get(self, name: str) -> ModelCaller:
+        """The model called `name`, opened if it is not open.
 
         Raises:
             ModelNotConfigured, MissingExtra, InvalidArgument: It cannot be used.
         """
-        if name is None:
-            return self._own
         found = self._open.get(name)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
             found = self._open[name] = asyncio.create_task(self._opened(name))
@@ -85,7 +80,7 @@ class Models:
     async def _opened(self, name: str) -> ModelCaller:
         target = self._named.get(name, name)
         base = self._api_base if isinstance(target, str) and self._is_vendors(target) else None
-        return await open_model(target, api_base=base, options=self._options, on_error=self._on_error)
+        return await open_model(target, api_base=base, options=self._own.options, on_error=self._on_error)
 
     def _is_vendors(self, target: str) -> bool:
         return target.partition("/")[0] == self._own.connection.name.partition("/")[0]

@@ -1,0 +1,34 @@
+"""Files of somebody else's, read without waiting for what is none."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def read_regular(path: Path, most: int = -1) -> bytes | None:
+    """Read a file. A pipe is not waited for, and what never ends is not read.
+
+    Args:
+        path: The file.
+        most: How many bytes at most; below 0 is all.
+
+    Returns:
+        Its content, or the beginning of it; None where it is no regular file.
+
+    Raises:
+        OSError: It cannot be opened or read.
+        ValueError: `path` has a null byte.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):  # `os.fdopen` would raise for a folder
+            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["read_regular"]
