@@ -426,7 +426,8 @@ class WorldAgent:
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:
         """What hands traces on; the home's file is made with the first of them."""
-        index = TraceIndex(self._storage.traces, age=self.settings.trace_age)
+        clock = self._clock
+        index = TraceIndex(self._storage.traces, age=self.settings.trace_age, clock=lambda: clock.now().timestamp())
         tracer = self._trace.tracer(index, on=self.settings.trace)
         opened.push_async_callback(tracer.aclose)
         return tracer

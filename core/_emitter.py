@@ -60,8 +60,8 @@ class Emitter:
         """Emit one event of `kind`; the turn's id, the number and the time are added."""
         self._seq += 1
         event = kind(turn_id=self.turn_id, seq=self._seq, at=self._clock.now(), **fields)
-        if isinstance(event, TextDelta):
+        if kind is TextDelta:
             self._standing = True
-        elif isinstance(event, TextReplaced):
+        elif kind is TextReplaced:
             self._standing = bool(event.text)
         self._sink(event)

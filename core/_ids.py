@@ -29,7 +29,13 @@ def canonical_json(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-def digest(value: Any, *, length: int = 32) -> str:
-    """Return `length` hex digits (64 at most) that stand for the JSON value `value`. Not keyed: never digest a role."""
-    text = canonical_json(value).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=32).hexdigest()[:length]
+def digest(value: Any, *, length: int = 32, text: str | None = None) -> str:
+    """Return `length` hex digits that stand for a JSON value. Not keyed: never digest a role.
+
+    Args:
+        value: The value.
+        length: How many digits, 64 at most.
+        text: Its canonical JSON, where that is there already.
+    """
+    kept = canonical_json(value) if text is None else text
+    return hashlib.blake2b(kept.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()[:length]

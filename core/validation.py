@@ -32,6 +32,7 @@ _TELLING = frozenset(
         "value_error",
     }
 )
+_SURELY_READ = 190  # bytes of JSON that pydantic's reader never finds too deep
 _DEPTH = 200  # levels that a value is looked through for what is no JSON
 _NUMBERED = re.compile(r'"(?:-?\d[^"]*|true|false|null|None|True|False)":')  # a key that may not have been a text
 _FIELD = re.compile(r"\w[\w.-]{0,63}")
@@ -96,15 +97,21 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
         what: What it is, for the error's text.
         error: The error to raise where a field holds what is not JSON, or half a surrogate pair.
     """
+    return json_and_text_of(model, what=what, error=error)[0]
+
+
+def json_and_text_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> tuple[dict[str, Any], str]:
+    """As `json_of`; beside it the same as canonical JSON."""
     try:
         # Without `warnings`, pydantic would print a value that is not of its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
-        if "null" in kept_json(dumped):
+        text = kept_json(dumped)
+        if "null" in text:
             _check_kept(model.model_dump(by_alias=True, warnings=False), dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
-        return dumped
+        return dumped, text
     raise error(
         f"{what} are not JSON: {_where_in(model)}{problem}", remedy="use JSON values, and text that UTF-8 can hold"
     )
@@ -119,7 +126,9 @@ def kept_json(value: object) -> str:
     try:
         text = canonical_json(value)
         # pydantic's reader goes 200 levels deep; a row that holds the text has a few of its own.
-        from_json(f"[[[[{text}]]]]".encode())
+        whole = f"[[[[{text}]]]]".encode()
+        if len(whole) > _SURELY_READ:  # else it cannot be as deep, and no number in it is too long
+            from_json(whole)
         return text
     except RecursionError:
         pass
@@ -258,6 +267,7 @@ __all__ = [
     "declaration",
     "declared_alike",
     "is_text",
+    "json_and_text_of",
     "json_of",
     "json_of_value",
     "kept_json",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -41,23 +42,22 @@ class Asker:
     on_error: OnError | None = None
 
 
-async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[BaseModel]) -> Step:
+async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[BaseModel]) -> None:
     """Decide about a step before it is done.
 
+    The step has then what a person is asked before, or why it is refused, and what decided so.
+
     Args:
-        step: The step; its input is the params as JSON.
+        step: The step, which is changed; its input is the params as JSON.
         callee: What is called.
         asker: Who calls.
         params: What the step's input is declared by.
-
-    Returns:
-        The same step, which has now what a person is asked before, or why it is refused, and what decided so.
     """
     drive, gate, caller = asker.drive, asker.gate, asker.caller
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
         step.by = record.by  # it was decided about before
-        return step
+        return
     if record is not None and record.answered:  # what a person said counts, also where nobody would be asked any more
         verdict = gate.by_policy(callee, step.input, caller)
         if verdict.decision != "refuse":
@@ -65,32 +65,33 @@ async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[B
     else:
         verdict = gate.decide(callee, step.input, caller)
     if verdict.decision == "approve":
-        return _approved(step, verdict, callee, caller)
+        step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
+        return
     if verdict.decision == "ask" and not drive.can_ask and caller.modelled:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
     if verdict.decision == "ask":
-        step = _asked(step, verdict, callee, asker, params)
-        answered = await _at_once(step, callee, asker) if record is None else None
-        if answered is not None:
-            return answered
-        if record is None:
+        _ask(step, verdict, callee, asker, params)
+        if record is None and not await _answered_at_once(step, callee, asker):
             _tell(asker, step, "ask", verdict.by)
-        return step
+        return
     if record is None:
         _tell(asker, step, "refuse", verdict.by)
-    return _refused(step, verdict, callee, caller)
+    _refuse(step, verdict, callee, caller)
 
 
-async def _at_once(step: Step, callee: Callee, asker: Asker) -> Step | None:
-    """The step with what an approver in the process says; None where that is left to a person."""
+async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:
+    """Let an approver in the process say what counts for the step; whether it has, so that no person is asked."""
     if asker.gate.approver is None:
-        return None
+        return False
     try:
         with Inside.left():
             asked = kept_in(asker.gate.approver(step.pause(asker.drive.now())))
             answer = await guarded(asked, what="the approver", on_error=asker.on_error)
-        if answer is None or isinstance(answer, Approve | Reject):
-            return None if answer is None else _answered(step, answer, callee, asker)
+        if answer is None:
+            return False
+        if isinstance(answer, Approve | Reject):
+            _take(step, answer, callee, asker)
+            return True
         raise AnswerInvalid(
             f"the approver answered {type(answer).__name__}", remedy="let it give Approve(), Reject(reason) or None"
         )
@@ -99,24 +100,18 @@ async def _at_once(step: Step, callee: Callee, asker: Asker) -> Step | None:
             asker.on_error(error)
         code = error.code
     _LOG.warning("the approver gave no answer to %s that counts (%s); it is left to a person", step.id, code)
-    return None
+    return False
 
 
-def _approved(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
-    step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
-    return step
-
-
-def _refused(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Step:
+def _refuse(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> None:
     step.refusal = CallRefused(
         f"the call of {callee.name!r} is refused: {verdict.reason}", remedy="do without it, or ask for something else"
     )
     step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
-    return step
 
 
-def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: type[BaseModel]) -> Step:
-    """The step with what a person is asked; what they change is validated and decided about again."""
+def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: type[BaseModel]) -> None:
+    """Have a person asked before the step; what they change is validated and decided about again."""
     fits = step.check
 
     def check(arguments: Any) -> None:
@@ -145,23 +140,22 @@ def _asked(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: t
         seconds=verdict.expires,
     )
     step.by, step.check, step.noted = "person", check, noted
-    return step
 
 
-def _answered(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> Step:
+def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> None:
     """What an approver in the process said counts as what a person says."""
     said = decision_of(step.pause(asker.drive.now()), answer)
     if said["kind"] == "reject":
         _tell(asker, step, "reject", "approver")
         verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
-        return _refused(step, verdict, callee, asker.caller)
+        _refuse(step, verdict, callee, asker.caller)
+        return
     arguments, check = said.get("arguments"), step.check
     if arguments is not None and check is not None:
         check(arguments)
     decision = "approve" if arguments is None else "modify"
     step.ask, step.by = None, "approver"
     step.gate = _said(decision, "approver", said, step, callee, asker)
-    return step
 
 
 def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
@@ -175,7 +169,14 @@ def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: C
 
 def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:
     """What the journal keeps of it."""
+    if not more:
+        return _plain_note(decision, by, caller.name, callee.name)
     return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})
+
+
+@lru_cache(maxsize=256)
+def _plain_note(decision: str, by: str, caller: str, function: str) -> str:
+    return canonical_json({"decision": decision, "by": by, "caller": caller, "function": function})
 
 
 def _tell(asker: Asker, step: Step, decision: str, by: str, account: str | None = None) -> None:

@@ -26,7 +26,7 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..core.events import CallDecided, CallEnded, CallRetried, CallStarted
-from ..core.validation import json_of, json_of_value, read_model, read_value, validate_model, validate_value
+from ..core.validation import json_and_text_of, json_of_value, read_model, read_value, validate_model, validate_value
 from ._context import CallContext
 from ._function import Function
 from ._guard import guarded
@@ -166,7 +166,8 @@ def _stepped(call: Call) -> Awaitable[Any]:
 def _gated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         prepared, function = call.prepared, call.function
-        step = prepared.step = await with_leave(prepared.step, function, call.ctx.asker, params=prepared.params)
+        step = prepared.step
+        await with_leave(step, function, call.ctx.asker, params=prepared.params)
         told = False
         try:
             value = await inner(call)
@@ -257,8 +258,8 @@ async def _prepared(call: Call) -> Prepared:
     function, frame = call.function, call.ctx.frame
     what = f"params of function {function.name!r}"
     params = validate_model(function.params, call.input, what=what, error=ParamsInvalid)
-    given = json_of(params, what=what, error=ParamsInvalid)
-    call_id, site = (call.id, None) if call.id else await frame.child(function.name, given, call.key)
+    given, text = json_and_text_of(params, what=what, error=ParamsInvalid)
+    call_id, site = (call.id, None) if call.id else await frame.child(function.name, given, call.key, text=text)
 
     def changed_params(changed: Mapping[str, Any]) -> BaseModel:
         return read_model(function.params, changed, what=what, error=ParamsInvalid)
@@ -269,6 +270,7 @@ async def _prepared(call: Call) -> Prepared:
         name=function.name,
         kind="flow" if function.kind == "flow" else "leaf",
         input=given,
+        text=text,
         once=function.kind == "leaf" and not function.idempotent,
         version=function.declared,
         site=site,

@@ -201,7 +201,7 @@ class Registry:
 
 
 def _known(what: str, names: Iterable[str], wanted: object) -> str:
-    """The names there are; of many those that are most like the one that was wanted."""
+    """The names there are; of many those that are like the one that was wanted, and some others where these are few."""
     known = sorted(names)
     if not known:
         return f"this agent has no {what}; pass {what}= to WorldAgent"
@@ -211,5 +211,8 @@ def _known(what: str, names: Iterable[str], wanted: object) -> str:
     # To compare them all would hold up the process where there are many thousands.
     alike = known if len(known) <= _COMPARED else [name for name in known if name[:1] == text[:1]][:_COMPARED]
     close = difflib.get_close_matches(text, alike, _LISTED, cutoff=0.5)
-    nearest = [*close, *(name for name in known[: _LISTED + len(close)] if name not in close)][:_LISTED]
-    return f"of the {len(known)} {what} these are nearest: {', '.join(nearest)}"
+    others = [name for name in known[:_LISTED] if name not in close][: _LISTED - len(close)]
+    if not close:
+        return f"some of the {len(known)} {what} are: {', '.join(others)}"
+    more = f"; others are: {', '.join(others)}" if others else ""
+    return f"of the {len(known)} {what} these are nearest: {', '.join(close)}{more}"

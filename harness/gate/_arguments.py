@@ -32,23 +32,26 @@ def _may(schema: Any, steps: list[str], parts: Mapping[str, Any], deep: int) -> 
     if ways:
         return any(_may(way, steps, parts, deep - 1) for way in ways)
     match schema.get("type"):
-        case "object" if "properties" in schema:
-            found = schema["properties"].get(steps[0])
-            return (
-                schema.get("additionalProperties", False) is not False
-                if found is None
-                else (_may(found, steps[1:], parts, deep - 1))
-            )
         case "object":
-            return _may(schema.get("additionalProperties", True), steps[1:], parts, deep - 1) and (
-                schema.get("additionalProperties", "title" not in schema) is not False
-            )
+            return _in_object(schema, steps, parts, deep)
         case "array":
             return _may(schema.get("items"), steps, parts, deep - 1)
         case str():
             return False
         case _:
             return True
+
+
+def _in_object(schema: Mapping[str, Any], steps: list[str], parts: Mapping[str, Any], deep: int) -> bool:
+    first, *rest = steps
+    declared = schema.get("properties")
+    if declared is not None and first in declared:
+        return _may(declared[first], rest, parts, deep - 1)
+    if declared is not None:
+        return schema.get("additionalProperties", False) is not False
+    # One without a title is any mapping; a title is that of a model, here of one without fields.
+    others = schema.get("additionalProperties", "title" not in schema)
+    return others is not False and _may(others, rest, parts, deep - 1)
 
 
 __all__ = ["may_have"]

@@ -82,6 +82,10 @@ class Verdict:
     expires: float | None = None
 
 
+_BY_CODE: Final = Verdict("approve", "code")
+_BY_DEFAULT: Final = Verdict("approve", "default")
+
+
 class Recorded(Protocol):
     """What the gate looks at of a recorded call."""
 
@@ -188,9 +192,9 @@ class Gate:
         if rule is not None:
             return self._by_rule(rule, callee, caller, harmless=harmless)
         if not caller.modelled:
-            return Verdict("approve", "code")
+            return _BY_CODE
         if harmless:
-            return Verdict("approve", "default")
+            return _BY_DEFAULT
         return Verdict(self.policy.default, "default", self._why(callee, "nothing in the policy allows it"))
 
     # --- deciding ---------------------------------------------------------------------------------------------------
@@ -214,7 +218,7 @@ class Gate:
             case "approve":
                 pass
         if harmless or not caller.modelled:  # it needs no leave, so the rule's limits are not used up by it
-            return Verdict("approve", "default" if caller.modelled else "code")
+            return _BY_DEFAULT if caller.modelled else _BY_CODE
         if "destructive" in callee.risk:
             return Verdict("ask", by, "what is destructive is approved one by one")
         if self.marks and not rule.after:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
+from types import NoneType
 from typing import Any, Final, NoReturn
 
 from ...core import Clock, canonical_json
@@ -38,6 +39,9 @@ from ._steps import SUSPENDED, Ask, Step, Suspended
 
 _UNBEGUN: Final = 0
 """The epoch of a call that was under way and surely did nothing; an owner's is 1 or more."""
+
+_SAME: Final = frozenset({bool, int, str, NoneType})
+"""What is read from JSON as it was written."""
 
 ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost, StorageUnavailable, StorageInvalid, TurnLimitReached)
 """Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
@@ -170,7 +174,7 @@ class Drive:
                 state="waiting" if step.ask else "started",
                 epoch=self._epoch,
                 at=self._clock.now().timestamp(),
-                input=canonical_json(step.input) if step.ask or step.once else None,
+                input=step.kept if step.ask or step.once else None,
                 role=step.role,
                 version=step.version,
                 site=step.site,
@@ -337,7 +341,7 @@ class Drive:
         """Record a result; gives it as a replay will get it."""
         text = canonical_json(value)
         await self._finish(record, state="done", result=text)
-        return json.loads(text)
+        return value if type(value) in _SAME else json.loads(text)
 
     async def _fail(self, record: CallRecord, error: WorldAgentError) -> NoReturn:
         await self._finish(_failed(record, error))

@@ -119,11 +119,19 @@ class Frame:
         self._modelled = True
         self.drive.hears(self.path)
 
-    async def child(self, name: str, data: object, key: str | None = None) -> tuple[str, str]:
+    async def child(
+        self, name: str, data: object, key: str | None = None, *, text: str | None = None
+    ) -> tuple[str, str]:
         """The path id of the next call of `name` with this input, and its site; equal ones are numbered.
 
         One that equals recorded calls, none of which was made where the caller stands, waits until those have been
         asked for. It is new then, or takes what is left once nothing else moves.
+
+        Args:
+            name: What is called.
+            data: Its input as JSON.
+            key: Tells it from calls with equal input.
+            text: The input as canonical JSON, where that is there already.
 
         Raises:
             InvalidArgument: `key` is no text.
@@ -137,7 +145,7 @@ class Frame:
             )
         if key is not None and not is_text(key):
             raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
-        mark = digest(data, length=12) if key is None else _escaped(key)
+        mark = digest(data, length=12, text=text) if key is None else _escaped(key)
         base = f"{self.path}/{name}:{mark}"
         site = self._sites.here(base, aside=self._is_aside())
         call_id = self._sites.take(base, site, any_left=self._body is None)

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ...core import canonical_json
@@ -54,6 +56,7 @@ JOURNAL = Schema(
 _PUT = f"""INSERT INTO wa_call({_COLUMNS}) VALUES({", ".join("?" * len(_NAMES))})
            ON CONFLICT(id) DO UPDATE SET state=excluded.state, epoch=excluded.epoch, ask=excluded.ask,
              decision=excluded.decision, result=excluded.result, expires=excluded.expires, gate=excluded.gate"""
+_CHANGED = '"arguments"'
 _LIMIT = LimitReached.code
 _REFUSED = (CallRefused.code, PauseExpired.code)
 _LOAD = f"SELECT {_COLUMNS} FROM wa_call WHERE turn=?"
@@ -117,7 +120,10 @@ class CallRecord:
     @property
     def let(self) -> Any:
         """What the gate said of it, or None."""
-        return None if self.gate is None else json.loads(self.gate)
+        if self.gate is None:
+            return None
+        # What nobody changed is the same text for call after call; what a person said is read anew.
+        return json.loads(self.gate) if _CHANGED in self.gate else _read_plain(self.gate)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -178,6 +184,13 @@ class CallRecord:
     def late(self, now: datetime) -> bool:
         """Whether the time for an answer is over."""
         return self.expires is not None and now.timestamp() >= self.expires
+
+
+@lru_cache(maxsize=256)
+def _read_plain(gate: str) -> Any:
+    """What the gate said, for whoever looks at it and changes nothing."""
+    let = json.loads(gate)
+    return MappingProxyType(let) if isinstance(let, dict) else let
 
 
 class Journal(Protocol):

@@ -64,7 +64,7 @@ class Sites:
 
     def left(self, base: str) -> bool:
         """Whether a call named `base` is recorded that nobody has asked for again."""
-        return self._made[base] > 0
+        return self._made.get(base, 0) > 0
 
     def take(self, base: str, site: str, *, any_left: bool = False) -> str | None:
         """The path id of the call named `base` that is made at `site`.
@@ -79,7 +79,7 @@ class Sites:
         """
         left = self._left.get(base, {})
         found = left.pop(site, None)
-        if found is None and (any_left or self._unplaced[base]):  # those of an older version do not know their site
+        if found is None and (any_left or self._unplaced.get(base)):  # those of an older version do not know their site
             other = next((key for key, record in left.items() if any_left or record.site is None), None)
             found = None if other is None else left.pop(other)
         if found is None and self.left(base):

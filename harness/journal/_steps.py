@@ -98,6 +98,7 @@ class Step:
         name: What it is called.
         kind: What it is.
         input: Its params as JSON.
+        text: The same as canonical JSON, where that is there already.
         body: Does it; gives JSON, or `SUSPENDED`. It gets what the gate said, or for a question the answer, which it
             reads; it raises if that does not fit.
         role: Stands for the role it gets; opaque here.
@@ -119,6 +120,7 @@ class Step:
     name: str
     kind: CallKind
     input: Any
+    text: str | None = None
     role: str | None = None
     ask: Ask | None = None
     once: bool = False
@@ -158,4 +160,9 @@ class Step:
     @property
     def hash(self) -> str:
         """Stands for its input, so that a replay that asks for something else is noticed."""
-        return digest([self.kind, self.input])
+        return digest([self.kind, self.input], text=None if self.text is None else f'["{self.kind}",{self.text}]')
+
+    @property
+    def kept(self) -> str:
+        """Its params as the journal keeps them."""
+        return canonical_json(self.input) if self.text is None else self.text

@@ -111,7 +111,8 @@ class Budget:
         for purse in self.purses:
             purse.check(_CALL)
         self.book.counted.add(call_id)
-        self._add(Spent(calls=1))
+        if self.purses:
+            self._add(Spent(calls=1))
 
     def check(self) -> None:
         """Before a model is called.

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,8 +43,12 @@ TRACES = Schema(
         ),
     ),
 )
-_PUT: Final = """INSERT INTO wa_trace_record(turn, run, seq, kind, line) VALUES(?, ?, ?, ?, ?)
+_PUT: Final = """INSERT INTO wa_trace_record(turn, run, seq, kind, line) VALUES{}
                  ON CONFLICT(turn, run, seq, kind) DO UPDATE SET line=excluded.line"""
+_ROW: Final = "(?, ?, ?, ?, ?)"
+_AT_ONCE: Final = 50  # rows of one statement: each one lets the event loop have the interpreter, and waits for it again
+_PUT_MANY: Final = _PUT.format(", ".join([_ROW] * _AT_ONCE))
+_PUT_ONE: Final = _PUT.format(_ROW)
 _RUNS: Final = "SELECT line FROM wa_trace_record WHERE turn=? AND kind='turn' ORDER BY run"
 _PUT_TURN: Final = """INSERT INTO wa_trace(turn, workspace, thread, began, about) VALUES(?, ?, ?, ?, ?)
                       ON CONFLICT(turn) DO UPDATE SET about=excluded.about"""
@@ -194,13 +199,18 @@ class Traces:
 
 
 def _write(transaction: Transaction, records: Sequence[TraceRecord], before: float | None) -> None:
+    rows: list[tuple[object, ...]] = []
     for record in records:
         run, seq, kind = record.key
-        given = (record.turn, run.timestamp(), seq, kind, record.line())
-        transaction.execute(_PUT, given)
+        rows.append((record.turn, run.timestamp(), seq, kind, record.line()))
         if record.kind == "turn":
             began = record.start.timestamp()
             transaction.execute(_PUT_TURN, (record.turn, record.workspace, record.thread, began, record.status))
+    whole = len(rows) - len(rows) % _AT_ONCE
+    for first in range(0, whole, _AT_ONCE):
+        transaction.execute(_PUT_MANY, tuple(chain.from_iterable(rows[first : first + _AT_ONCE])))
+    for row in rows[whole:]:
+        transaction.execute(_PUT_ONE, row)
     if before is not None:
         for statement in _PRUNE:
             transaction.execute(statement, (before,))

@@ -12,13 +12,16 @@ from ...core import events as ev
 from ._items import Captured, Dropped, Traced
 from ._records import RecordKind, TraceRecord, several_id
 
+_Fields = dict[str, Any]
+"""A record to be: what lasts is known by halves first, and to make a record of each half costs twice."""
+
 
 @dataclass(slots=True)
 class _Run:
     """One run of a turn that is under way."""
 
     turn: TraceRecord
-    open: dict[str, TraceRecord] = field(default_factory=dict)
+    open: dict[str, _Fields] = field(default_factory=dict)
     held: dict[str, dict[str, Any]] = field(default_factory=dict)  # captured before what it belongs to is there
     prompts: dict[str, list[Any]] = field(default_factory=dict)
     last: int = 0
@@ -37,13 +40,13 @@ class Recorder:
 
     def records(self, items: Iterable[Traced]) -> list[TraceRecord]:
         """The records of what happened: of one that begins and ends in it, what it became."""
-        found: dict[tuple[str, datetime, int, str], TraceRecord] = {}
+        found: dict[tuple[str, datetime, int, str], TraceRecord | _Fields] = {}
         for item in items:
-            for record in self._records(item):
-                found[(record.turn, *record.key)] = record
-        return list(found.values())
+            for made in self._made(item):
+                found[_key(made)] = made
+        return [TraceRecord(**made) if isinstance(made, dict) else made for made in found.values()]
 
-    def _records(self, item: Traced) -> Iterator[TraceRecord]:
+    def _made(self, item: Traced) -> Iterator[TraceRecord | _Fields]:
         match item.what:
             case Captured():
                 self._captured(item.what)
@@ -67,25 +70,25 @@ class Recorder:
         if captured.what == "prompts":
             run.prompts.setdefault(captured.call_id, []).append(captured.value)
         elif captured.call_id in run.open:
-            changed = run.open[captured.call_id].model_copy(update={captured.what: captured.value})
-            run.open[captured.call_id] = changed
+            # Not in place: what was handed on already is written as it was.
+            run.open[captured.call_id] = {**run.open[captured.call_id], captured.what: captured.value}
         else:
             run.held.setdefault(captured.call_id, {})[captured.what] = captured.value
 
-    def _of_event(self, run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
+    def _of_event(self, run: _Run, event: ev.Event) -> Iterator[TraceRecord | _Fields]:
         match event:
+            case ev.CallStarted():
+                more = {"risk": event.risk, "gate": event.gate}
+                yield _begun(run, "call", event.call_id, event.parent, event, name=event.function, **more)
+            case ev.CallEnded():
+                yield from _ended(run, "call", event.call_id, event)
             case ev.TurnStarted():
                 yield run.turn
             case ev.TurnEnded():
                 yield from self._ended_turn(run, event)
-            case ev.CallStarted():
-                more = {"risk": event.risk, "gate": event.gate}
-                yield _begun(run, "call", event.call_id, event.parent, event, name=event.function, **more)
             case ev.TaskStarted():
                 more = {"name": event.shape, "label": event.label, "risk": event.risk, "gate": event.gate}
                 yield _begun(run, "task", event.task_id, event.parent, event, **more)
-            case ev.CallEnded():
-                yield from _ended(run, "call", event.call_id, event)
             case ev.TaskEnded():
                 yield from _ended(run, "task", event.task_id, event)
             case ev.Usage():
@@ -133,34 +136,43 @@ def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.Event | None) -> T
     )
 
 
-def _begun(run: _Run, kind: RecordKind, path: str, parent: str, event: Any, **more: Any) -> TraceRecord:
+def _key(made: TraceRecord | _Fields) -> tuple[str, datetime, int, str]:
+    """What tells a record from all others; what lasts is the only one of its kind from its event."""
+    return (made["turn"], made["run"], made["seq"], made["kind"]) if isinstance(made, dict) else (made.turn, *made.key)
+
+
+def _begun(run: _Run, kind: RecordKind, path: str, parent: str, event: Any, **more: Any) -> _Fields:
     run.calls += 1
-    record = TraceRecord(
-        kind=kind,
-        turn=run.turn.turn,
-        run=run.turn.run,
-        seq=event.seq,
-        id=path,
-        parent=parent or run.turn.id,
-        start=event.at,
-        status="running",
+    fields = {
+        "kind": kind,
+        "turn": run.turn.turn,
+        "run": run.turn.run,
+        "seq": event.seq,
+        "id": path,
+        "parent": parent or run.turn.id,
+        "start": event.at,
+        "status": "running",
         **more,
-        **run.held.pop(path, {}),
-    )
-    run.open[path] = record
-    return record
+    }
+    if run.held:
+        fields |= run.held.pop(path, {})
+    run.open[path] = fields
+    return fields
 
 
-def _ended(run: _Run, kind: RecordKind, path: str, event: ev.CallEnded | ev.TaskEnded) -> Iterator[TraceRecord]:
-    record = run.open.pop(path, None)
-    if record is None:  # its begin was dropped
-        record = _begun(run, kind, path, path.rpartition("/")[0], event)
+def _ended(
+    run: _Run, kind: RecordKind, path: str, event: ev.CallEnded | ev.TaskEnded
+) -> Iterator[TraceRecord | _Fields]:
+    fields = run.open.pop(path, None)
+    if fields is None:  # its begin was dropped
+        fields = _begun(run, kind, path, path.rpartition("/")[0], event)
         del run.open[path]
-    yield from _unanswered(run, path, event)
+    if run.prompts:
+        yield from _unanswered(run, path, event)
     code = event.code or ""
     if event.status == "failed":
-        yield _moment(run, "error", path, event.seq, event.at, name=record.name, code=code)
-    yield record.model_copy(update={"end": event.at, "status": event.status, "code": code})
+        yield _moment(run, "error", path, event.seq, event.at, name=fields.get("name", ""), code=code)
+    yield {**fields, "end": event.at, "status": event.status, "code": code}
 
 
 def _model(run: _Run, event: ev.Usage) -> TraceRecord:

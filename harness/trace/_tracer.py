@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from ...core import Scope
 from ...core.events import (
+    CallEnded,
     CallProgress,
+    CallStarted,
     Event,
     PauseOpened,
     PlanRejected,
@@ -24,6 +26,7 @@ from ...core.events import (
     TextReplaced,
     TurnEnded,
     TurnStarted,
+    Usage,
 )
 from ._index import TraceIndex, Traces
 from ._items import Captured, CaptureKind, Dropped, Traced, TraceSink
@@ -116,6 +119,8 @@ class Tap:
     def __call__(self, event: Event) -> None:
         """Take one event; the texts that it has for readers stay behind."""
         match event:
+            case CallStarted() | CallEnded() | Usage():  # most are
+                pass
             case TextDelta() | TextReplaced() | CallProgress():
                 return
             case TurnStarted():
@@ -172,6 +177,10 @@ class _Lane:
         if isinstance(what, TurnEnded) and what.turn_id in self._dropped:
             self._tell(what.turn_id)
         self._queue.append(item)
+        self._gather()
+
+    def _gather(self) -> None:
+        """See that what waits is written in a while, with what comes until then."""
         if self._timer is None and self._writing is None:
             # In an empty context: this one may hold what belongs to the turn.
             self._timer = asyncio.get_running_loop().call_later(_LINGER, self._begin, context=Context())
@@ -194,8 +203,12 @@ class _Lane:
             while self._queue and not self._gone:
                 batch, self._queue = self._queue, []
                 await self._hand_on(batch)
+                if len(self._queue) * 2 < self._limit:
+                    break  # else a turn that goes on would be a write for each of its calls
         finally:
             self._writing = None
+        if self._queue:
+            self._gather()
 
     async def _hand_on(self, batch: Sequence[Traced]) -> None:
         problem = ""
@@ -214,9 +227,11 @@ class _Lane:
             )
 
     async def flush(self, seconds: float) -> None:
+        now = asyncio.get_running_loop().time
+        until = now() + seconds  # of all that it takes, in however many batches
         while self._queue or self._writing is not None:
             self._begin()
-            if self._writing is None or (await asyncio.wait({self._writing}, timeout=seconds))[1]:
+            if self._writing is None or (await asyncio.wait({self._writing}, timeout=max(0.0, until - now())))[1]:
                 return
 
     async def aclose(self) -> None:

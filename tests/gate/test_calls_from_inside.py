@@ -12,9 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import scripted_agent
+from support.raised import failure
 from worldagent import WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import CallRefused, DepthExceeded, FunctionInvalid, NobodyToAsk, WorldAgentError
+from worldagent.core.errors import CallRefused, DepthExceeded, FunctionInvalid, NobodyToAsk
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Policy, Worker, flow, tool
@@ -113,12 +114,6 @@ def agent_with(home: Path, kind: str, reach: Reach, *, lm: Any = None, **more: A
     worker = Worker("w", "You do as you are told.", tools=("door", "read_page"))
     lm = lm or ScriptedLM([{"calls": [{"tool": "door", "arguments": {}}]}, {"result": "done"}])
     return scripted_agent(home, lm, functions=functions, shapes=shapes, workers=[worker], **more)
-
-
-async def failure(running: Awaitable[Any]) -> WorldAgentError:
-    with pytest.raises(WorldAgentError) as caught:
-        await running
-    return caught.value
 
 
 def work(agent: WorldAgent, thread: str = "outer") -> Awaitable[Turn]:
@@ -418,6 +413,13 @@ async def test_a_flow_works_in_a_turn_that_a_leaf_began(tmp_path: Path) -> None:
 # --- what of it fails -----------------------------------------------------------------------------------------------
 
 
+async def records_of(agent: WorldAgent, thread: str) -> list[tuple[str, str, str]]:
+    """The name, status and code of each task and call of the one turn of a thread."""
+    [listed] = await agent.traces.list(thread=thread)
+    records = (await agent.traces.get(listed.id)).records
+    return [(record.name, record.status, record.code) for record in records if record.kind in ("task", "call")]
+
+
 async def test_a_turn_that_fails_inside_a_call_is_a_failure_of_that_call(tmp_path: Path) -> None:
     async def clash() -> str:
         return (await HERE["agent"].thread("inner").task("refused", {})).status
@@ -428,6 +430,8 @@ async def test_a_turn_that_fails_inside_a_call_is_a_failure_of_that_call(tmp_pat
     async with agent_with(tmp_path, "tool", clash, shapes=[Shape("refused", Nothing, Gave, refused)]) as agent:
         HERE["agent"] = agent
         assert (await work(agent)).status == "done"
+        assert await records_of(agent, "inner") == [("refused", "failed", "call_refused")]
+        assert await records_of(agent, "outer") == [("subagent", "done", ""), ("door", "failed", "call_refused")]
 
 
 async def test_a_limit_of_the_turn_inside_does_not_end_the_turn_outside(tmp_path: Path) -> None:
@@ -451,6 +455,13 @@ async def test_a_limit_of_the_turn_inside_does_not_end_the_turn_outside(tmp_path
     ) as agent:
         HERE["agent"] = agent
         assert (await work(agent)).status == "done"
+        assert await records_of(agent, "inner") == [
+            ("calls", "failed", "limit_reached"),
+            ("three", "failed", "limit_reached"),
+            *[("read_page", "done", "")] * 2,
+        ]
+        # Not `limit_reached`: that would be a limit of the turn outside.
+        assert await records_of(agent, "outer") == [("subagent", "done", ""), ("door", "failed", "task_failed")]
 
 
 async def test_nobody_to_ask_in_a_tool_is_a_failure_of_that_tool(tmp_path: Path) -> None:
@@ -459,6 +470,5 @@ async def test_nobody_to_ask_in_a_tool_is_a_failure_of_that_tool(tmp_path: Path)
 
     async with agent_with(tmp_path, "tool", ask) as agent:
         HERE["agent"] = agent
-        turn = await work(agent)
-        assert turn.status == "done"
-        assert "done" in turn.text
+        assert (await work(agent)).status == "done"
+        assert await records_of(agent, "outer") == [("subagent", "done", ""), ("door", "failed", "nobody_to_ask")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import pytest
 from pydantic import Field
 
 from support.agents import scripted_agent
+from support.raised import refused
 from worldagent import WorldAgent
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
 from worldagent.harness import CallContext, Function, ToolContext, WorkerContext, flow, tool
@@ -26,12 +26,6 @@ class Odd:
 
 def agent(home: Path, *functions: Function) -> WorldAgent:
     return scripted_agent(home, ScriptedLM([]), functions=functions)
-
-
-def refused(make: Callable[[], Any]) -> FunctionInvalid:
-    with pytest.raises(FunctionInvalid) as caught:
-        make()
-    return caught.value
 
 
 async def test_a_field_as_a_default_keeps_what_it_says(tmp_path: Path) -> None:
@@ -72,7 +66,7 @@ async def test_params_may_be_called_as_they_are(tmp_path: Path, name: str) -> No
 def test_names_that_cannot_be_are_refused(name: str) -> None:
     space: dict[str, Any] = {}
     exec(f"async def given({name}: int) -> int: return 1", space)
-    error = refused(lambda: tool(space["given"]))
+    error = refused(lambda: tool(space["given"]), FunctionInvalid)
     assert repr(name) in error.problem
     assert "'given'" in error.problem
 
@@ -87,7 +81,7 @@ async def empty() -> int:
 
 @pytest.mark.parametrize("body", [no_context, empty])
 def test_a_flow_without_a_context_is_refused(body: Any) -> None:
-    assert "ctx: CallContext" in refused(lambda: flow(body)).remedy
+    assert "ctx: CallContext" in refused(lambda: flow(body), FunctionInvalid).remedy
 
 
 def test_a_flow_may_name_its_context_in_each_way() -> None:
@@ -118,7 +112,7 @@ def test_a_default_that_breaks_its_own_hint_is_refused() -> None:
         return x
 
     for body in (wrong, missing, bounded):
-        error = refused(lambda body=body: tool(body))  # type: ignore[misc]  # mypy does not see what body is
+        error = refused(lambda body=body: tool(body), FunctionInvalid)  # type: ignore[misc]  # mypy does not see what body is
         assert "default" in error.problem
         assert "'x'" in error.problem
 
@@ -161,8 +155,8 @@ def test_what_has_no_schema_is_named() -> None:
         return x
 
     forward.__annotations__["x"] = "Nowhere"
-    assert "'wrong'" in refused(lambda: tool(odd)).problem
-    assert "'Nowhere'" in refused(lambda: tool(forward)).problem
+    assert "'wrong'" in refused(lambda: tool(odd), FunctionInvalid).problem
+    assert "'Nowhere'" in refused(lambda: tool(forward), FunctionInvalid).problem
 
 
 def test_what_is_no_plain_function_is_told_so() -> None:
@@ -170,7 +164,7 @@ def test_what_is_no_plain_function_is_told_so() -> None:
         def method(self, x: int) -> int:
             return x
 
-    assert "no method" in refused(lambda: tool(Holder.method)).remedy
+    assert "no method" in refused(lambda: tool(Holder.method), FunctionInvalid).remedy
     partial = functools.partial(no_context, 1)
-    assert "partial" in refused(lambda: tool(partial)).problem
-    assert "Holder" in refused(lambda: tool(Holder)).problem
+    assert "partial" in refused(lambda: tool(partial), FunctionInvalid).problem
+    assert "Holder" in refused(lambda: tool(Holder), FunctionInvalid).problem

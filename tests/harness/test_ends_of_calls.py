@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 
 from support.agents import scripted_agent
 from support.jobs import shape
-from worldagent.core.errors import FunctionInvalid, TaskFailed, WorldAgentError
+from support.raised import failure
+from worldagent.core.errors import FunctionInvalid, TaskFailed
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, ToolContext, Worker, flow, tool
@@ -26,12 +26,6 @@ class Own(BaseException):
 
 
 RAISES: dict[str, type[BaseException]] = {"exit": SystemExit, "own": Own, "generator": GeneratorExit}
-
-
-async def failure(running: Awaitable[Any]) -> WorldAgentError:
-    with pytest.raises(WorldAgentError) as caught:
-        await running
-    return caught.value
 
 
 def stopping(what: str, *, kind: str) -> dict[str, Any]:
@@ -83,10 +77,9 @@ async def test_sys_exit_of_an_approver_does_not_end_the_process(tmp_path: Path) 
     lm = ScriptedLM([{"calls": [{"tool": "put", "arguments": {}}]}, {"result": "went on"}])
     worker = Worker("w", "You do as you are told.", tools=("*",))
     async with scripted_agent(tmp_path, lm, workers=[worker], functions=[put], approver=approver) as agent:
-        await asyncio.gather(
-            agent.thread("t").task("subagent", {"worker": "w", "request": "go"}), return_exceptions=True
-        )
-        assert await agent.thread("t").state() is not None
+        turn = await agent.thread("t").task("subagent", {"worker": "w", "request": "go"})
+        assert turn.status == "paused"
+        assert [pause.function for pause in turn.pauses] == ["put"]
 
 
 async def test_being_cancelled_stays_being_cancelled(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from support.approvals_desk import MANY, agent, done
 from support.command_line import Run, command, home, run
+from support.processes import eventually
 from worldagent import Role
 from worldagent.agent import Turn
 from worldagent.core.errors import RoleChanged
@@ -298,8 +299,8 @@ async def expired(home: Path, run: Run) -> tuple[str, tuple[str, str]]:
     waits = await run("task", "series", *APP, *rules, "--json")
     [pause] = json.loads(waits.stdout)["pauses"]
     assert (waits.exit_code, pause["expires"] > pause["since"]) == (3, True), waits.output
-    while datetime.fromisoformat(pause["expires"]) > datetime.now(UTC):  # a hundredth of a second at most
-        pass
+    over = datetime.fromisoformat(pause["expires"])
+    assert await eventually(lambda: datetime.now(UTC) > over)  # within a hundredth of a second
     return pause["id"], rules
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from support import forks
-from support.processes import environment, eventually, next_line, start_script
+from support.processes import environment, eventually, next_line, run_script, start_script
 
 TOLD = """
 import asyncio, gc, json, os, random, signal, sys, threading, warnings
@@ -43,16 +43,26 @@ ENDS = {
 }
 
 
+PARENT = "import os; print(os.getppid(), flush=True)\n"
+
+
+def check_parent(parent: str | bytes, *, fresh: bool) -> None:
+    """See that a process is a fork, whose parent is the server, or a fresh one, which all are where there is none."""
+    assert (int(parent) == os.getpid()) is (fresh or forks._FRESH)
+
+
 async def ran(
     script: str, folder: Path, *, fresh: bool, option: tuple[str, ...] = ("-W", "error")
 ) -> tuple[object, ...]:
     """How it ended, what it printed, and the last line of what it told."""
-    words = (sys.executable, *option, "-c", script, "one", "two words")
+    words = (sys.executable, *option, "-c", PARENT + script, "one", "two words")
     process = await forks.start(
         words, env=environment(GREETING="hé"), cwd=folder, stdin=PIPE, stdout=PIPE, stderr=PIPE, fresh=fresh
     )
     out, told = await asyncio.wait_for(process.communicate("wörds".encode()), 60)
-    return process.returncode, out.decode().splitlines(), told.decode().strip().rpartition("\n")[2]
+    parent, *lines = out.decode().splitlines()
+    check_parent(parent, fresh=fresh)
+    return process.returncode, lines, told.decode().strip().rpartition("\n")[2]
 
 
 @pytest.mark.parametrize("option", [("-W", "error"), ("-P",)])
@@ -71,15 +81,27 @@ async def test_a_fork_ends_as_a_fresh_process_ends(tmp_path: Path, script: str) 
 
 async def test_a_module_and_a_program_run_as_main(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("import sys; print(__name__, __file__, sys.argv, sys.path[0])")
+    program.write_text(PARENT + "import sys; print(__name__, __file__, sys.argv, sys.path[0])")
     paths = os.pathsep.join((environment()["PYTHONPATH"], str(tmp_path)))
     for words in (("-P", program, "x"), ("-P", "-m", "program", "x"), ("-W", "error", program)):
         told = []
         for fresh in (False, True):
             env = environment(PYTHONPATH=paths)
             process = await forks.start((sys.executable, *words), env=env, stdout=PIPE, fresh=fresh)
-            told.append((await asyncio.wait_for(process.communicate(), 60))[0])
+            parent, _, text = (await asyncio.wait_for(process.communicate(), 60))[0].partition(b"\n")
+            check_parent(parent, fresh=fresh)
+            told.append(text)
         assert told[0] == told[1] != b""
+
+
+async def test_a_fork_begins_with_the_package_imported_and_a_fresh_process_without() -> None:
+    script = (
+        "import os, sys; print(os.getppid(), [name in sys.modules for name in ('dspy', 'worldagent.agent._agent')])"
+    )
+    for fresh in (False, True):
+        parent, _, imported = (await run_script(script, fresh=fresh)).strip().partition(" ")
+        check_parent(parent, fresh=fresh)
+        assert imported == str([not (fresh or forks._FRESH)] * 2)
 
 
 async def test_signals_reach_it_and_two_forks_draw_other_numbers() -> None:

@@ -17,7 +17,7 @@ from dspy.clients.cache import Cache
 
 from support.agents import CRITIC, scripted_agent
 from support.leak_cases import Case
-from support.leak_turns import Behaviour, Review, ask, fields, opened, put_role, role_of
+from support.leak_turns import EXPECTED, Behaviour, Review, ask, fields, opened, put_role, role_of
 from support.memory import holders
 from worldagent import Role
 from worldagent.core.errors import WorldAgentError
@@ -138,6 +138,8 @@ async def test_an_error_that_is_kept_keeps_no_resolved_role_alive(tmp_path: Path
     async with opened(case, tmp_path, lm) as agent:
         with pytest.raises(WorldAgentError) as caught:
             await agent.thread("t").converse("Hi", role=role)
+        assert type(caught.value) is EXPECTED[outcome]
+        assert case.content in "".join(call.text for call in lm.calls)
         lm.calls.clear()
         for _ in range(5):  # the loop lets go of a task only after the step that it woke
             await asyncio.sleep(0)

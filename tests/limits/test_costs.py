@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from support import openai_stub as stubs
 from support.agents import scripted_agent
-from support.openai_stub import OpenAIStub, openai_stub
+from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub, openai_stub
 from worldagent import WorldAgent
 from worldagent.core.errors import LimitReached
 from worldagent.core.events import TaskEnded, TurnEnded, Usage
@@ -19,7 +18,7 @@ from worldagent.harness.limits import Limits, Spent
 pytestmark = pytest.mark.on_every_database
 
 PRICE = 0.25
-TOKENS = stubs.PROMPT_TOKENS + stubs.ANSWER_TOKENS
+TOKENS = PROMPT_TOKENS + ANSWER_TOKENS
 
 ENDLESS = """\
 [[ ## reply ## ]]
@@ -39,9 +38,8 @@ Fine.
 
 
 @pytest.fixture(autouse=True)
-def _priced(monkeypatch: pytest.MonkeyPatch) -> None:
+def _keyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
-    monkeypatch.setitem(stubs._USAGE, "cost", PRICE)
 
 
 @tool(risk="read_only")
@@ -59,7 +57,7 @@ def critical(home: Path, stub: OpenAIStub, *, critic: Limits | None = None, **se
 
 @pytest.mark.requirement("H4", "H5")
 async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more(tmp_path: Path) -> None:
-    async with openai_stub() as stub:
+    async with openai_stub(PRICE) as stub:
         async with critical(tmp_path, stub, turn_cost=1.5 * PRICE) as agent:
             thread, events = agent.thread("t", account="ana"), list[Any]()
             reached: LimitReached | None = None
@@ -90,7 +88,7 @@ async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more
 
 @pytest.mark.requirement("H4")
 async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_on(tmp_path: Path) -> None:
-    async with openai_stub() as stub, critical(tmp_path, stub, critic=Limits(cost=2 * PRICE)) as agent:
+    async with openai_stub(PRICE) as stub, critical(tmp_path, stub, critic=Limits(cost=2 * PRICE)) as agent:
         async with agent.thread("t").stream("Go") as stream:
             ended = [event async for event in stream if isinstance(event, TaskEnded)]
         assert [(event.status, event.code) for event in ended] == [("failed", "limit_reached")]
@@ -101,7 +99,7 @@ async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_
 
 @pytest.mark.requirement("H4")
 async def test_an_account_that_has_cost_as_much_as_it_may_today_is_refused_its_next_turn(tmp_path: Path) -> None:
-    async with openai_stub() as stub, critical(tmp_path, stub, account_limits={"cost": PRICE}) as agent:
+    async with openai_stub(PRICE) as stub, critical(tmp_path, stub, account_limits={"cost": PRICE}) as agent:
         stub.text = "[[ ## reply ## ]]\nHello.\n\n[[ ## completed ## ]]"
         assert (await agent.thread("t", account="ana").converse("Hello")).text == "Hello."
         with pytest.raises(LimitReached, match=r"may use 0.25 US dollars .*, and has"):

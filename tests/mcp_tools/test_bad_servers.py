@@ -15,7 +15,8 @@ import pytest
 
 from support.canaries import canary
 from support.mcp_hosts import free_port
-from support.mcp_tools import agent_over, calls_in, failure, over_http, stdio, until
+from support.mcp_tools import agent_over, calls_in, over_http, stdio, until
+from support.raised import failure
 from support.raw_hosts import RawHost, command, raw_host
 from worldagent import Role
 from worldagent.core.errors import (

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.house import ROOT
-from support.mcp_tools import agent_over, calls_in, failure, stdio, until
+from support.mcp_tools import agent_over, calls_in, stdio, until
+from support.raised import failure
 from worldagent.core.errors import EffectLost, McpServerUnavailable
 from worldagent.core.pauses import Happened, NotHappened
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.mcp_tools import agent_over, failure, npm
+from support.mcp_tools import agent_over, npm
+from support.raised import failure
 from worldagent.core.errors import ParamsInvalid, ToolFailed, UnknownFunction
 from worldagent.core.events import CallProgress
 from worldagent.core.pauses import Answer, Approve

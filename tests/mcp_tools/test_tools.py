@@ -10,7 +10,8 @@ import pytest
 
 from support.agents import scripted_agent
 from support.jobs import Muse, shape
-from support.mcp_tools import agent_over, calls_in, failure, over_http, stdio, until
+from support.mcp_tools import agent_over, calls_in, over_http, stdio, until
+from support.raised import failure
 from worldagent.core.errors import (
     InvalidArgument,
     NameTaken,

@@ -9,7 +9,8 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.mcp_hosts import free_port
-from support.mcp_tools import USE, agent_over, calls_in, failure, over_http, stdio
+from support.mcp_tools import USE, agent_over, calls_in, over_http, stdio
+from support.raised import failure
 from worldagent.core.errors import McpServerUnavailable
 from worldagent.core.pauses import NotHappened, RunAgain
 from worldagent.harness import tool

@@ -16,7 +16,6 @@ from support.house import ROOT
 from support.mcp_hosts import free_port
 from support.mcp_tool_server import command
 from worldagent import WorldAgent
-from worldagent.core.errors import WorldAgentError
 from worldagent.graphs import Shape, TaskContext
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import McpServer
@@ -73,15 +72,6 @@ async def until(true: Callable[[], object]) -> None:
     async with asyncio.timeout(BOUND):
         while not true():  # noqa: ASYNC110 - what is waited for happens in the product, which has no event for it
             await asyncio.sleep(0.02)
-
-
-async def failure(running: Any) -> WorldAgentError:
-    """The error that a call raises."""
-    try:
-        value = await running
-    except WorldAgentError as error:
-        return error
-    raise AssertionError(f"it gave {value!r}")
 
 
 @contextlib.asynccontextmanager

@@ -23,6 +23,7 @@ class OpenAIStub:
     Attributes:
         url: What to pass as `api_base`.
         text: The text of every answer.
+        cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
         keys: The authorization headers, oldest first.
         open: Connections that are open now; `most` is the highest number there was.
@@ -32,6 +33,7 @@ class OpenAIStub:
 
     url: str = ""
     text: str = "[[ ## reply ## ]]\nParis.\n\n[[ ## completed ## ]]"
+    cost: Any = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     open: int = 0
@@ -83,7 +85,22 @@ class OpenAIStub:
     def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
         message = {"role": "assistant", "content": self.text}
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
-        return {"id": "c", "object": "chat.completion", "model": body["model"], "choices": choices, "usage": _USAGE}
+        return {
+            "id": "c",
+            "object": "chat.completion",
+            "model": body["model"],
+            "choices": choices,
+            "usage": self._usage,
+        }
+
+    @property
+    def _usage(self) -> dict[str, Any]:
+        tokens = {
+            "prompt_tokens": PROMPT_TOKENS,
+            "completion_tokens": ANSWER_TOKENS,
+            "total_tokens": PROMPT_TOKENS + ANSWER_TOKENS,
+        }
+        return tokens if self.cost is None else {**tokens, "cost": self.cost}
 
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -94,16 +111,11 @@ class OpenAIStub:
             await writer.drain()
         _chunk(writer, {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         if (body.get("stream_options") or {}).get("include_usage"):
-            _chunk(writer, {**base, "choices": [], "usage": _USAGE})
+            _chunk(writer, {**base, "choices": [], "usage": self._usage})
         _raw_chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
 
 
-_USAGE = {
-    "prompt_tokens": PROMPT_TOKENS,
-    "completion_tokens": ANSWER_TOKENS,
-    "total_tokens": PROMPT_TOKENS + ANSWER_TOKENS,
-}
 _FAILURES: dict[str, tuple[int, str]] = {
     "echo-400": (400, ""),
     "limited-429": (429, "Retry-After: 7\r\n"),
@@ -135,9 +147,9 @@ def _raw_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def openai_stub() -> AsyncGenerator[OpenAIStub, None]:
-    """Run the server for the block."""
-    stub = OpenAIStub()
+async def openai_stub(cost: Any = None) -> AsyncGenerator[OpenAIStub, None]:
+    """Run the server for the block; its answers report `cost`."""
+    stub = OpenAIStub(cost=cost)
     connections: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,13 +1,11 @@
-"""What is said on a thread, and what is left of it once it is removed: in bytes of home and database, and in rows."""
+"""What is said on a thread, and what is left of it once it is removed: in bytes of home and database."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from worldagent import WorldAgent
 from worldagent.harness import tool
 from worldagent.testing import scan_for_roles
 
@@ -38,9 +36,3 @@ def found(home: Path, texts: Sequence[str]) -> list[str]:
 
         things.append(table_bytes(url))
     return [str(finding) for finding in scan_for_roles(things, texts).findings]
-
-
-def rows(agent: WorldAgent, table: str, where: str = "1=1") -> Any:
-    """How many rows a table has; to be awaited."""
-    database = agent._runner.parts.upkeep.database
-    return database.read(lambda tx: tx.execute(f"SELECT COUNT(*) FROM {table} WHERE {where}")[0][0])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from dspy.lm15 import Usage
 
-from support import openai_stub as stubs
 from support.agents import scripted_agent
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, openai_stub
 from worldagent.core import events as ev
@@ -26,10 +25,8 @@ async def test_a_cost_that_the_service_reports_is_in_event_and_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost: Any, stream: bool
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
-    if cost is not None:
-        monkeypatch.setitem(stubs._USAGE, "cost", cost)
     expected = 0.25 if cost == 0.25 else None
-    async with openai_stub() as stub:
+    async with openai_stub(cost) as stub:
         settings = {"api_base": stub.url}
         async with scripted_agent(tmp_path, "openai/answer", settings=settings) as agent:
             thread, events = agent.thread("t1"), list[Any]()

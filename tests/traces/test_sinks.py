@@ -124,6 +124,34 @@ async def test_what_goes_on_after_a_gap_says_so_before_the_rest() -> None:
     assert [type(item.what) for item in kept.items] == [ev.CallEnded, ev.CallEnded, Dropped, ev.CallEnded]
 
 
+async def test_a_turn_that_goes_on_is_few_writes() -> None:
+    class Counted(Kept):
+        writes = 0
+
+        async def write(self, items: Sequence[Traced]) -> None:
+            self.writes += 1
+            await super().write(items)
+            await asyncio.sleep(0)
+
+    counted = Counted(held=True)
+    tracer = Tracer([counted])
+    emit = emitter(tracer)
+    loop = asyncio.get_running_loop()
+    emit(ev.TurnStarted, thread="t1", kind="message")
+    async with asyncio.timeout(BOUND):
+        await counted.asked.wait()
+        began = loop.time()
+        for number in range(500):
+            counted.may.set()  # the first write ends once more is there
+            emit(ev.CallEnded, call_id=f"turn_1/c:{number}", status="done")
+            await asyncio.sleep(0)
+        await tracer.flush()
+    took = loop.time() - began
+    await tracer.aclose()
+    assert len(counted.items) == 501
+    assert counted.writes <= 3 + 10 * took  # ten a second, and those at the beginning and the end
+
+
 async def test_ten_retries_stand_below_their_call_in_order(tmp_path: Path) -> None:
     lines = JsonLinesTrace(tmp_path / "t.jsonl")
     tracer = Tracer([lines])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import stat
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from worldagent.harness import CallContext, Policy, flow, tool
 from worldagent.harness.gate import Rule
 from worldagent.harness.trace import Captured, JsonLinesTrace, Trace, Traced, TraceRecord, TurnTrace, read_trace
 from worldagent.harness.trace.running import TraceNode
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H5")
 
@@ -259,16 +257,20 @@ async def test_a_trace_of_another_workspace_is_none(tmp_path: Path) -> None:
 
 
 async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        old, kept = [(await agent.thread("t1").converse("Hello")).id for _ in range(2)]
-    with closing(sqlite3.connect(tmp_path / "traces.db")) as connection, connection:  # the first one began an hour ago
-        assert connection.execute("UPDATE wa_trace SET began = began - 3600 WHERE turn = ?", (old,)).rowcount == 1
-    async with scripted_agent(tmp_path, answering(), settings={"trace_age": 3600.0}) as agent:
+    clock = VirtualClock()
+    async with scripted_agent(tmp_path, answering(), clock=clock, settings={"trace_age": 7200.0}) as agent:
+        old = (await agent.thread("t1").converse("Hello")).id
+        await clock.advance(3000)
+        kept = (await agent.thread("t1").converse("Hello")).id
+        assert [trace.id for trace in await agent.traces.list()] == [kept, old]
+        await clock.advance(4300)
         new = (await agent.thread("t1").converse("Hello again")).id
-    async with scripted_agent(tmp_path, answering()) as agent:
         assert [trace.id for trace in await agent.traces.list()] == [new, kept]
         with pytest.raises(TraceInvalid, match="no trace of a turn"):
             await agent.traces.get(old)
+    async with scripted_agent(tmp_path, answering(), clock=clock, settings={"trace_age": 1000.0}) as agent:
+        last = (await agent.thread("t1").converse("Hello at last")).id
+        assert [trace.id for trace in await agent.traces.list()] == [last, new]
 
 
 async def test_a_thread_that_is_removed_takes_its_traces_along(tmp_path: Path) -> None:

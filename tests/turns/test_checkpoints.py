@@ -10,6 +10,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said
+from support.tables import checkpoints_of, rows
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 
@@ -20,10 +21,7 @@ KEEP, SLACK, A_TURN = 20, 5, 3
 
 async def count(agent: WorldAgent, place: int = 0) -> int:
     """How many rows a table of checkpoints has; they are counted from that of the checkpoints themselves."""
-    upkeep = agent._runner.parts.upkeep
-    query = f"SELECT COUNT(*) FROM {upkeep.checkpoints.tables[place]}"
-    [(found,)] = await upkeep.database.read(lambda transaction: transaction.execute(query))
-    return int(found)
+    return await rows(agent, checkpoints_of(agent).tables[place])
 
 
 async def test_old_checkpoints_go_several_turns_at_once(tmp_path: Path) -> None:

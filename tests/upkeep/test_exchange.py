@@ -14,6 +14,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.branches import row_counts
 from support.exports import Line, read, write
+from support.tables import change
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message
@@ -258,9 +259,8 @@ async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_pat
             await agent.upkeep.export("t1", tmp_path / "nowhere" / "t1.jsonl")
         with pytest.raises(StorageUnavailable, match="cannot be read"):
             await agent.upkeep.import_thread(tmp_path / "nothing.jsonl")
-        database = agent._runner.parts.upkeep.database
         body = '{"text":"changed by a stranger"}'
-        await database.transact(lambda tx: tx.execute("UPDATE wa_message SET body=? WHERE depth=0", (body,)))
+        await change(agent, "UPDATE wa_message SET body=? WHERE depth=0", (body,))
         with pytest.raises(StorageInvalid, match="is not what was written"):
             await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         assert [path.name for path in tmp_path.iterdir()] == ["home"]

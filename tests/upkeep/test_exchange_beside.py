@@ -11,6 +11,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.postgres import new_database
+from support.tables import database_of
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.memory.attachments import Attachments
@@ -30,7 +31,7 @@ class Reads:
         self.done = False
         self._left = place
         self._work = work
-        database, load = agent._runner.parts.upkeep.database, Attachments.read
+        database, load = database_of(agent), Attachments.read
         read = database.read
 
         async def hooked(*given: Any) -> Any:

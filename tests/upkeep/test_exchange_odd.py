@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from support.agents import answering, scripted_agent
 from support.exports import Line, read, renamed, write
+from support.tables import rows
 from worldagent import WorldAgent
 from worldagent.core.errors import AttachmentMissing, ExportInvalid
 from worldagent.memory import Draft
@@ -117,12 +118,7 @@ def changed(lines: list[Line], place: Place, value: Any) -> list[Line]:
 
 async def written(agent: WorldAgent) -> list[int]:
     """How many rows there are of what an import writes."""
-
-    def work(transaction: Any) -> list[int]:
-        tables = ("wa_message", "wa_branch", "wa_kept", "wa_attachment", "wa_turn")
-        return [transaction.execute(f"SELECT COUNT(*) FROM {table}")[0][0] for table in tables]
-
-    return await agent._runner.parts.upkeep.database.read(work)
+    return [await rows(agent, table) for table in ("wa_message", "wa_branch", "wa_kept", "wa_attachment", "wa_turn")]
 
 
 async def goes_on(agent: WorldAgent, name: str, folder: Path) -> None:

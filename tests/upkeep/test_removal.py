@@ -16,7 +16,8 @@ import pytest
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from support.processes import clean_environment
-from support.removed import WORDS, found, look, pay, rows, word
+from support.removed import WORDS, found, look, pay, word
+from support.tables import checkpoints_of, database_of, rows, selected
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import (
@@ -87,7 +88,7 @@ async def lived(agent: WorldAgent, name: str) -> None:
 
 async def _as_most_are_built(agent: WorldAgent) -> None:
     """Have SQLite leave the bytes of deleted rows where they are, as only some builds do not."""
-    database = agent._runner.parts.upkeep.database
+    database = database_of(agent)
     if isinstance(database, _sqlite.SqliteDatabase):
         await database._writer.alone(lambda connection: connection.execute("PRAGMA secure_delete=OFF"))
 
@@ -261,10 +262,8 @@ async def test_a_new_thread_of_a_removed_ones_name_knows_nothing_of_it(tmp_path:
 
 
 async def _epoch(agent: WorldAgent, key: str) -> int:
-    found = await agent._runner.parts.upkeep.database.read(
-        lambda tx: tx.execute("SELECT epoch FROM wa_epoch WHERE key=?", (key,))
-    )
-    return int(found[0][0])
+    [(epoch,)] = await selected(agent, "SELECT epoch FROM wa_epoch WHERE key=?", key)
+    return int(epoch)
 
 
 async def test_a_removed_thread_leaves_no_lock_file(tmp_path: Path, database_engine: str) -> None:
@@ -312,13 +311,12 @@ async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
 
 
 async def _tables(agent: WorldAgent) -> list[str]:
-    upkeep = agent._runner.parts.upkeep
     query = (
         "SELECT tablename FROM pg_tables WHERE schemaname='public'"
-        if upkeep.checkpoints.postgres
+        if checkpoints_of(agent).postgres
         else "SELECT name FROM sqlite_master WHERE type='table'"
     )
-    return [name for (name,) in await upkeep.database.read(lambda tx: tx.execute(query))]
+    return [name for (name,) in await selected(agent, query)]
 
 
 @pytest.mark.requirement("T4")

@@ -19,7 +19,8 @@ import pytest
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from support.processes import clean_environment
-from support.removed import WORDS, found, look, pay, rows
+from support.removed import WORDS, found, look, pay
+from support.tables import rows
 from worldagent import WorldAgent
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext

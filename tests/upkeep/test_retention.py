@@ -14,11 +14,11 @@ from langgraph.checkpoint.base.id import uuid6
 
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
+from support.tables import change, checkpoints_of, rows, selected
 from worldagent import Settings, WorldAgent
 from worldagent.agent.upkeep._checkpoints import first_id
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid
 from worldagent.graphs import Shape, TaskContext
-from worldagent.storage import Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.on_every_database
@@ -44,13 +44,7 @@ async def opened(home: Path, clock: VirtualClock | None = None, **settings: Any)
 
 async def kept(agent: WorldAgent, like: str = "%") -> dict[str, int]:
     """How many rows each table of checkpoints has, of keys that are `like` this."""
-    upkeep = agent._runner.parts.upkeep
-
-    def count(transaction: Transaction) -> dict[str, int]:
-        query = "SELECT COUNT(*) FROM {} WHERE thread_id LIKE ?"
-        return {table: transaction.execute(query.format(table), (like,))[0][0] for table in upkeep.checkpoints.tables}
-
-    return await upkeep.database.read(count)
+    return {table: await rows(agent, table, "thread_id LIKE ?", like) for table in checkpoints_of(agent).tables}
 
 
 async def test_a_thread_keeps_as_many_checkpoints_as_the_setting_says_and_goes_on(tmp_path: Path) -> None:
@@ -189,8 +183,7 @@ _OLD = "INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUE
 
 async def used(agent: WorldAgent) -> list[str]:
     """The day of each row of what was used."""
-    database = agent._runner.parts.upkeep.database
-    return [row[0] for row in await database.read(lambda tx: tx.execute("SELECT day FROM wa_usage ORDER BY day"))]
+    return [day for (day,) in await selected(agent, "SELECT day FROM wa_usage ORDER BY day")]
 
 
 @pytest.mark.requirement("H4")
@@ -215,13 +208,8 @@ async def test_what_was_used_on_days_that_are_over_goes_so_that_its_table_stays_
 async def test_many_rows_of_days_that_are_over_go_a_few_at_a_time(tmp_path: Path) -> None:
     clock = VirtualClock()
     old = [(clock.now() - timedelta(days=days)).date().isoformat() for days in range(2, 12)]
-
-    def fill(transaction: Transaction) -> None:
-        for number in range(350):
-            transaction.execute(_OLD, (old[number % len(old)], f"of {number % 3}", str(number)))
-
     async with opened(tmp_path / "home", clock) as agent:
-        await agent._runner.parts.upkeep.database.transact(fill)
+        await change(agent, _OLD, *((old[number % len(old)], f"of {number % 3}", str(number)) for number in range(350)))
         left: list[int] = []
         for account in ("ada", "bob", "eve", "kim", "kim"):
             await agent.thread(account, account=account).converse("Hello")
@@ -241,12 +229,9 @@ async def test_usage_that_nobody_here_wrote_is_named_before_it_is_added_to(
     tmp_path: Path, column: str, value: Any
 ) -> None:
     async with opened(tmp_path / "home", VirtualClock()) as agent:
-        database = agent._runner.parts.upkeep.database
         await agent.thread("t", account="ada").converse("Hello")
-        change = f"UPDATE wa_usage SET {column}=? WHERE account='ada'"
-        await database.transact(lambda tx: tx.execute(change, (value,)))
+        await change(agent, f"UPDATE wa_usage SET {column}=? WHERE account='ada'", (value,))
         for use in (lambda: agent.thread("t", account="ada").converse("Again"), lambda: agent.usage(account="ada")):
             with pytest.raises(StorageInvalid, match=r"the usage of 'novel/ada'.* cannot be read.*; restore"):
                 await use()
-        [row] = await database.read(lambda tx: tx.execute(f"SELECT {column} FROM wa_usage WHERE account='ada'"))
-        assert row == (value,)
+        assert await selected(agent, f"SELECT {column} FROM wa_usage WHERE account='ada'") == [(value,)]

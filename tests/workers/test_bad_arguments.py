@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import scripted_agent
+from support.raised import refused
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
@@ -19,7 +19,6 @@ from worldagent.core.errors import (
     UnknownFunction,
     UsageError,
     WorkerInvalid,
-    WorldAgentError,
 )
 from worldagent.core.pauses import Approve
 from worldagent.harness import Function, Registry, Worker, load_workers, tool
@@ -34,12 +33,6 @@ async def put(path: str) -> str:
     return path
 
 
-def refused(make: Callable[[], Any]) -> WorldAgentError:
-    with pytest.raises(WorldAgentError) as caught:
-        make()
-    return caught.value
-
-
 def taking(*names: str, **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"} for name in names}, **more}
 
@@ -47,7 +40,7 @@ def taking(*names: str, **more: Any) -> dict[str, Any]:
 # --- workers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["result", "calls", "role", "model_dump", "model_config", "_x", "a b", ""])
+@pytest.mark.parametrize("name", ["result", "calls", "role", "lm", "model_dump", "model_config", "_x", "a b", ""])
 def test_a_param_that_no_worker_can_have_is_refused_at_once(name: str) -> None:
     error = refused(lambda: Worker("w", "Do it.", input=taking(name)))
     assert isinstance(error, FunctionInvalid)
@@ -170,8 +163,11 @@ async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path
         with pytest.raises(UnknownFunction, match=r"tool_1999\b") as caught:
             await agent.call("tool_1999x", {})
         assert "2002 functions" in caught.value.remedy
-        with pytest.raises(UnknownFunction, match="put"):
+        with pytest.raises(UnknownFunction, match=r"these are nearest: put; others are: (\w+, ){18}\w+$"):
             await agent.call("putt", {})
+        with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$") as caught:
+            await agent.call("zzz", {})
+        assert "nearest" not in str(caught.value)
 
 
 async def test_arguments_that_are_no_mapping_are_an_answer_that_is_none(tmp_path: Path) -> None:

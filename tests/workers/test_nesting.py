@@ -144,9 +144,3 @@ async def test_globs_name_what_a_worker_may_call_and_no_more(tmp_path: Path) -> 
 def test_a_worker_that_cannot_be_is_told(options: dict[str, Any], says: str) -> None:
     with pytest.raises(FunctionInvalid, match=says):
         Worker("w", "Go.", **options)
-
-
-@pytest.mark.parametrize("name", ["result", "calls", "role", "a b", "lm"])
-def test_params_that_no_signature_can_have_are_told_when_the_worker_is_made(name: str) -> None:
-    with pytest.raises(FunctionInvalid, match="'w'"):
-        Worker("w", "Go.", input={"type": "object", "properties": {name: {"type": "string"}}})
