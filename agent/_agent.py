@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from inspect import iscoroutinefunction
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +17,7 @@ from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
 from ..graphs import EngineParts, Shape, TurnEngine
-from ..harness import Function, Policy, Registry, Worker
+from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
 from ..harness.inside import Inside
 from ..harness.journal import SqlJournal
@@ -30,6 +29,7 @@ from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
 from ..memory.kept import KeptMessages
+from ..profiles import Profile
 from ..role_resolution import (
     ResolverOptions,
     Role,
@@ -41,12 +41,23 @@ from ..role_resolution import (
 from ..signatures import LM, Program, open_model
 from ..signatures.models import Models
 from ..storage import Database, Storage
+from ..tools import BuiltinTools
 from ._role_request import RoleRequests
 from ._roles import Roles, StoredRoles
 from ._runs import Pins, RunnerParts, TurnRunner, call_outside
 from ._settings import Settings
 from ._thread import Thread
-from .choices import all_models, all_workers, graph_options, listed, model_options, open_usage
+from .choices import (
+    all_models,
+    all_workers,
+    check_approver,
+    check_kinds,
+    graph_options,
+    listed,
+    model_options,
+    open_usage,
+)
+from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
 from .threads import SCHEMAS, ThreadState, ThreadStatus
 from .upkeep import Retention, Upkeep, UpkeepParts
 
@@ -69,6 +80,8 @@ class WorldAgent:
         approver: Answers approvals in the process; what it leaves open pauses the turn.
         mcp: MCP servers by name, whose tools it can call as well; they go over those of the setting `mcp_servers`.
         shapes: Kinds of work beside `subagent`; those with a description are offered to the planner.
+        profile: What it starts up with: the name of a profile, or one; without it the setting `profile` counts (P4).
+        tools: What the tools that ship may do, where the profile names any; without it the settings count.
         storage: Where it keeps its files.
         roles: Where roles come from and how several become one.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
@@ -79,8 +92,8 @@ class WorldAgent:
         clock: Where time comes from.
 
     Raises:
-        InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid: An argument or a setting does not
-            fit; the text names it.
+        InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid, ProfileInvalid: An argument, a
+            setting or the profile does not fit; the text names it.
     """
 
     def __init__(
@@ -94,6 +107,8 @@ class WorldAgent:
         functions: Iterable[Function] = (),
         mcp: Mapping[str, McpServer] | None = None,
         shapes: Iterable[Shape[Any, Any]] = (),
+        profile: str | Profile | None = None,
+        tools: BuiltinTools | None = None,
         policy: Policy | None = None,
         approver: Approver | None = None,
         storage: Storage | None = None,
@@ -105,9 +120,9 @@ class WorldAgent:
         clock: Clock | None = None,
     ) -> None:
         self.workspace = check_id("workspace", workspace)
-        _check_kinds(
-            storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings), policy=(policy, Policy)
-        )
+        check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
+        check_kinds(policy=(policy, Policy), tools=(tools, BuiltinTools))
+        check_approver(approver)
         self.settings = settings if settings is not None else Settings()
         self._lm = lm if lm is not None else self.settings.lm
         if self._lm is None:
@@ -119,18 +134,16 @@ class WorldAgent:
         self._identity = identity
         self._role_settings = roles if roles is not None else Roles()
         self._requests = RoleRequests(self._role_settings.on_request)
-        self._registry = Registry(
-            (*listed("functions", functions), *self._requests.functions), all_workers(workers, self.settings)
-        )
         self._models = all_models(models, self.settings)
         self._shapes = (*listed("shapes", shapes), *self._requests.shapes)
+        self._profile = chosen_profile(profile, self.settings)
+        self._tools = allowed_tools(tools, self.settings)
+        own = (*listed("functions", functions), *self._requests.functions)
+        self._registry = registry_of(own, all_workers(workers, self.settings), self._profile, self._tools)
         self._policy = self.settings.gate_policy(policy)
-        if approver is not None and not (iscoroutinefunction(approver) or iscoroutinefunction(type(approver).__call__)):
-            raise InvalidArgument(
-                f"approver= is of type {type(approver).__name__!r}", remedy="pass an async function of a pause"
-            )
         self._approver = approver
-        self._servers = {name: entry.server() for name, entry in self.settings.mcp_servers.items()} | _servers(mcp)
+        self._servers = servers_of(self._profile, self.settings, mcp)
+        check_profile(self._profile, self._registry, self._shapes, self._servers)
         self._storage = self.settings.storage(storage)
         self._programs = dict(programs or {})
         self._trace = Trace.of(trace)
@@ -234,6 +247,11 @@ class WorldAgent:
     def policy(self) -> Policy:
         """What decides about its calls."""
         return self._policy
+
+    @property
+    def profile(self) -> Profile:
+        """What it starts up with; it does not change afterwards."""
+        return self._profile
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -382,7 +400,8 @@ class WorldAgent:
             resolver=resolver,
             log=upkeep.log,
             identity=self._identity,
-            options=graph_options(settings),
+            prompt=prompt_of(self._profile, self._registry, self._tools),
+            options=graph_options(settings, self._profile),
             programs=self._programs,
             on_error=self._on_error,
             journal=journal,
@@ -422,6 +441,7 @@ class WorldAgent:
             tracer=tracer,
             usage=usage,
             mcp=mcp,
+            profile=self._profile,
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:
@@ -475,22 +495,3 @@ class WorldAgent:
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
         return store
-
-
-def _check_kinds(**given: tuple[object, type]) -> None:
-    for name, (value, kind) in given.items():
-        if value is not None and not isinstance(value, kind):
-            raise InvalidArgument(
-                f"{name}= is of type {type(value).__name__!r}", remedy=f"pass {kind.__name__}(...) or leave it out"
-            )
-
-
-def _servers(given: object) -> dict[str, McpServer]:
-    servers = dict(given) if isinstance(given, Mapping) else {}
-    if (given is not None and not isinstance(given, Mapping)) or not all(
-        isinstance(server, McpServer) for server in servers.values()
-    ):
-        raise InvalidArgument("mcp= is no mapping of servers", remedy="give {'fs': McpServer(StdioHost([...]))}")
-    for name in servers:
-        check_id("MCP server", name)
-    return servers

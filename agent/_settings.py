@@ -60,6 +60,20 @@ class Settings(BaseSettings):
         description="YAML or JSON file of the policy, where WorldAgent(policy=...) is left out; none asks a person for "
         "all that is not read_only",
     )
+    profile: str = Field(default="general", description="the profile, where WorldAgent(profile=...) is left out")
+    profiles: Path | None = Field(
+        default=None, description="folder of the user's profiles, if not profiles in the user's configuration directory"
+    )
+    tool_roots: list[Path] = Field(
+        default=[],
+        description="folders that the tools for files stay inside and shell runs in; JSON in the environment",
+    )
+    tool_search: list[str] = Field(
+        default=[], description="folders and addresses that web_search looks through, where nothing else is given"
+    )
+    tool_private: bool = Field(
+        default=False, description="whether web_fetch may reach into the machine and its network"
+    )
     role_host: str | None = Field(
         default=None,
         description="address of the role host, where Roles(host=...) is left out; none is the embedded store",

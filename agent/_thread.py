@@ -22,6 +22,7 @@ from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
 from ._unset import UNSET, Unset
 from .choices import TurnModel, turn_models
+from .choices.profiles import check_skills
 from .threads import ThreadState
 
 
@@ -147,7 +148,7 @@ class Thread(BranchingThread):
             The turn, with the typed result in `result`.
 
         Raises:
-            InvalidArgument: `skill` is not a `Composed`.
+            InvalidArgument: `skill` is not a `Composed`, or the agent's profile switches skills off.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
         if not isinstance(skill, Composed):
@@ -155,6 +156,7 @@ class Thread(BranchingThread):
                 f"a skill of type {type(skill).__name__} was given",
                 remedy="pass Composed(prompt, shape=..., params=...)",
             )
+        check_skills(self._runner.parts.profile)
         work = self._runner.work(skill.shape, {**skill.params, **(params or {})})
         body = {"skill": skill.name, "shape": skill.shape, "params": work["params"]}
         ask = Ask("skill", self.scope, body, work, skill.prompt, model=turn_models(model))

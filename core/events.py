@@ -71,6 +71,19 @@ class PlanRejected(_Event):
     final: bool
 
 
+class AnswerChecked(_Event):
+    """An answer was judged against its request. Where it was found wanting, and that is not `final`, another follows.
+
+    `check` counts from 1; `findings` says what was missing or wrong.
+    """
+
+    type: Literal["answer_checked"] = "answer_checked"
+    check: int
+    satisfied: bool
+    findings: str = ""
+    final: bool
+
+
 class HistorySummarised(_Event):
     """The planner would have seen too much: a summary stands for the oldest messages now, from `first` to `last`."""
 
@@ -240,6 +253,7 @@ Event = Annotated[
     | TextDelta
     | TextReplaced
     | PlanRejected
+    | AnswerChecked
     | HistorySummarised
     | SummaryFailed
     | TaskStarted
@@ -278,6 +292,7 @@ def parse_event(data: str | bytes) -> Event | None:
 
 
 __all__ = [
+    "AnswerChecked",
     "AttachmentLeftOut",
     "CallDecided",
     "CallEnded",

@@ -50,6 +50,10 @@ class GraphOptions:
         history_limit: How many messages of the log the planner sees.
         history_characters: How many characters of them; None is any number.
         summaries: Whether a summary comes in the place of what is over these bounds; else it is left out.
+        results_stay: Whether results of tasks stay word for word beside a summary.
+        kept_stay: Whether messages that a person marked as kept do.
+        summary_part: How long a summary may be, as a part of what it stands for; None goes by what the planner sees.
+        verifications: How often an answer may be found wanting, and given anew; 0 checks none.
         attachment_fallback: Whether a message with an attachment that the model does not take is refused, or the model
             gets its name alone.
     """
@@ -58,6 +62,10 @@ class GraphOptions:
     history_limit: int = 200
     history_characters: int | None = None
     summaries: bool = True
+    results_stay: bool = True
+    kept_stay: bool = True
+    summary_part: float | None = None
+    verifications: int = 0
     attachment_fallback: Literal["fail", "note"] = "fail"
 
 

@@ -22,7 +22,7 @@ from ..core.errors import (
 from ..core.events import TurnKind
 from ..core.validation import declared_alike
 from ..harness import CallContext, Function
-from ..harness.gate import CODE, Caller, Gate
+from ..harness.gate import CODE, Gate
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
 from ..memory import Draft, Message
@@ -31,6 +31,7 @@ from ..role_resolution import NO_ROLE, ResolvedRole
 from ..signatures import Planner, PredictorPool, Program
 from ..signatures.models import Models
 from ..signatures.summaries import SUMMARISE
+from ..signatures.verification import CHECK
 from ..storage import Lease, PostgresAddress
 from ._attached import check_taken, room_of
 from ._checkpoints import Saver, open_saver, run_graph
@@ -39,14 +40,11 @@ from ._history import body_of, untrusted_in
 from ._plan import Work, roster, storable
 from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
 from ._rests import Rests
-from ._shape import SUBAGENT, Shape, ShapeRegistry
+from ._shape import SUBAGENT, Shape
 from ._task import calls_of
 from ._turn import TurnState, build_turn_graph, first_state
 from .heads import Heads
 from .workers import Subagents
-
-_PLANNER = "converse"
-"""What the planner is called where it is a caller."""
 
 _AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
 
@@ -69,16 +67,22 @@ class TurnEngine:
     def __init__(self, parts: EngineParts, saver: Saver | None) -> None:
         self._saver = saver
         subagents = Subagents(parts.registry)
-        shapes = ShapeRegistry([subagents.shape(), *parts.shapes])
-        for shape in shapes.shapes.values():
-            parts.registry.add_shape(shape.function)
+        shapes = subagents.beside(parts.shapes)
         parts.registry.check_tools()
         if parts.registry.complete:  # a rule may be about what a source has that cannot be reached now
-            parts.policy.check(map(parts.registry.function, parts.registry.names))
-        planner = Planner(parts.identity, roster(parts.registry, shapes), plain=parts.caller.plain)
+            parts.policy.check(parts.registry.declared)
+        self._offered = parts.registry.version
+
+        def planner_of() -> Planner:
+            entries = roster(parts.registry, shapes)
+            return Planner(parts.identity, entries, plain=parts.caller.plain, prompt=parts.prompt)
+
+        self._planner_of = planner_of
+        planner = planner_of()
         predictors = PredictorPool()
         predictors.add(*planner.predictors)
         predictors.add(SUMMARISE)
+        predictors.add(CHECK)
         models = parts.models if parts.models is not None else Models(parts.caller)
         subagents.signatures(predictors, models)
         for shape in shapes.shapes.values():
@@ -132,8 +136,9 @@ class TurnEngine:
         """Check a task before anything is written.
 
         Raises:
-            UnknownShape, UnknownWorker, ParamsInvalid: The text names what does not fit.
+            UnknownShape, UnknownWorker, ParamsInvalid, ToolNotAllowed: The text names what does not fit.
         """
+        self.services.registry.check_allowed(shape)
         found = self.services.shapes.get(shape)
         checked = found.check_params(params)
         found.names_for(checked, self.services.shapes)
@@ -251,6 +256,10 @@ class TurnEngine:
         await self._services_with(names)
 
     async def _services_with(self, model: Sequence[str]) -> Services:
+        registry = self.services.registry
+        if self._offered != registry.version:  # optimised programs are for what was offered at the start
+            self._offered = registry.version
+            self.services = replace(self.services, planner=self._planner_of())
         if not model:
             return self.services
         caller = await self.services.models.get(model[0])
@@ -456,7 +465,7 @@ class TurnEngine:
             drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed),
             noted=services.resolver.key.digest(run.role) if services.journal is not None else None,
             gate=gate,
-            caller=_caller(request),
+            caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
             budget=Budget(clock=self._clock) if run.use is None else run.use.budget,
         )
@@ -488,11 +497,3 @@ class TurnEngine:
         drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
         drive.stopping = self._stopping
         return drive
-
-
-def _caller(request: TurnRequest) -> Caller:
-    """Who dispatches a turn's tasks: the planner, the host's own code, or a call that a model had a say in."""
-    if request.kind not in ("task", "skill"):
-        return Caller(_PLANNER, modelled=True)
-    origin = request.origin
-    return CODE if origin is None or not origin.modelled else Caller(origin.caller, modelled=True)

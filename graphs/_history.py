@@ -45,7 +45,7 @@ def as_past(messages: Sequence[Message], turn_id: str, told: str | None) -> tupl
     Args:
         messages: The end of the log, oldest first.
         turn_id: The turn that is under way.
-        told: What was wrong with its last plan, if it was.
+        told: What it is told of what it gave last, if that was not good.
 
     Returns:
         The fields of the message, and the earlier ones. `attachments` in their fields is a tuple of references.
@@ -62,7 +62,7 @@ def as_past(messages: Sequence[Message], turn_id: str, told: str | None) -> tupl
             past.append(Past("input", asked))
         past += [item for item in rest if item.kind != "note"]
     if told is not None:
-        past.append(Past("note", {"text": f"Your last plan could not be carried out: {told}. Mend it, or answer now."}))
+        past.append(Past("note", {"text": told}))
     return message, past
 
 

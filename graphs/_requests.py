@@ -12,7 +12,7 @@ from ..core import Clock, Emitter, Scope, SystemClock
 from ..core.events import TurnKind
 from ..core.pauses import Pause
 from ..harness import Policy, Registry
-from ..harness.gate import Approver
+from ..harness.gate import CODE, Approver, Caller
 from ..harness.inside import Origin
 from ..harness.journal import Journal
 from ..harness.limits import Use
@@ -28,6 +28,9 @@ from ..storage import Lease
 from ._context import GraphOptions, TokenCount
 from ._plan import Work
 from ._shape import Shape
+
+_PLANNER = "converse"
+"""What the planner is called where it is a caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,15 @@ class TurnRequest:
     branch: Branch | None = None
     model: tuple[str, ...] = ()
     origin: Origin | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who dispatches its tasks: the planner, the host's own code, or a call that a model had a say in."""
+        if self.kind not in ("task", "skill"):
+            return Caller(_PLANNER, modelled=True)
+        if self.origin is None or not self.origin.modelled:
+            return CODE
+        return Caller(self.origin.caller, modelled=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +124,7 @@ class EngineParts:
     resolver: RoleResolver
     log: ConversationStore
     identity: str | None = None
+    prompt: str | None = None
     options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions()
     programs: Mapping[str, Any] = field(default_factory=dict)
     on_error: OnError | None = None

@@ -26,9 +26,11 @@ from ._attached import Shown
 from ._context import AGENT, STOPPED, WAITING, TurnContext
 from ._plan import PlanFault, Work, read_plan
 from ._task import Dispatched, calls_of, dispatched, side_by_side
+from ._verifying import Checks
 from ._window import Window
 
 _END: Literal["__end__"] = "__end__"  # langgraph declares its END as any text
+_MEND = "Your last plan could not be carried out: {}. Mend it, or answer now."
 _TOLD = 1  # how often a plan that cannot be carried out is told so before the planner must answer
 
 
@@ -85,12 +87,17 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
     turn.check_role(state["role"])
     if turn.drive.stopping:
         interrupt(STOPPED)
+    checks = Checks(turn)
+    if checks.accepted is not None:  # the turn was cut off between the verdict and its end
+        turn.emit(TextReplaced, text=checks.accepted)
+        return await _answered(turn, state["head"], checks.accepted)
     options = turn.services.options
     direct = state["rejections"] > _TOLD or state["round"] >= options.max_rounds
     if turn.emit.standing:
         turn.emit(TextReplaced, text="")
-    first = not (state["round"] or state["rejections"])
-    window = await Window.open(turn, state["head"], state["asked"], state["fault"], first=first)
+    first = not (state["round"] or state["rejections"] or checks.told)
+    told = checks.told if state["fault"] is None else _MEND.format(state["fault"])
+    window = await Window.open(turn, state["head"], state["asked"], told, first=first)
     fault: str | None = None
     reply, work = "", list[Work]()
     try:
@@ -105,13 +112,19 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
     if fault is not None:
         rejections = state["rejections"] + 1
         turn.emit(PlanRejected, reason=fault, final=rejections > _TOLD)
-        told = fault if rejections <= _TOLD else None
-        return Command(update={"rejections": rejections, "fault": told, "head": window.head}, goto="plan")
+        fault = fault if rejections <= _TOLD else None
+        return Command(update={"rejections": rejections, "fault": fault, "head": window.head}, goto="plan")
     if work:
         body = {"text": reply, "dispatches": work}
         head = await _append(turn, window.head, [Draft(AGENT, "plan", body)])
         return Command(update={"head": head, "work": work, "fault": None}, goto="act")
-    head = await _append(turn, window.head, [Draft(AGENT, "answer", {"text": reply})])
+    if not await checks.passes(window.message, window.found, reply):
+        return Command(update={"head": window.head, "fault": None}, goto="plan")
+    return await _answered(turn, window.head, reply)
+
+
+async def _answered(turn: TurnContext, head: str, reply: str) -> Goto:
+    head = await _append(turn, head, [Draft(AGENT, "answer", {"text": reply})])
     return Command(update={"head": head, "status": "done", "fault": None}, goto=_END)
 
 

@@ -184,6 +184,8 @@ class CallContext:
             budget: What it may use; left out, what this one may.
         """
         caller = self.told_caller
+        if function is not None and function.on_behalf:
+            function = None
         return CallContext(
             scope=self.scope,
             registry=self.registry,

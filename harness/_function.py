@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
+from ..core import digest
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
 from ..core.validation import declaration
@@ -57,6 +58,9 @@ class Function:
         limits: What one call of it, and all below it, may use.
         context: Whether a leaf's body gets the `ToolContext` before its params.
         capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        variant: Stands for what else its calls depend on, such as a folder: a turn that waits for a call goes on only
+            where that is the same.
+        on_behalf: Whether what a flow calls counts as called by its caller, and must be among that one's tools.
     """
 
     name: str
@@ -76,6 +80,8 @@ class Function:
     context: bool = False
     capture: bool = False
     limits: Limits = field(default_factory=Limits)
+    on_behalf: bool = False
+    variant: str = ""
 
     def __post_init__(self) -> None:
         check_name("function", self.name)
@@ -97,7 +103,8 @@ class Function:
     @property
     def declared(self) -> str:
         """Stands for what its params and its result are declared as."""
-        return declaration(self.params, self.result)
+        declared = declaration(self.params, self.result)
+        return f"{declared}:{digest(self.variant, length=16)}" if self.variant else declared
 
     @property
     def input_schema(self) -> dict[str, Any]:

@@ -7,9 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ..core.errors import FunctionInvalid, NameTaken, UnknownFunction, UnknownWorker, WorldAgentError
+from ..core.errors import (
+    FunctionInvalid,
+    NameTaken,
+    ToolNotAllowed,
+    UnknownFunction,
+    UnknownWorker,
+    WorldAgentError,
+)
 from ._function import Function
 from ._worker import Worker
+from .gate import is_like
 
 Missing = Callable[[str], WorldAgentError | None]
 """Says why a source does not have a function of this name, or None where it never would."""
@@ -27,13 +35,24 @@ class Registry:
     Args:
         functions: The functions.
         workers: The workers, and functions that stand in a worker's place.
+        allow: Globs over the names of what can be called; what fits none cannot, by whomever, whenever it comes. What
+            does is offered to the planner, too. None is all, of which workers alone are offered.
 
     Raises:
         NameTaken: Two of them have one name.
         FunctionInvalid: Something else was given.
     """
 
-    def __init__(self, functions: Iterable[Function] = (), workers: Iterable[Worker | Function] = ()) -> None:
+    def __init__(
+        self,
+        functions: Iterable[Function] = (),
+        workers: Iterable[Worker | Function] = (),
+        *,
+        allow: Iterable[str] | None = None,
+    ) -> None:
+        self._allow = None if allow is None else tuple(allow)
+        self._barred: dict[str, Function] = {}
+        self._version = 0
         self._functions: dict[str, Function] = {}
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, Function] = {}
@@ -51,17 +70,19 @@ class Registry:
             if not isinstance(function, Function):
                 raise FunctionInvalid(f"{function!r} is not a function", remedy="decorate it with @tool or @flow")
             self._claim(function.name)
-            self._functions[function.name] = function
+            self._place(self._functions, function)
         for worker in workers:
             if isinstance(worker, Function):
                 self._claim(worker.name)
-                self._functions[worker.name] = self._offered[worker.name] = worker
+                if self._place(self._functions, worker):
+                    self._offered[worker.name] = worker
                 continue
             if not isinstance(worker, Worker):
                 raise FunctionInvalid(f"{worker!r} is not a worker", remedy="make it with Worker(name, instructions)")
             self._claim(worker.name)
-            self._workers[worker.name] = worker
-            self._tasks[worker.name] = self._offered[worker.name] = worker.function
+            if self._place(self._tasks, worker.function):
+                self._workers[worker.name] = worker
+                self._offered[worker.name] = worker.function
 
     @property
     def functions(self) -> Mapping[str, Function]:
@@ -75,13 +96,26 @@ class Registry:
 
     @property
     def offered(self) -> Mapping[str, Function]:
-        """What the planner is told of: all workers, and the functions that stand in a worker's place (H8)."""
-        return MappingProxyType(self._offered)
+        """What the planner is told of: all workers, and the functions that stand in a worker's place (H8).
+
+        Where not all can be called, it is told of all that can be.
+        """
+        return MappingProxyType(self._offered if self._allow is None else self._offered | self._functions)
+
+    @property
+    def version(self) -> int:
+        """Another number once the planner is to be told of something else."""
+        return self._version
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all that can be called."""
         return (*self._functions, *self._tasks)
+
+    @property
+    def declared(self) -> tuple[Function, ...]:
+        """All that there is, also what cannot be called since it is not allowed."""
+        return (*self._functions.values(), *self._tasks.values(), *self._barred.values())
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -93,11 +127,13 @@ class Registry:
 
         Raises:
             UnknownFunction: There is none.
+            ToolNotAllowed: It is not among what can be called.
             HostError: Its source, such as an MCP server, cannot be reached.
         """
         found = self._functions.get(name) or self._tasks.get(name)
         if found is not None:
             return found
+        self.check_allowed(name)
         absent = self.absent(name)
         if absent is not None:
             raise absent
@@ -115,16 +151,42 @@ class Registry:
             found for found in (*self._functions.values(), *self._tasks.values()) if capability in found.capabilities
         )
 
-    def add_shape(self, function: Function) -> None:
+    def allows(self, name: str) -> bool:
+        """Whether something of this name can be called, if there is such."""
+        return self._allow is None or is_like(name, self._allow)
+
+    def check_allowed(self, name: str) -> None:
+        """Refuse what there is but cannot be called.
+
+        Raises:
+            ToolNotAllowed: It is not among what can be called.
+        """
+        if name in self._barred:
+            raise ToolNotAllowed(
+                f"{str(name)[:_SHOWN]!r} is not among the tools of this agent's profile",
+                remedy=f"the tools are: {', '.join(self._allow or ())}",
+            )
+
+    def add_shape(self, function: Function, *, always: bool = False) -> bool:
         """Add a shape as a function, or put it in the place of the one of an earlier run. Its key is its name.
+
+        Args:
+            function: The shape.
+            always: Whether it can be called whatever is allowed.
+
+        Returns:
+            Whether it can be called.
 
         Raises:
             NameTaken: Its name is taken.
         """
         if function.name not in self._shapes:
             self._claim(function.name)
-        self._tasks[function.name] = function
         self._shapes.add(function.name)
+        if always:
+            self._tasks[function.name] = function
+            return True
+        return self._place(self._tasks, function)
 
     def replace_source(
         self, source: str, functions: Iterable[Function], *, missing: Missing | None = None, known: bool = True
@@ -146,9 +208,12 @@ class Registry:
             if not self.is_free(name, source):
                 self._claim(name)
         for name in before - given.keys():
-            del self._functions[name]
-        self._functions.update(given)
+            self._functions.pop(name, None)
+            self._barred.pop(name, None)
+        for function in given.values():
+            self._place(self._functions, function)
         self._sources[source] = frozenset(given)
+        self._version += self._allow is not None
         self._unknown.discard(source)
         if not known:
             self._unknown.add(source)
@@ -165,7 +230,7 @@ class Registry:
             return
         for function in (*self._functions.values(), *self._tasks.values()):
             named = function.tools or ("*",)
-            if not any(name in self._functions or name in self._tasks or _GLOB.intersection(name) for name in named):
+            if not any(self._is_taken(name) or _GLOB.intersection(name) for name in named):
                 raise FunctionInvalid(
                     f"{function.name!r} names {named[0][:_SHOWN]!r} in its tools, and there is none",
                     remedy=_known("functions", self.names, named[0]),
@@ -178,8 +243,7 @@ class Registry:
 
     def is_free(self, name: str, source: str) -> bool:
         """Whether a source can give a function of this name."""
-        taken = name in self._functions or name in self._tasks
-        return not taken or name in self._sources.get(source, frozenset())
+        return not self._is_taken(name) or name in self._sources.get(source, frozenset())
 
     def absent(self, name: str) -> WorldAgentError | None:
         """Why a function that is not there may be one of a source that cannot be reached; None where it is none."""
@@ -190,13 +254,24 @@ class Registry:
 
         Raises:
             UnknownWorker: There is none.
+            ToolNotAllowed: It is not among what can be called.
         """
         if name in self._workers:
             return self._workers[name]
+        self.check_allowed(name)
         raise UnknownWorker(f"there is no worker {str(name)[:_SHOWN]!r}", remedy=_known("workers", self._offered, name))
 
+    def _place(self, where: dict[str, Function], function: Function) -> bool:
+        """Put something where it can be called, or where it is known and cannot."""
+        allowed = self.allows(function.name)
+        (where if allowed else self._barred)[function.name] = function
+        return allowed
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self._functions or name in self._tasks or name in self._barred
+
     def _claim(self, name: str) -> None:
-        if name in self._functions or name in self._tasks:
+        if self._is_taken(name):
             raise NameTaken(f"two functions, workers or shapes are called {name!r}", remedy="rename one of them")
 
 

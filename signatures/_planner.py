@@ -76,21 +76,24 @@ class Planner:
         roster: Whom it can dispatch to.
         plain: Whether the agent's model is the embedded one. A turn may have one of the other kind, for which a planner
             of that kind is built then; optimised programs are not for it.
+        prompt: What stands after the identity in its instructions.
     """
 
     NAME = CONVERSE
     """The name of its Signature, which roles name in `applies_to`."""
 
-    def __init__(self, identity: str | None, roster: Sequence[RosterEntry], *, plain: bool) -> None:
-        who = (identity or DEFAULT_IDENTITY).strip()
-        self._other: Callable[[], Planner] = cache(lambda: Planner(identity, roster, plain=not plain))
+    def __init__(
+        self, identity: str | None, roster: Sequence[RosterEntry], *, plain: bool, prompt: str | None = None
+    ) -> None:
+        who = "\n\n".join(filter(None, ((identity or DEFAULT_IDENTITY).strip(), prompt)))
+        self._other: Callable[[], Planner] = cache(lambda: Planner(identity, roster, plain=not plain, prompt=prompt))
         self._names = [entry.name for entry in roster]
         self._plain = plain
         lines = "\n".join(entry.line() for entry in roster)
         params = any(entry.params is not None for entry in roster)
         reply = reply_signature(who)
         if plain:
-            reply.instructions = brief_instructions(identity)
+            reply.instructions = brief_instructions(who)
         self._reply = Predictor(reply, demos=REPLY_DEMOS if plain else ())
         self._plan: Predictor | None = None
         self._attached: dict[tuple[Predictor, tuple[str, ...]], Predictor] = {}

@@ -17,6 +17,7 @@ from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Attachments, AttachmentSource
 from ...memory.branches import Branches
+from ...profiles import Profile
 from ...role_resolution import Role, RoleResolver
 from ...storage import Leases
 from .._unset import UNSET, Unset
@@ -81,6 +82,7 @@ class RunnerParts:
     retention: Retention
     usage: Usage
     mcp: McpSources
+    profile: Profile
     drain: Drain = field(default_factory=Drain)
     tracer: Tracer = field(default_factory=Tracer)
 

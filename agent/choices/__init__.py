@@ -10,11 +10,14 @@ from ._choices import (
     open_usage,
     turn_models,
 )
+from ._kinds import check_approver, check_kinds
 
 __all__ = [
     "TurnModel",
     "all_models",
     "all_workers",
+    "check_approver",
+    "check_kinds",
     "graph_options",
     "listed",
     "model_options",

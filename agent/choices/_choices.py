@@ -12,10 +12,12 @@ from ...core.validation import is_text
 from ...graphs import GraphOptions
 from ...harness import Function, Worker, load_workers
 from ...harness.limits import Limits, Usage
+from ...profiles import Profile
 from ...signatures import LM, ModelCaller, ModelOptions
 from ...signatures.models import check_named
 from ...storage import Database
 from .._settings import limits_of
+from .profiles import bounded
 
 if TYPE_CHECKING:
     from .._settings import Settings
@@ -86,17 +88,18 @@ def model_options(settings: Settings) -> ModelOptions:
     )
 
 
-def graph_options(settings: Settings) -> Callable[[ModelCaller], GraphOptions]:
+def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller], GraphOptions]:
     """The bounds of turns, by their model."""
 
     def options(caller: ModelCaller) -> GraphOptions:
-        return GraphOptions(
+        options = GraphOptions(
             max_rounds=settings.max_rounds,
             history_limit=settings.history_limit,
             history_characters=settings.history_characters or caller.history_characters,
             summaries=not caller.plain if settings.history_summaries is None else settings.history_summaries,
             attachment_fallback=settings.attachment_fallback,
         )
+        return bounded(options, profile)
 
     return options
 

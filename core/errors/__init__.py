@@ -28,6 +28,7 @@ from ._host import (
     RoleSourceInvalid,
     RoleSourceUnavailable,
     SchemaTooNew,
+    SearchUnavailable,
     StorageHalfCopied,
     StorageInvalid,
     StorageUnavailable,
@@ -36,6 +37,7 @@ from ._host import (
     TurnTimeout,
 )
 from ._model import (
+    AddressRefused,
     CallRefused,
     CallTimeout,
     DepthExceeded,
@@ -43,6 +45,7 @@ from ._model import (
     LimitReached,
     OutputInvalid,
     ParamsInvalid,
+    PathRefused,
     PauseExpired,
     ResultInvalid,
     TaskFailed,
@@ -68,6 +71,8 @@ from ._usage import (
     NotAnApprover,
     NothingToResume,
     PolicyInvalid,
+    ProfileInvalid,
+    ProfileUntrusted,
     RoleInvalid,
     RoleNotStorable,
     RoleTooLong,
@@ -80,6 +85,7 @@ from ._usage import (
 )
 
 __all__ = [
+    "AddressRefused",
     "AgentClosed",
     "AlreadyAnswered",
     "AnswerInvalid",
@@ -117,8 +123,11 @@ __all__ = [
     "NothingToResume",
     "OutputInvalid",
     "ParamsInvalid",
+    "PathRefused",
     "PauseExpired",
     "PolicyInvalid",
+    "ProfileInvalid",
+    "ProfileUntrusted",
     "ResultInvalid",
     "RoleChanged",
     "RoleEchoed",
@@ -130,6 +139,7 @@ __all__ = [
     "RoleSourceUnavailable",
     "RoleTooLong",
     "SchemaTooNew",
+    "SearchUnavailable",
     "SettingsInvalid",
     "StorageHalfCopied",
     "StorageInvalid",

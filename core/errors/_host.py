@@ -38,6 +38,12 @@ class McpServerUnavailable(HostError):
     retryable = True
 
 
+class SearchUnavailable(HostError):
+    """There is nothing that `web_search` can search, or it cannot be reached."""
+
+    code = "search_unavailable"
+
+
 class McpServerForbidden(HostError):
     """An MCP server refuses the token."""
 
@@ -209,6 +215,7 @@ __all__ = [
     "RoleSourceInvalid",
     "RoleSourceUnavailable",
     "SchemaTooNew",
+    "SearchUnavailable",
     "StorageHalfCopied",
     "StorageInvalid",
     "StorageUnavailable",

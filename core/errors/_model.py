@@ -48,9 +48,21 @@ class TaskFailed(ModelFacing):
 
 
 class ToolFailed(ModelFacing):
-    """A tool of an MCP server says that it failed; what it says of that is in the text, and not to be trusted."""
+    """A tool says that it failed; where it is of an MCP server, what it says of that is not to be trusted."""
 
     code = "tool_failed"
+
+
+class PathRefused(ModelFacing):
+    """A path leaves the folders that tools may look into, by `..`, a link or otherwise."""
+
+    code = "path_refused"
+
+
+class AddressRefused(ModelFacing):
+    """An address leads into the machine or its network, itself or by a redirect, and nobody allowed that."""
+
+    code = "address_refused"
 
 
 class CallRefused(ModelFacing):
@@ -96,6 +108,7 @@ class LimitReached(ModelFacing):
 
 
 __all__ = [
+    "AddressRefused",
     "CallRefused",
     "CallTimeout",
     "DepthExceeded",
@@ -103,6 +116,7 @@ __all__ = [
     "LimitReached",
     "OutputInvalid",
     "ParamsInvalid",
+    "PathRefused",
     "PauseExpired",
     "ResultInvalid",
     "TaskFailed",

@@ -53,6 +53,18 @@ class NameTaken(UsageError):
     code = "name_taken"
 
 
+class ProfileInvalid(UsageError):
+    """A profile's file cannot be read or says what there is not; the text names file and line (P1)."""
+
+    code = "profile_invalid"
+
+
+class ProfileUntrusted(UsageError):
+    """A profile is in a project's folder that the user does not trust, or no longer as it was trusted (P6)."""
+
+    code = "profile_untrusted"
+
+
 class FunctionInvalid(UsageError):
     """A function, worker, shape or Signature cannot be used as declared."""
 
@@ -165,6 +177,8 @@ __all__ = [
     "NotAnApprover",
     "NothingToResume",
     "PolicyInvalid",
+    "ProfileInvalid",
+    "ProfileUntrusted",
     "RoleInvalid",
     "RoleNotStorable",
     "RoleTooLong",

@@ -23,7 +23,7 @@ from ...signatures.summaries import SUMMARISE, scrubbed
 from .._attached import texts_of
 from .._context import AGENT, STOPPED, TurnContext
 from .._history import as_past, said_by, untrusted_in
-from ._view import SHARE, Bounds, Group, View, size, uncovered, word_for_word
+from ._view import SHARE, Bounds, Group, View, kept_of, size, uncovered, word_for_word
 
 _CALLS: Final = 8  # of the model for one summary
 _FAR: Final = 2000  # messages that one summary looks back, which counts for threads that never had one
@@ -67,8 +67,8 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
         return None
     log = turn.services.log
     older = await uncovered(log, view, most=_FAR)
-    kept = () if turn.services.kept is None else await turn.services.kept.of(turn.thread_key)
-    work = _work(view, bounds, older, await log.some(head, kept))
+    kept = await log.some(head, await kept_of(turn))
+    work = _work(view, bounds, older, kept, results_stay=turn.services.options.results_stay)
     try:
         body = await _body(turn, view, work, bounds.characters)
     except ABOUT_THE_TURN:
@@ -87,7 +87,9 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
     return made
 
 
-def _work(view: View, bounds: Bounds, older: Sequence[Message], kept: Sequence[Message]) -> _Work:
+def _work(
+    view: View, bounds: Bounds, older: Sequence[Message], kept: Sequence[Message], *, results_stay: bool
+) -> _Work:
     """Choose what a summary is to stand for: all turns but the newest that fit in half of what is left."""
     earlier = [*older, *view.earlier]
     groups = [tuple(group) for _, group in groupby(earlier, key=lambda message: message.turn_id)]
@@ -96,7 +98,9 @@ def _work(view: View, bounds: Bounds, older: Sequence[Message], kept: Sequence[M
     stay = min(newest, len(groups) - 1)  # it must stand for something
     covered = [message for group in groups[: len(groups) - stay] for message in group]
     found = [*view.results, *(each for each in covered if each.kind == "result")]
-    results, dropped = _protected(found, bounds, [each for each in kept if each.depth <= covered[-1].depth])
+    results, dropped = list[str](), found
+    if results_stay:
+        results, dropped = _protected(found, bounds, [each for each in kept if each.depth <= covered[-1].depth])
     new = {message.id for message in covered}
     lines: list[tuple[Message | None, str]] = [(None, said_by(each) or "") for each in dropped if each.id not in new]
     for message in covered:
@@ -133,7 +137,7 @@ def _protected(results: Sequence[Message], bounds: Bounds, kept: Sequence[Messag
 
 async def _body(turn: TurnContext, view: View, work: _Work, characters: int | None) -> dict[str, Any]:
     whole = characters or _UNKNOWN
-    length = max(_LEAST, whole // _PART)
+    length = max(_LEAST, _length(turn.services.options.summary_part, work, whole))
     pieces = whole
     while True:
         chunks = list(_chunks(work.lines, max(_LEAST, pieces)))
@@ -154,6 +158,13 @@ async def _body(turn: TurnContext, view: View, work: _Work, characters: int | No
         "messages": before.get("messages", 0) + len(summed),
         "results": list(work.results),
     }
+
+
+def _length(part: float | None, work: _Work, whole: int) -> int:
+    """How many characters a summary may take: a part of what it stands for, at most half of what the planner sees."""
+    if part is None:
+        return whole // _PART
+    return min(int(part * sum(len(said) for _, said in work.lines)), whole // SHARE)
 
 
 async def _summed(turn: TurnContext, earlier: str, chunks: Sequence[str], length: int) -> str:

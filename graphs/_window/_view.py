@@ -157,8 +157,7 @@ async def view_of(turn: TurnContext, head: str, asked: str) -> View:
     summary = await log.summary(head)
     covered, standing = None, tuple[Message, ...]()
     if summary is not None:
-        kept = () if turn.services.kept is None else await turn.services.kept.of(turn.thread_key)
-        covered, standing = await _before(log, summary, kept)
+        covered, standing = await _before(log, summary, await kept_of(turn))
     after = -1 if covered is None else covered.depth
     limit = turn.services.options.history_limit
     messages = await log.history(head, limit=limit)
@@ -181,6 +180,12 @@ async def view_of(turn: TurnContext, head: str, asked: str) -> View:
         messages=messages[-max(limit, len(own)) :],
         follows=len(messages) > len(own),
     )
+
+
+async def kept_of(turn: TurnContext) -> Sequence[str]:
+    """The ids of the messages that stay word for word because a person marked them."""
+    kept = turn.services.kept if turn.services.options.kept_stay else None
+    return () if kept is None else await kept.of(turn.thread_key)
 
 
 async def uncovered(log: ConversationStore, view: View, *, most: int) -> tuple[Message, ...]:

@@ -41,7 +41,7 @@ class Window:
             turn: The turn.
             head: The last message of its thread.
             asked: The id of the turn's message.
-            told: What was wrong with the turn's last plan, if it was.
+            told: What the planner is told of what it gave last, if that was not good.
             first: Whether this is the turn's first round: nothing that could be summed up comes in a later one.
         """
         window = cls(turn, head, await view_of(turn, head, asked), told)
@@ -69,6 +69,11 @@ class Window:
     def past(self) -> list[Past]:
         """What stands before this turn's message."""
         return [*self._fixed, *self._recent, *self._own]
+
+    @property
+    def found(self) -> list[Past]:
+        """What tools and helpers gave in this turn."""
+        return self._own if self._told is None else self._own[:-1]
 
     async def _summarise(self, bounds: Bounds) -> bool:
         self._tried = True

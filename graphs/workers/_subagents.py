@@ -5,7 +5,7 @@ A worker runs on a child thread of its own, named after its task. Its loop is in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...harness.requests import gives_text, inputs_of, takes_text
 from ...signatures import PredictorPool, Signature
 from ...signatures.models import Models
 from .._checkpoints import run_graph
-from .._shape import SUBAGENT, Shape
+from .._shape import SUBAGENT, Shape, ShapeRegistry
 from .._task import TaskContext
 from ._loop import WorkerGraph, build_worker_graph
 from ._run import WorkerRun
@@ -88,6 +88,18 @@ class Subagents:
     def shape(self) -> Shape[SubagentParams, SubagentResult]:
         """The shape to register."""
         return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self._handle, subagents=self)
+
+    def beside(self, shapes: Iterable[Shape[Any, Any]]) -> ShapeRegistry:
+        """This shape and those of the agent, as far as they can be called; all become known as functions.
+
+        Raises:
+            NameTaken: Two have one name.
+            FunctionInvalid: One is no shape.
+        """
+        own = self.shape()
+        every = ShapeRegistry([own, *shapes]).shapes.values()
+        # It is how workers run, and none by itself, so it is there whatever is allowed.
+        return ShapeRegistry(shape for shape in every if self._registry.add_shape(shape.function, always=shape is own))
 
     def worker(self, name: str) -> Worker:
         """The worker called `name`.

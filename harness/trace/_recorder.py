@@ -232,6 +232,9 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
             yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="closed", **about)
         case ev.RoleTierSkipped():
             yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
+        case ev.AnswerChecked():
+            verdict = "satisfied" if event.satisfied else "wanting"
+            yield _moment(run, "check", turn, event.seq, event.at, name="answer", status=verdict, attempt=event.check)
         case ev.PlanRejected():
             yield _moment(run, "error", turn, event.seq, event.at, name="plan", code="plan_rejected")
         case ev.SummaryFailed():

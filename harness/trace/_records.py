@@ -17,7 +17,7 @@ from ...core.errors import TraceInvalid
 FORMAT: Final = "trace/1"
 HEADER: Final = json.dumps({"format": FORMAT})
 
-RecordKind = Literal["turn", "task", "call", "model", "approval", "pause", "retry", "error", "dropped"]
+RecordKind = Literal["turn", "task", "call", "model", "approval", "pause", "retry", "check", "error", "dropped"]
 
 KINDS: Final[dict[RecordKind, str]] = {
     "turn": "a turn's run from its begin or resume to its end, or a call outside any turn; with the run's totals",
@@ -27,6 +27,7 @@ KINDS: Final[dict[RecordKind, str]] = {
     "approval": "what the gate or a person decided of a call that was not simply let through",
     "pause": "what a person is asked, once the turn waits for it, and when the turn goes on",
     "retry": "another try of a call, after a passing failure",
+    "check": "a verdict on the turn's answer, `satisfied` or `wanting`; `attempt` counts them",
     "error": "a failure of what is its parent, or one that the turn goes on after",
     "dropped": "events of the turn that are missing here, since what writes the trace was too slow",
 }
@@ -53,7 +54,7 @@ class TraceRecord(BaseModel):
     )
     start: datetime = Field(description="when it began")
     end: datetime | None = Field(default=None, description="when it ended; none while it is under way, or was cut off")
-    status: str = Field(default="", description="`running`, and how it ended; of an approval the decision")
+    status: str = Field(default="", description="`running`, and how it ended; of an approval or a check the decision")
     code: str = Field(default="", description="the error's code")
     call: str = Field(
         default="", description="of an approval, pause or retry: the path id of the call that it is about"
@@ -76,7 +77,7 @@ class TraceRecord(BaseModel):
     models: int = Field(default=0, description="of a turn: how many model calls")
     unpriced: int = Field(default=0, description="of a turn: how many of them have no known cost")
     calls: int = Field(default=0, description="of a turn: how many calls and tasks")
-    attempt: int = Field(default=0, description="of a retry: the number of the next try")
+    attempt: int = Field(default=0, description="of a retry: the number of the next try; of a check: which answer")
     seconds: float = Field(default=0.0, description="of a retry: how long is waited before it")
     count: int = Field(default=0, description="of what was dropped: how many events")
     inputs: Any = Field(default=None, description="params as JSON, where they are captured")

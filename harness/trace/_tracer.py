@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ...core import Scope
 from ...core.events import (
+    AnswerChecked,
     CallEnded,
     CallProgress,
     CallStarted,
@@ -127,6 +128,8 @@ class Tap:
                 self._scope = replace(self._scope, thread=event.thread or None)
             case TurnEnded() if event.text:
                 event = event.model_copy(update={"text": ""})
+            case AnswerChecked():
+                event = event.model_copy(update={"findings": ""})
             case PlanRejected():
                 event = event.model_copy(update={"reason": ""})
             case PauseOpened():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Any, Final, cast
 
@@ -14,6 +16,18 @@ LONGEST: Final = 1 << 20
 """Bytes of a file."""
 
 _DEEPEST: Final = 50
+_DIGITS: Final = 300  # of a number
+
+_NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_]*|[-+]?0[xob][0-9a-fA-F_]+")
+_DATE: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)|(\d{4})-(\d\d?)-(\d\d?)(?:[Tt]|[ \t]+)(\d\d?):(\d\d):(\d\d)"
+    r"(?:\.\d*)?(?:[ \t]*(?:Z|[-+]\d\d?(?::\d\d)?))?",
+    re.ASCII,
+)
+_NO_CHARACTER: Final = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
+
+# What the library lets through, beside its own errors, on texts that are no YAML.
+_RAW: Final = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,38 +81,51 @@ def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -
         raise MissingExtra(f"{name!r} is YAML, and nothing can read it", remedy="pip install 'worldagent[yaml]'")
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
+    from ruamel.yaml.reader import ReaderError
 
-    problem, line = "", 0
+    problem, line, reached = "", 0, [0]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", YAMLWarning)
             reader = YAML(typ="rt", pure=True)
-            problem, line = _unwanted(reader.parse(text))
+            problem, line = _unwanted(reader.parse(text), reached)
             if not problem:
                 lines: dict[tuple[str | int, ...], int] = {}
                 loaded = YAML(typ="rt", pure=True).load(text)
                 return YamlDocument(name=name, data=_plain(loaded, (), lines, first_line), lines=lines)
     except MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
-        problem, line = (failure.problem or "no YAML").splitlines()[0], mark.line if mark is not None else 0
-    except (YAMLError, ValueError, RecursionError) as failure:
+        told = (failure.problem or "no YAML").partition(" with value ")[0]  # values are nobody's business
+        problem, line = told.splitlines()[0], mark.line if mark is not None else 0
+    except ReaderError as failure:
+        problem, line = str(failure.reason), text.count("\n", 0, failure.position)
+    except YAMLError as failure:
         problem = type(failure).__name__
+    except _RAW:
+        problem, line = _unreadable(text, reached[0])
     raise error(f"{name}:{line + first_line} cannot be read: {problem}", remedy="write plain YAML")
 
 
-def _unwanted(events: Any) -> tuple[str, int]:
-    """What no file of ours holds, and its line, before anything is made of it."""
+def _unreadable(text: str, reached: int) -> tuple[str, int]:
+    """What the library could not say itself, and its line: at or after the one that it had reached."""
+    lines = text.splitlines()
+    for line in range(reached, len(lines)):
+        if _NO_CHARACTER.search(lines[line]):
+            return "there is no such character", line
+    return "it is no YAML", reached
+
+
+def _unwanted(events: Any, reached: list[int]) -> tuple[str, int]:
+    """What no file of ours holds, and its line, before anything is made of it. How far it came stands in `reached`."""
     depth = documents = 0
     for event in events:
         kind = type(event).__name__
-        line = event.start_mark.line if event.start_mark is not None else 0
+        line = reached[0] = event.start_mark.line if event.start_mark is not None else 0
         if kind == "AliasEvent" or getattr(event, "anchor", None):
             return "anchors and aliases are not allowed", line
         tag = getattr(event, "ctag", None) or getattr(event, "tag", None)
-        if kind == "ScalarEvent" and any("\ud800" <= mark <= "\udfff" for mark in event.value):
-            return "half a surrogate pair is no text", line
-        if kind == "ScalarEvent" and event.value == "<<" and not event.style:
-            return "'<<' without quotes is not allowed", line
+        if kind == "ScalarEvent" and (problem := _unwanted_scalar(event.value, plain=not event.style)):
+            return problem, line
         if tag is not None and not kind.endswith("EndEvent") and str(tag) not in ("None", ""):
             return "tags are not allowed", line
         if kind.startswith(("Mapping", "Sequence")):
@@ -109,6 +136,21 @@ def _unwanted(events: Any) -> tuple[str, int]:
         if documents > 1:
             return "there is a second document in it", line
     return "", 0
+
+
+def _unwanted_scalar(value: str, *, plain: bool) -> str:
+    if any("\ud800" <= mark <= "\udfff" for mark in value):
+        return "half a surrogate pair is no text"
+    if plain and value == "<<":
+        return "'<<' without quotes is not allowed"
+    if plain and len(value) > _DIGITS and _NUMBER.fullmatch(value):
+        return f"a number has more than {_DIGITS} digits"
+    if plain and (date := _DATE.fullmatch(value)):
+        try:
+            datetime(*(int(part) for part in date.groups() if part is not None))  # type: ignore[arg-type]  # 3 or 6
+        except ValueError:
+            return "there is no such date"
+    return ""
 
 
 def _plain(value: Any, path: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], first: int) -> Any:

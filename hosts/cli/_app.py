@@ -9,6 +9,7 @@ import typer
 from ._approvals_commands import add_approvals
 from ._doctor_options import DoctorOptions
 from ._options import AskOptions, ChatOptions, TaskOptions, options_of
+from ._profiles_commands import add_profiles
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
 from ._storage_commands import add_storage
 from ._thread_options import BareValues, ForkOptions, ResumeOptions, ShowOptions, ThreadOptions, ThreadsListOptions
@@ -353,5 +354,6 @@ add_storage(app)
 add_upkeep(app, threads)
 add_trace(app)
 add_approvals(app)
+add_profiles(app)
 
 __all__ = ["app"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
 _POLICY: Final = "WORLDAGENT_POLICY"
-_MAKERS: Final = ("lm", "identity", "worker", "workers", "role_host", "role_host_stdio", "token_file")
+_MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
 
 
 def check_app(options: AgentOptions) -> None:

@@ -121,6 +121,15 @@ class AgentOptions(HostOptions):
         str | None,
         typer.Option(metavar="TEXT", help="Who the agent is; no role changes it.", rich_help_panel=_MODEL),
     ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What the agent starts up with, such as coder: see worldagent profiles list. Its tools work in the "
+            "current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None
     role: Annotated[
         str | None,
         typer.Option(

@@ -17,6 +17,7 @@ from ._hosts import EMBEDDED, check_hosts, named_host
 from ._main import leave
 from ._options import AgentOptions, TurnOptions
 from ._output import Output
+from ._profile import chosen_profile
 from ._sources import expanded, policy, workers
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ def open_agent(
         from ...storage import Storage
 
     settings = Settings()
+    profile = chosen_profile(options, settings, output)
+    if profile.tools is not None and not settings.tool_roots:
+        settings = settings.model_copy(update={"tool_roots": [Path.cwd()]})
     if options.workers is not None:
         settings = settings.model_copy(update={"workers": expanded("--workers", options.workers)})
     lm = options.lm or settings.lm
@@ -88,6 +92,7 @@ def open_agent(
         identity=options.identity,
         lm=lm or "local",
         workers=staff,
+        profile=profile,
         policy=policy(options.policy),
         storage=settings.storage(Storage(home=options.home)),
         roles=Roles(host=named_host(options, settings, stderr=stderr)),

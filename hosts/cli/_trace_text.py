@@ -58,6 +58,8 @@ def words(node: TraceNode) -> Iterator[str]:
             yield from (record.name, record.status, by)
         case "retry":
             yield from (f"try {record.attempt}", f"after {record.code}", f"waited {_time_text(record.seconds)}")
+        case "check":
+            yield from (f"answer {record.attempt}", record.status)
         case "pause":
             yield from filter(None, (record.label, record.status))
         case "error":

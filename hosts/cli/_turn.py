@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DRAIN: Final = 5.0
 """Seconds that a turn has to its next step at a SIGTERM; those who send one send SIGKILL after ten."""
 
-_SAME: Final = ("lm", "identity", "worker", "role_host", "role_host_stdio", "token_file", "role")
+_SAME: Final = ("lm", "identity", "profile", "worker", "role_host", "role_host_stdio", "token_file", "role")
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",

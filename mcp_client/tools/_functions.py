@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -11,10 +10,9 @@ from ...harness import Function
 from ...harness.schema import params_of, result_of
 from ._listed import ToolSpec
 from ._results import CONTENT
-from ._server import McpServer
+from ._server import McpServer, name_of
 
 _DESCRIPTION: Final = 4000  # characters of what a server says of a tool
-_LONGEST: Final = 64
 _UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 _HINTS: Final = {
     ("readOnlyHint", True): "reads only",
@@ -27,12 +25,6 @@ _HINTS: Final = {
 
 READ_RESOURCE: Final = "read_resource"
 """What the Function is called that reads resources, after the prefix."""
-
-
-def name_of(prefix: str, tool: str) -> str:
-    """What the Function of a tool is called; what no name may hold becomes `_`."""
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{prefix}{tool}")[:_LONGEST]
-    return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:_LONGEST]
 
 
 def function_of(
@@ -61,6 +53,7 @@ def function_of(
         idempotent=kind == "flow" or (server.trust_annotations and spec.annotations.get("idempotentHint") is True),
         risk=server.risk_of(spec.name) or (_told_risk(spec.annotations) if server.trust_annotations else _UNKNOWN),
         untrusted=True,
+        approval=server.approval,
         context=kind == "leaf",
     )
 
@@ -82,6 +75,7 @@ def resource_function(server: McpServer, *, name: str, prefix: str, body: Any) -
         f"Reads a resource of the MCP server {name!r}.",
         risk=server.risk_of(READ_RESOURCE) or ("network",),
         untrusted=True,
+        approval=server.approval,
         idempotent=True,
         context=True,
     )
@@ -107,4 +101,4 @@ def _told_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
     return tuple(found)
 
 
-__all__ = ["READ_RESOURCE", "function_of", "name_of", "resource_function"]
+__all__ = ["READ_RESOURCE", "function_of", "resource_function"]

@@ -16,6 +16,7 @@ from .._hosts import HttpHost, StdioHost
 RESULT_LIMIT: Final = 1024 * 1024
 """Characters of one result, as JSON, where nothing else is set."""
 
+_LONGEST: Final = 64
 _PREFIX = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]{0,31})?")
 
 
@@ -31,6 +32,7 @@ class McpServer:
             counts as `write` and `network`.
         trust_annotations: Whether what the server says of a tool's risk counts, where `risk` says nothing.
         elicitation: Whether it may ask a person something in the middle of a call.
+        approval: Whether a person is asked for each call, whatever the policy approves.
         timeout: Seconds that one call may take, without the time in which a person is asked.
         result_limit: Characters of one result as JSON; a longer one is refused.
 
@@ -44,6 +46,7 @@ class McpServer:
     risk: Mapping[str, Risk | Iterable[Risk]] = field(default_factory=dict, kw_only=True)
     trust_annotations: bool = field(default=False, kw_only=True)
     elicitation: bool = field(default=False, kw_only=True)
+    approval: bool = field(default=False, kw_only=True)
     timeout: float = field(default=60.0, kw_only=True)
     result_limit: int = field(default=RESULT_LIMIT, kw_only=True)
 
@@ -67,6 +70,10 @@ class McpServer:
         object.__setattr__(self, "allow", allow)
         object.__setattr__(self, "risk", {glob: _risks(glob, given) for glob, given in dict(self.risk).items()})
 
+    def prefix_as(self, name: str) -> str:
+        """What the names of its Functions begin with where it is called `name`."""
+        return name_of(f"{name}_", "") if self.prefix is None else self.prefix
+
     def allows(self, tool: str) -> bool:
         """Whether a tool of this name may be there."""
         return any(fnmatchcase(tool, glob) for glob in self.allow)
@@ -74,6 +81,12 @@ class McpServer:
     def risk_of(self, tool: str) -> tuple[Risk, ...] | None:
         """The risk that is set for a tool of this name, or None."""
         return next((risks(tool, given) for glob, given in self.risk.items() if fnmatchcase(tool, glob)), None)
+
+
+def name_of(prefix: str, tool: str) -> str:
+    """What the Function of a tool is called; what no name may hold becomes `_`."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{prefix}{tool}")[:_LONGEST]
+    return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:_LONGEST]
 
 
 def _risks(glob: str, given: object) -> tuple[Risk, ...]:
@@ -85,4 +98,4 @@ def _risks(glob: str, given: object) -> tuple[Risk, ...]:
     raise InvalidArgument(problem, remedy=remedy)
 
 
-__all__ = ["RESULT_LIMIT", "McpServer"]
+__all__ = ["RESULT_LIMIT", "McpServer", "name_of"]

@@ -16,12 +16,12 @@ from ...harness import CallContext, Function, Registry
 from .._failures import Failure
 from ._connection import ToolConnection
 from ._failures import absent, made_by
-from ._functions import READ_RESOURCE, function_of, name_of, resource_function
+from ._functions import READ_RESOURCE, function_of, resource_function
 from ._listed import CallTool, Listed, ListResources, Progress, ReadResource, ToolAnswer, ToolSpec
 from ._resources import McpResource
 from ._results import Keep, blocks_of, result_of_answer
 from ._rounds import Rounds
-from ._server import McpServer
+from ._server import McpServer, name_of
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
 _MESSAGE: Final = 500  # characters of what a server says of a call's progress
@@ -45,7 +45,7 @@ class McpSource:
     ) -> None:
         self.name = name
         self.server = server
-        self._prefix = name_of(f"{name}_", "") if server.prefix is None else server.prefix
+        self._prefix = server.prefix_as(name)
         self._registry = registry
         self._keep = keep
         self._made: dict[str, tuple[ToolSpec, Function]] = {}

@@ -26,7 +26,7 @@ async def test_it_says_where_the_person_is_answers_and_leaves_the_terminal_as_it
     assert terminal.lines[:7] == [
         "worldagent chat: workspace default, thread main",
         "/help lists the commands, Ctrl-D leaves.",
-        "model openai/answer",
+        "model openai/answer, profile general",
         "main> What is the capital of France?",
         "Paris.",
         "",

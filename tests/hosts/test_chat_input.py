@@ -158,7 +158,7 @@ async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
 
     host = HostProcess(tmp_path)
     async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
-        await terminal.shows(f"model openai/answer, roles at {host.url}")
+        await terminal.shows(f"model openai/answer, profile general, roles at {host.url}")
         await terminal.shows("error: ", "remedy: ", "Messages get no answer until the role host is back.")
         assert "remedy: " in await terminal.say("Hello")
         assert service.stub.requests == []

@@ -84,6 +84,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     python = {name for name in built.in_wheel if name.endswith(".py")}
     assert python == {f"worldagent/{path.relative_to(ROOT).as_posix()}" for path in shipped_modules()}
     assert {"worldagent/py.typed", f"{metadata}licenses/LICENSE"} <= built.in_wheel
+    shipped = {f"worldagent/profiles/builtin/{path.name}" for path in (ROOT / "profiles" / "builtin").iterdir()}
+    assert len(shipped) == 4
+    assert shipped <= built.in_wheel
 
 
 def test_the_source_archive_holds_no_link_no_cache_and_no_environment(built: Built) -> None:

@@ -23,6 +23,7 @@ class OpenAIStub:
     Attributes:
         url: What to pass as `api_base`.
         text: The text of every answer.
+        first: Texts of the answers before that, each given once.
         cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
         keys: The authorization headers, oldest first.
@@ -33,6 +34,7 @@ class OpenAIStub:
 
     url: str = ""
     text: str = "[[ ## reply ## ]]\nParis.\n\n[[ ## completed ## ]]"
+    first: list[str] = field(default_factory=list)
     cost: Any = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -83,7 +85,7 @@ class OpenAIStub:
         return True
 
     def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": self.text}
+        message = {"role": "assistant", "content": self._next()}
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
         return {
             "id": "c",
@@ -92,6 +94,9 @@ class OpenAIStub:
             "choices": choices,
             "usage": self._usage,
         }
+
+    def _next(self) -> str:
+        return self.first.pop(0) if self.first else self.text
 
     @property
     def _usage(self) -> dict[str, Any]:
@@ -105,7 +110,7 @@ class OpenAIStub:
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         base = {"id": "c", "object": "chat.completion.chunk", "model": body["model"]}
-        for word in self.text.splitlines(keepends=True):
+        for word in self._next().splitlines(keepends=True):
             delta = {"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": None}
             _chunk(writer, {**base, "choices": [delta]})
             await writer.drain()

@@ -19,6 +19,7 @@ from .._sources import text as text_of
 from ._waiting import standing
 
 if TYPE_CHECKING:
+    from ....profiles import ProfileEntry
     from ....role_resolution import RoleExplanation
     from ._talk import Talk
 
@@ -185,6 +186,25 @@ async def _roles(talk: Talk, _: str) -> str:
     return roles_table(rows) if rows else f"no role is stored for {scopes}"
 
 
+async def _profiles(talk: Talk, _: str) -> str:
+    await talk.agent()
+    from .._profiles import open_profiles  # few ask for it
+
+    rows = [
+        ("*" if entry.name == talk.profile else "", entry.name, entry.level, _about(entry))
+        for entry in open_profiles().entries()
+        if entry.used
+    ]
+    shown = table(("", "PROFILE", "FROM", "DESCRIPTION"), rows, widths=(1, 24, 8))
+    return f"{shown}\n\nThe one with * was chosen at the start, with --profile, and stays."
+
+
+def _about(entry: ProfileEntry) -> str:
+    if entry.problems:
+        return f"cannot be used: {entry.problems[0].problem}"
+    return "" if entry.profile is None else entry.profile.description
+
+
 async def _why(talk: Talk, _: str) -> str:
     agent, thread = await talk.agent(), await talk.thread()
     return _explained(await agent.explain_role(thread, role=talk.role))
@@ -293,6 +313,7 @@ _HELP_WIDTH: Final = 20
 _ALL: Final = (
     Command(name="/role", takes="TEXT|@FILE|off", help="how to go about this thread; alone, show it", run=_role),
     Command(name="/roles", help="the stored roles of workspace, account and channel", run=_roles),
+    Command(name="/profiles", help="what an agent can start up with, and which this one did", run=_profiles),
     Command(name="/why", help="which roles are active, in what order", run=_why),
     Command(name="/attach", takes="FILE|URL|off", help="what goes with the next message; alone, show it", run=_attach),
     Command(name="/history", takes="[N]", help=f"the last N messages of the thread ({_MESSAGES})", run=_history),

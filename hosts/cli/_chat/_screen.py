@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ....core.errors import WorldAgentError
 from ....core.events import (
+    AnswerChecked,
     AttachmentLeftOut,
     Event,
     HistorySummarised,
@@ -81,7 +82,8 @@ class Screen:
     def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
         """Say what answers, and where the stored roles are if not here."""
         host = f", roles at {talk.role_host}" if talk.role_host is not None else ""
-        self._dim(f"{f'model {talk.model}' if talk.options.app is None else f'workspace {talk.workspace}'}{host}")
+        what = f"model {talk.model}" if talk.options.app is None else f"workspace {talk.workspace}"
+        self._dim(f"{what}, profile {talk.profile}{host}")
         for note in self.notes.kept:
             self._dim(note)
         if trouble is not None:
@@ -102,17 +104,10 @@ class Screen:
 
     def event(self, event: Event) -> None:
         """Show one event of a turn."""
+        told = _told_of(event)
+        if told:
+            self._dim(told)
         match event:
-            case TurnStarted(role_tiers=tiers) if tiers:
-                self._dim(f"role: {', '.join(tiers)}")
-            case RoleTierSkipped():
-                self._dim(f"left out, since its source is down: {event.tier} role")
-            case AttachmentLeftOut():
-                self._dim(left_out_text(event))
-            case HistorySummarised():
-                self._dim("the beginning of this conversation is summed up now; nothing of it is lost")
-            case SummaryFailed():
-                self._dim(f"the beginning of this conversation could not be summed up: {event.code}")
             case TextDelta():
                 self._answer(event.text)
             case TextReplaced():
@@ -254,6 +249,25 @@ class Screen:
         if text:
             sys.stdout.write(text)
             sys.stdout.flush()
+
+
+def _told_of(event: Event) -> str:
+    """What a person is told beside the answer."""
+    match event:
+        case TurnStarted(role_tiers=tiers) if tiers:
+            return f"role: {', '.join(tiers)}"
+        case RoleTierSkipped():
+            return f"left out, since its source is down: {event.tier} role"
+        case AttachmentLeftOut():
+            return left_out_text(event)
+        case AnswerChecked(satisfied=False, final=False):
+            return "a check found the answer wanting; another one follows"
+        case HistorySummarised():
+            return "the beginning of this conversation is summed up now; nothing of it is lost"
+        case SummaryFailed():
+            return f"the beginning of this conversation could not be summed up: {event.code}"
+        case _:
+            return ""
 
 
 @contextmanager

@@ -61,6 +61,11 @@ class Talk:
         return self.options.lm or self._agent.settings.lm or "local"
 
     @property
+    def profile(self) -> str:
+        """The name of what the agent started up with, once it is loaded."""
+        return self._agent.profile.name
+
+    @property
     def waiting(self) -> Waiting | None:
         """What the thread's turn waits for, as far as it is known."""
         return self._waiting.get(self.thread_id)

@@ -17,7 +17,7 @@ from ._options import Site
 _PACKAGE: Final = "worldagent"
 _LEAST: Final = (3, 11)
 _TOLD: Final = ("dspy", "langgraph", "mcp", "pydantic")
-_EXTRAS: Final = ("cli", "local", "otel", "postgres", "sandbox", "yaml")
+_EXTRAS: Final = ("cli", "local", "otel", "postgres", "sandbox", "tools", "web", "yaml")
 _PREFIX: Final = "WORLDAGENT_"
 _BESIDE: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
 """Variables that are read and are no settings."""

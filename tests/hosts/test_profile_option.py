@@ -1,0 +1,110 @@
+"""`--profile`: what an agent of the command line starts up with (P4)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.chat import Start, environment, home, service, start
+from support.command_line import Run, run_on_stub, stub
+from support.openai_stub import OpenAIStub
+from support.terminal import ENTER
+
+__all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # fixtures
+
+pytestmark = pytest.mark.requirement("P4")
+
+PLAN = '[[ ## reply ## ]]\n\n\n[[ ## dispatches ## ]]\n[{"to": "read_file", "params": {"path": "notes.txt"}}]'
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in, with a profile of the user's that reads files."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    mine = tmp_path / "config" / "worldagent" / "profiles"
+    mine.mkdir(parents=True)
+    (mine / "reader.yaml").write_text(
+        "description: reads\nsystem_prompt: You read.\ntools: [read_file]\nverification: {enabled: false}\n"
+    )
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("The lamp is lit.")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def system(request: dict[str, Any]) -> str:
+    return str(request["messages"][0]["content"])
+
+
+@pytest.mark.parametrize("words", [("ask", "Hello"), ("ask", "Hello", "--events")])
+async def test_ask_starts_up_with_it(run: Run, stub: OpenAIStub, project: Path, words: tuple[str, ...]) -> None:
+    done = await run(*words, "--profile", "reader", "--verbose")
+    assert done.exit_code == 0, done.output
+    [request] = stub.requests
+    assert "You read." in system(request)
+    assert "- read_file:" in system(request)
+    assert "profile: reader" in done.output
+
+
+async def test_its_tools_work_in_the_current_folder_or_where_the_setting_says(
+    run: Run, stub: OpenAIStub, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    for more, found in (({}, True), ({"WORLDAGENT_TOOL_ROOTS": json.dumps([str(tmp_path / "other")])}, False)):
+        stub.requests.clear()
+        stub.first = [PLAN]
+        done = await run("ask", "Read the notes.", "--profile", "reader", "--thread", f"t{found}", **more)
+        assert done.exit_code == 0, done.output
+        seen = str(stub.requests[-1]["messages"])
+        assert ("The lamp is lit." in seen) is found
+
+
+async def test_task_and_the_setting_take_it_too(run: Run, stub: OpenAIStub, project: Path) -> None:
+    task = ("task", "subagent", "-p", "worker=critic", "-p", "request=Go.", "--worker", "critic=You judge.")
+    refused = await run(*task, "--profile", "reader", "--json")
+    assert json.loads(refused.stdout)["error"]["code"] == "tool_not_allowed"
+    refused = await run(*task, "--json", WORLDAGENT_PROFILE="reader")
+    assert json.loads(refused.stdout)["error"]["code"] == "tool_not_allowed"
+    assert stub.requests == []
+
+
+async def test_chat_names_it_at_the_start_and_profiles_lists_all(start: Start) -> None:
+    async with start("--profile", "debugger") as terminal:
+        await terminal.shows("model openai/answer, profile debugger")
+        await terminal.prompt()
+        terminal.write("/profiles" + ENTER)
+        shown = await terminal.shows("The one with * was chosen at the start")
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert any(line.startswith("* debugger built-in finds out why") for line in lines)
+    assert any(line.startswith("general built-in") for line in lines)
+
+
+async def test_one_that_there_is_not_is_told_with_those_that_there_are(
+    run: Run, stub: OpenAIStub, project: Path
+) -> None:
+    done = await run("ask", "Hello", "--profile", "raeder")
+    assert done.exit_code == 2
+    assert "there is no profile 'raeder'" in done.output
+    assert "did you mean 'reader'?" in done.output
+    assert stub.requests == []
+
+
+async def test_a_role_that_is_called_as_a_profile_gets_a_hint_and_is_a_role(
+    run: Run, stub: OpenAIStub, project: Path
+) -> None:
+    done = await run("ask", "Hello", "--role", "reader")
+    assert done.exit_code == 0, done.output
+    assert "hint: 'reader' is a profile as well as a role of one word; --profile reader" in done.output
+    assert "You read." not in system(stub.requests[0])
+    done = await run("ask", "Hello", "--role", "riddler")
+    assert "hint" not in done.output
+
+
+async def test_an_app_brings_its_own(run: Run, project: Path) -> None:
+    done = await run("ask", "Hello", "--app", "shop:agent", "--profile", "reader")
+    assert done.exit_code == 2
+    assert "--app and --profile exclude each other" in done.output

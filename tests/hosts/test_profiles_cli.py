@@ -1,0 +1,396 @@
+"""`worldagent profiles list`, `show`, `check`, `schema` and `trust`: which profiles there are, which may be used."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import APP, BOUND, COMMAND, Run, command, environment, home, run
+from support.pages import DOCS, text_of
+from support.terminal import ENTER, Terminal
+from worldagent.graphs.workers import SUBAGENT
+from worldagent.hosts.cli import _profiles
+from worldagent.hosts.cli._profiles_options import ProfilesCheckOptions, ProfilesTrustOptions
+from worldagent.profiles.files import profile_schema
+
+__all__ = ["home", "run"]  # fixtures
+
+MINE = """\
+description: reviews
+  what others wrote
+extends: searcher
+system_prompt: Review it.
+tool_settings: {web_fetch: {timeout: 5}}
+mcp_servers:
+  shop: {command: shop-server, args: [--key, key-of-the-shop], env: {TOKEN: token-of-the-shop}}
+  far: {url: "https://far.example/mcp?key=key-of-the-shop", token: token-of-the-shop}
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder of profiles."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "config" / "worldagent" / "profiles"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: Path) -> Path:
+    """A project with one profile; commands run in a folder of it."""
+    folder = tmp_path / "project"
+    (folder / ".worldagent" / "profiles").mkdir(parents=True)
+    (folder / ".worldagent" / "profiles" / "mine.yaml").write_text(MINE)
+    (folder / "src").mkdir()
+    monkeypatch.chdir(folder / "src")
+    return folder.resolve()
+
+
+async def as_json(run: Run, *words: str, code: int = 0) -> Any:
+    result = await run("profiles", *words, "--json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.requirement("P6")
+async def test_list_shows_what_there_is_where_it_is_from_and_what_is_broken(
+    run: Run, home: Path, user: Path, project: Path
+) -> None:
+    (user / "searcher.yaml").write_text("extends: searcher\ndescription: my own\n")
+    (user / "bad.yaml").write_text("description: x\ntool: []\n")
+    (user / "quiet.yaml").write_text("{}\n")
+    result = await run("profiles", "list")
+    assert result.exit_code == 0
+    rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [
+        ["bad", "user"],
+        ["coder", "built-in"],
+        ["debugger", "built-in"],
+        ["general", "built-in"],
+        ["mine", "project"],
+        ["quiet", "user"],
+        ["searcher", "built-in"],
+        ["searcher", "user"],
+    ]
+    assert rows[0][2] == f"[cannot be used] {user / 'bad.yaml'}:2: a profile has no key 'tool'"
+    assert rows[4][2] == "[not trusted] reviews what others wrote"
+    assert rows[6][2] == "[overridden] Web search and research specialist"
+    assert rows[7][2] == "my own"
+    told = await as_json(run, "list")
+    bad, mine = told["profiles"][0], told["profiles"][4]
+    assert bad | {"problems": []} == {
+        "name": "bad",
+        "level": "user",
+        "file": str(user / "bad.yaml"),
+        "used": True,
+        "trusted": True,
+        "description": "",
+        "problems": [],
+    }
+    assert bad["problems"][0]["code"] == "profile_invalid"
+    assert bad["problems"][0]["remedy"].startswith("did you mean 'tools'?")
+    assert (mine["level"], mine["trusted"], mine["problems"]) == ("project", False, [])
+    assert told["problems"] == []
+
+
+async def test_list_tells_of_a_folder_that_cannot_be_read(run: Run, home: Path, user: Path) -> None:
+    user.rmdir()
+    user.write_text("no folder")
+    result = await run("profiles", "list")
+    assert result.exit_code == 0
+    assert f"the profiles in {str(user)!r} cannot be read" in result.stderr
+    assert len((await as_json(run, "list"))["problems"]) == 1
+
+
+async def test_the_setting_profiles_names_the_users_folder(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "own.yaml").write_text("description: x\n")
+    monkeypatch.setenv("WORLDAGENT_PROFILES", str(tmp_path / "others"))
+    assert [each["level"] for each in (await as_json(run, "list"))["profiles"] if each["name"] == "own"] == ["user"]
+
+
+@pytest.mark.requirement("P6")
+async def test_show_tells_every_setting_and_where_it_is_from(run: Run, home: Path, project: Path) -> None:
+    refused = await run("profiles", "show", "mine")
+    assert refused.exit_code == 2
+    assert "are not trusted" in refused.stderr
+    assert f"worldagent profiles trust {project}" in refused.stderr
+    assert (await run("profiles", "trust", "--yes")).exit_code == 0
+    shown = (await as_json(run, "show", "mine"))["profile"]
+    file = str(project / ".worldagent" / "profiles" / "mine.yaml")
+    assert (shown["name"], shown["level"], shown["file"]) == ("mine", "project", file)
+    settings = shown["settings"]
+    assert settings["description"] == {"value": "reviews what others wrote", "from": f"{file}:1"}
+    assert settings["system_prompt"] == {"value": "Review it.", "from": f"{file}:4"}
+    assert settings["tool_settings.web_fetch.timeout"] == {"value": 5, "from": f"{file}:5"}
+    assert settings["memory.short_term_size"]["value"] == 50
+    assert settings["memory.short_term_size"]["from"].endswith("searcher.yaml:23")
+    assert settings["verification.max_iterations"] == {"value": 3, "from": "default"}
+    assert settings["mcp_servers.shop"] == {"value": "shop-server", "from": f"{file}:7"}
+    assert settings["mcp_servers.far"] == {"value": "https://far.example/mcp", "from": f"{file}:8"}
+    text = (await run("profiles", "show", "mine")).stdout
+    assert text.splitlines()[0] == f"# mine, project: {file}"
+    assert f"system_prompt: Review it.  # {file}:4" in text.splitlines()
+    assert "verification.max_iterations: 3  # default" in text.splitlines()
+    for key in settings:
+        assert f"\n{key}: " in text
+    assert "of-the-shop" not in text + json.dumps(shown)
+
+
+async def test_show_prints_a_prompt_of_several_lines_as_it_is(run: Run, home: Path, user: Path) -> None:
+    shown = (await run("profiles", "show", "searcher")).stdout
+    assert "\n  <role>\n  You are a web research specialist. " in shown
+
+
+async def test_show_names_what_there_is_where_there_is_no_such_profile(run: Run, home: Path, user: Path) -> None:
+    result = await run("profiles", "show", "sercher")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: there is no profile 'sercher'\n"
+        "remedy: did you mean 'searcher'? the profiles are: coder, debugger, general, searcher\n"
+    )
+
+
+@pytest.mark.requirement("P1")
+async def test_check_tells_all_that_is_wrong_of_all_files(run: Run, home: Path, user: Path, project: Path) -> None:
+    (user / "bad.yaml").write_text("tool: []\nskills: 5\n")
+    (user / "fine.yml").write_text("tools: [read_file, subagent]\n")
+    worse = project / ".worldagent" / "profiles" / "worse.yaml"
+    worse.write_text("mcp_servers: {shop: {command: x}}\ntools:\n- shop_buy\n- grep_contnt\n- 'any*'\n- nothing\n")
+    result = await run("profiles", "check")
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert lines[0::2] == [
+        f"error: {user / 'bad.yaml'}:1: a profile has no key 'tool'",
+        f"error: {user / 'bad.yaml'}:2: 'skills' is not a mapping of keys and values",
+        f"error: {worse}:4: there is no tool 'grep_contnt'",
+        f"error: {worse}:6: there is no tool 'nothing'",
+    ]
+    assert lines[5].startswith("remedy: did you mean 'grep_content'? the tools are: read_file, ")
+    assert "--app" in lines[7]
+    assert f"{user / 'fine.yml'}: fine" in result.stdout.splitlines()
+    told = await as_json(run, "check", code=2)
+    assert len(told["problems"]) == 4
+    assert {each["name"]: len(each["problems"]) for each in told["checked"] if each["problems"]} == {
+        "bad": 2,
+        "worse": 2,
+    }
+
+
+async def test_check_is_content_with_what_ships(run: Run, home: Path, user: Path) -> None:
+    result = await run("profiles", "check")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) == 4
+
+
+async def test_check_takes_names_and_files(run: Run, home: Path, user: Path, tmp_path: Path) -> None:
+    (user / "bad.yaml").write_text("tool: []\n")
+    own = tmp_path / "own.yaml"
+    own.write_text("extends: searcher\n")
+    result = await run("profiles", "check", "coder", str(own))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1] == f"{own}: own"
+    assert (await run("profiles", "check", "bad", "coder")).exit_code == 2
+    missing = await run("profiles", "check", str(tmp_path / "nowhere.yaml"))
+    assert missing.exit_code == 2
+    assert f"{tmp_path / 'nowhere.yaml'}:1 cannot be read: No such file" in missing.stderr
+    unknown = await run("profiles", "check", "codr")
+    assert unknown.exit_code == 2
+    assert "did you mean 'coder'?" in unknown.stderr
+
+
+async def test_check_knows_the_tools_of_an_agent_and_of_the_settings(
+    run: Run, home: Path, user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user / "own.yaml").write_text("tools: [pay, buy]\n")
+    assert (await run("profiles", "check", "own")).exit_code == 2
+    assert (await run("profiles", "check", "own", *APP)).exit_code == 0
+    (user / "own.yaml").write_text("tools: [critic, far_read]\n")
+    assert len((await as_json(run, "check", "own", code=2))["problems"]) == 2
+    (tmp_path / "critic.worker.md").write_text("---\ndescription: judges\n---\n\nYou judge.\n")
+    monkeypatch.setenv("WORLDAGENT_WORKERS", str(tmp_path))
+    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", '{"far": {"command": "x"}}')
+    assert (await run("profiles", "check", "own")).exit_code == 0
+
+
+def test_the_shape_that_check_knows_is_the_one_that_each_agent_has() -> None:
+    assert _profiles.SUBAGENT == SUBAGENT
+
+
+@pytest.mark.requirement("P1")
+async def test_schema_prints_the_schema(run: Run, home: Path) -> None:
+    result = await run("profiles", "schema")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == profile_schema()
+
+
+# --- trust -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P6")
+async def test_trust_shows_what_it_trusts_and_holds_until_something_changes(
+    run: Run, home: Path, project: Path
+) -> None:
+    unasked = await run("profiles", "trust")
+    assert unasked.exit_code == 2
+    assert "remedy: give --yes" in unasked.stderr
+    done = await run("profiles", "trust", "--yes")
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        f"the profiles of the project {str(project)!r}:",
+        f"  mine: {project / '.worldagent' / 'profiles' / 'mine.yaml'}",
+        "    for: reviews what others wrote",
+        "    tools: web_search, web_fetch, read_file, glob_files, grep_content",
+        "    MCP server shop: starts shop-server --key key-of-the-shop",
+        "      with variables: TOKEN",
+        "    MCP server far: connects to https://far.example/mcp",
+        "    a prompt of 10 characters",
+        "trusted as they are now: mine",
+    ]
+    assert (await run("profiles", "show", "mine")).exit_code == 0
+    with (project / ".worldagent" / "profiles" / "mine.yaml").open("a") as file:
+        file.write("# more\n")
+    changed = await run("profiles", "show", "mine")
+    assert changed.exit_code == 2
+    assert "have changed since they were trusted" in changed.stderr
+    again = await run("profiles", "trust", "--yes")
+    assert "which have changed since they were trusted" in again.stderr
+    told = (await as_json(run, "trust"))["trusted"]  # it is trusted already
+    assert (told["project"], told["profiles"], len(told["digest"])) == (str(project), ["mine"], 64)
+
+
+async def test_trust_is_taken_back(run: Run, home: Path, project: Path) -> None:
+    assert (await run("profiles", "trust", "--remove")).exit_code == 1
+    assert (await run("profiles", "trust", "--yes", str(project / "src"))).exit_code == 0
+    assert (await as_json(run, "trust", "--remove"))["removed"] == {"project": str(project)}
+    assert (await run("profiles", "show", "mine")).exit_code == 2
+    assert (await as_json(run, "trust", "--remove", code=1))["error"]["code"] == "not_found"
+
+
+async def test_where_there_is_no_project_that_is_told(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = await run("profiles", "trust", "--yes")
+    assert result.exit_code == 2
+    assert "no folder at or above the current one has a folder .worldagent/profiles" in result.stderr
+    assert (await run("profiles", "trust", "--yes", "nowhere")).exit_code == 2
+
+
+async def test_what_a_server_may_do_is_shown_and_no_name_forges_a_line(run: Run, home: Path, project: Path) -> None:
+    (project / ".worldagent" / "profiles" / "mine.yaml").write_text("""\
+tools: ["read_file\\n    tools: none"]
+mcp_servers:
+  "a\\n  b":
+    command: "true"
+    cwd: evil
+    env: {LD_PRELOAD: value-of-it}
+    risk: {"*": read_only}
+    trust_annotations: true
+    elicitation: true
+""")
+    told = (await run("profiles", "trust", "--yes")).stderr
+    assert told.splitlines()[2:] == [
+        r"    tools: 'read_file\n    tools: none'",
+        r"    MCP server 'a\n  b': starts true",
+        "      in the folder: evil",
+        "      with variables: LD_PRELOAD",
+        "      says that the risk of * is: read_only",
+        "      its tools' own word on their risk is believed (trust_annotations)",
+        "      it may ask you questions (elicitation)",
+        "trusted as they are now: mine",
+    ]
+
+
+async def test_an_empty_name_of_a_profile_is_refused(run: Run, home: Path, user: Path) -> None:
+    result = await run("ask", "hi", "--profile", "")
+    assert result.exit_code == 2
+    assert "there is no profile ''" in result.stderr
+
+
+async def test_what_is_broken_is_shown_before_it_is_trusted(run: Run, home: Path, project: Path) -> None:
+    (project / ".worldagent" / "profiles" / "bad.yaml").write_text("tool: []\n")
+    done = await run("profiles", "trust", "--yes")
+    assert done.exit_code == 0
+    assert "    cannot be used: " in done.stderr
+    (project / ".worldagent" / "profiles").rename(project / "outside")
+    (project / ".worldagent" / "profiles").symlink_to(project.parent)
+    refused = await run("profiles", "trust", "--yes")
+    assert refused.exit_code == 2
+    assert "a link leads out of the project" in refused.stderr
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize(("typed", "code"), [("n", 1), ("y", 0)])
+async def test_at_a_terminal_a_person_is_asked(home: Path, project: Path, typed: str, code: int) -> None:
+    config = os.environ["XDG_CONFIG_HOME"]
+    argv = [*COMMAND, "profiles", "trust", str(project)]
+    async with Terminal(argv, env=environment(home, XDG_CONFIG_HOME=config), columns=200) as terminal:
+        await terminal.until(lambda: "Trust the profiles of" in terminal.text, 120)
+        assert "MCP server shop: starts shop-server" in terminal.text
+        terminal.write(typed + ENTER)
+        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == code
+    done = await command(project, "profiles", "show", "mine", XDG_CONFIG_HOME=config)
+    assert done.code == (0 if code == 0 else 2)
+
+
+@pytest.mark.requirement("P6")
+async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path, project: Path) -> None:
+    config = os.environ["XDG_CONFIG_HOME"]
+    argv = [*COMMAND, "profiles", "trust", str(project)]
+    async with Terminal(argv, env=environment(home, XDG_CONFIG_HOME=config), columns=200) as terminal:
+        await terminal.until(lambda: "Trust the profiles of" in terminal.text, 120)
+        (project / ".worldagent" / "profiles" / "mine.yaml").write_text("mcp_servers: {evil: {command: evil}}\n")
+        terminal.write("y" + ENTER)
+        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
+        assert "have changed while they were looked at" in terminal.text
+    assert not Path(config, "worldagent", "trusted.json").exists()
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "searcher"), ("check",), ("schema",)])
+async def test_what_needs_no_model_loads_no_model_library(home: Path, words: tuple[str, ...]) -> None:
+    script = (
+        f"import atexit, json, sys; sys.argv = ['worldagent', 'profiles', *{words!r}]\n"
+        "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
+        "from worldagent.hosts.cli import main; main()"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-c", script),
+        env=environment(home),
+        cwd=home,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, told = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 0
+    loaded = set(json.loads(told.decode().splitlines()[-1]))
+    assert "worldagent.profiles" in loaded
+    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})
+
+
+@pytest.mark.parametrize("name", ["list", "show", "check", "schema", "trust"])
+async def test_help_shows_examples(run: Run, home: Path, name: str) -> None:
+    shown = (await run("profiles", name, "--help")).stdout
+    assert f"worldagent profiles {name}" in shown
+    assert "Example" in shown
+
+
+def test_the_page_names_every_command_and_option() -> None:
+    text = text_of(DOCS / "profiles.md")
+    for name in ("list", "show", "check", "schema", "trust"):
+        assert f"`profiles {name}" in text
+    options = {each.name for kind in (ProfilesCheckOptions, ProfilesTrustOptions) for each in fields(kind)}
+    assert not [name for name in options - {"which", "folder"} if f"`--{name}" not in text]

@@ -1,0 +1,408 @@
+"""Where profiles come from: built-in, the user's, a project's; which goes over which; what one takes from another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT
+from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted, WorldAgentError
+from worldagent.profiles import GENERAL, MemoryOverrides, Profile, Profiles, ProjectTrust, Skills, Verification
+from worldagent.profiles import find_project as project_of
+from worldagent.profiles._general import BUILTIN_FOLDER, GENERAL_PROFILE
+from worldagent.tools import BUILTIN
+
+
+class Places:
+    """The user's folder, a project that is trusted, and what is written there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.user = folder / "user"
+        self.project = folder / "project"
+        self.trusted = folder / "trusted.json"
+
+    def write(self, **files: str) -> Places:
+        """Write files; `user_NAME` and `project_NAME` say where."""
+        for key, text in files.items():
+            place, _, name = key.partition("_")
+            folder = self.user if place == "user" else self.project / ".worldagent" / "profiles"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+        return self
+
+    def open(self) -> Profiles:
+        """Open them, with the project trusted as it is."""
+        if (self.project / ".worldagent").exists():
+            ProjectTrust(self.trusted).trust(self.project)
+        return Profiles.open(self.user, self.project, self.trusted)
+
+    def at(self, key: str) -> Path:
+        place, _, name = key.partition("_")
+        folder = self.user if place == "user" else self.project / ".worldagent" / "profiles"
+        return folder / f"{name}.yaml"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+def failure(profiles: Profiles, name: str) -> WorldAgentError:
+    with pytest.raises(WorldAgentError) as caught:
+        profiles.get(name)
+    return caught.value
+
+
+# --- built in --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P2")
+def test_the_four_profiles_that_ship_are_those_of_the_table() -> None:
+    profiles = Profiles.open()
+    assert profiles.names == ("coder", "debugger", "general", "searcher")
+    seen = {
+        name: (
+            profile.verification.enabled,
+            profile.memory.long_term_memory,
+            profile.skills.enabled,
+            set(profile.tools or ()),
+        )
+        for name in profiles.names
+        for profile in [profiles.get(name)]
+    }
+    assert seen == {
+        "general": (False, True, True, set()),
+        "searcher": (False, False, False, {"web_search", "web_fetch", "read_file", "glob_files", "grep_content"}),
+        "debugger": (False, False, False, {"read_file", "glob_files", "grep_content", "shell"}),
+        "coder": (True, True, True, {*BUILTIN, "*"}),
+    }
+    assert profiles.problems() == ()
+    for name in ("searcher", "debugger", "coder"):
+        assert "<role>" in (profiles.get(name).system_prompt or "")
+    assert profiles.get("debugger").agents_md
+
+
+@pytest.mark.requirement("P3")
+def test_general_in_code_is_that_of_its_file() -> None:
+    read = Profiles.open().load(BUILTIN_FOLDER / "general.yaml")
+    assert read == GENERAL_PROFILE == Profiles.open().get(GENERAL)
+    assert dict(read.sources) == dict(GENERAL_PROFILE.sources)
+    assert (
+        Profile(GENERAL, description=GENERAL_PROFILE.description, verification=Verification(enabled=False))
+        == GENERAL_PROFILE
+    )
+
+
+def test_general_reads_no_yaml_and_imports_no_reader(tmp_path: Path) -> None:
+    script = (
+        "import json, sys; from pathlib import Path; from worldagent.profiles import Profiles\n"
+        f"Profiles.open(Path({str(tmp_path)!r}), Path({str(tmp_path)!r})).get('general')\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    (tmp_path / "other.yaml").write_text("extends: general\ndescription: of the general kind\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], env=environment, capture_output=True, text=True, timeout=90, check=True
+    )
+    loaded = set(json.loads(done.stdout))
+    assert "worldagent.profiles._catalogue" in loaded
+    assert loaded.isdisjoint({"ruamel.yaml", "worldagent.profiles.files", "worldagent.mcp_client", "filelock"})
+
+
+# --- which goes over which -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P2")
+def test_a_project_goes_over_the_user_and_the_user_over_what_ships(places: Places) -> None:
+    places.write(user_searcher="description: mine\n", user_a="description: a of mine\n", user_b="description: b\n")
+    places.write(project_a="description: a of the project\n")
+    profiles = places.open()
+    assert profiles.get("searcher") == Profile("searcher", description="mine")
+    assert profiles.get("a").description == "a of the project"
+    assert profiles.get("b").description == "b"
+    assert profiles.get("coder").verification.enabled
+    seen = [(entry.name, entry.level, entry.used) for entry in profiles.entries() if entry.name in ("a", "searcher")]
+    assert seen == [
+        ("a", "user", False),
+        ("a", "project", True),
+        ("searcher", "built-in", False),
+        ("searcher", "user", True),
+    ]
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: mine\n",
+        'name: "m\\x69ne"\n',
+        "name:\n  mine\n",
+        "name: # its name\n  mine\n",
+        "name: >-\n  mine\n",
+        "{name: mine}\n",
+    ],
+)
+def test_a_profile_is_called_as_its_file_says_and_else_as_the_file(places: Places, text: str) -> None:
+    places.write(user_other=text, user_plain="description: x\n")
+    profiles = places.open()
+    assert profiles.get("mine").name == "mine"
+    assert profiles.get("plain").name == "plain"
+    assert "mine" in profiles
+    assert GENERAL in profiles
+    assert "other" not in profiles
+    assert 5 not in profiles
+    assert "there is no profile 'other'" in failure(profiles, "other").problem
+
+
+def test_files_of_both_endings_count_and_hidden_and_other_ones_do_not(places: Places) -> None:
+    places.write(user_a="description: x\n")
+    (places.user / "b.yml").write_text("description: y\n")
+    (places.user / ".c.yaml").write_text("zzz\n")
+    (places.user / "notes.txt").write_text("zzz\n")
+    assert set(places.open().names) == {"a", "b", "coder", "debugger", "general", "searcher"}
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize(("first", "second"), [("x.yaml", "x.yml"), ("a.yaml", "x.yaml")])
+def test_two_files_of_one_name_are_told_with_both(places: Places, first: str, second: str) -> None:
+    places.write(user_fine="description: x\n")
+    (places.user / first).write_text("name: x\n")
+    (places.user / second).write_text("description: x\n")
+    profiles = places.open()
+    error = failure(profiles, "x")
+    assert error.problem == f"{places.user / first}:1 and {places.user / second}:1 are both called 'x'"
+    assert profiles.problems()[0].problem == error.problem
+    assert len(profiles.problems()) == 1
+    assert profiles.get("fine").name == "fine"
+
+
+def test_a_name_that_nobody_has_is_told_with_those_that_there_are(places: Places) -> None:
+    error = failure(places.open(), "sercher")
+    assert error.problem == "there is no profile 'sercher'"
+    assert error.remedy == "did you mean 'searcher'? the profiles are: coder, debugger, general, searcher"
+    for name in ("", "a\udc80", "../general", "x" * 10_000):
+        assert isinstance(failure(places.open(), name), ProfileInvalid)
+    with pytest.raises(InvalidArgument):
+        places.open().get(5)  # type: ignore[arg-type]  # a hint does not hold anybody
+
+
+@pytest.mark.requirement("P1")
+def test_a_broken_file_takes_no_other_profile_away(places: Places) -> None:
+    places.write(user_broken="zzz: 1\n", user_fine="description: x\n", project_worse="tools: x\nskills: 5\n")
+    profiles = places.open()
+    assert profiles.get("fine").description == "x"
+    assert profiles.get("searcher").name == "searcher"
+    assert failure(profiles, "broken").problem.startswith(f"{places.at('user_broken')}:1: ")
+    broken = {entry.name: len(entry.problems) for entry in profiles.entries() if entry.problems}
+    assert broken == {"broken": 1, "worse": 2}
+    with pytest.raises(ProfileInvalid) as caught:
+        profiles.check()
+    assert caught.value.problem.startswith("3 things are wrong: ")
+    for where in (
+        f"{places.at('user_broken')}:1",
+        f"{places.at('project_worse')}:1",
+        f"{places.at('project_worse')}:2",
+    ):
+        assert where in caught.value.problem
+
+
+def test_a_broken_file_does_not_fall_back_to_what_it_overrides(places: Places) -> None:
+    places.write(user_searcher="zzz: 1\n")
+    assert isinstance(failure(places.open(), "searcher"), ProfileInvalid)
+
+
+@pytest.mark.requirement("P2")
+def test_general_is_there_even_where_a_folder_cannot_be_read(places: Places) -> None:
+    places.user.write_text("no folder\n")
+    profiles = places.open()
+    assert profiles.get(GENERAL) == GENERAL_PROFILE
+    error = failure(profiles, "searcher")  # it might be overridden there
+    assert error.problem == f"the profiles in {str(places.user)!r} cannot be read: Not a directory"
+    assert profiles.problems() == profiles.unreadable == (error,)
+
+
+def test_a_user_may_override_general(places: Places) -> None:
+    places.write(user_general="extends: general\nsystem_prompt: Be brief.\n")
+    assert places.open().get(GENERAL).system_prompt == "Be brief."
+    assert not places.open().get(GENERAL).verification.enabled
+    places.write(user_general="zzz: 1\n")
+    assert isinstance(failure(places.open(), GENERAL), ProfileInvalid)
+
+
+@pytest.mark.requirement("P3")
+@pytest.mark.parametrize("file", ["project_general", "project_other"])
+def test_no_project_may_define_general(places: Places, file: str) -> None:
+    places.write(**{file: "name: general\nsystem_prompt: Obey.\n"}, project_child="extends: general\n")
+    profiles = places.open()
+    assert profiles.get(GENERAL) == GENERAL_PROFILE
+    assert profiles.get("child").system_prompt is None
+    [problem] = profiles.problems()
+    assert problem.problem == f"{places.at(file)}:1: a project may not define the profile 'general'"
+    assert [entry.used for entry in profiles.entries() if entry.name == GENERAL] == [True, False]
+
+
+# --- extends ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P6")
+def test_what_a_profile_does_not_give_comes_from_the_one_that_it_extends(places: Places) -> None:
+    base = """\
+description: base
+system_prompt: Base.
+tools: [read_file, shell]
+memory: {short_term_size: 5, strategy: summary}
+verification: {enabled: false, max_iterations: 2}
+tool_settings: {shell: {timeout: 5, output_limit: 1000}, read_file: {output_limit: 7000}}
+mcp_servers: {one: {command: one}, two: {command: two}}
+"""
+    child = """\
+extends: base
+tools: [read_file]
+memory: {short_term_size: null, long_term_memory: false}
+verification: {max_iterations: 9}
+tool_settings: {shell: {timeout: 9}}
+mcp_servers: {two: {command: other}}
+"""
+    places.write(user_base=base, user_child=child)
+    profile = places.open().get("child")
+    assert profile.description == "base"
+    assert profile.system_prompt == "Base."
+    assert profile.tools == ("read_file",)
+    assert profile.memory == MemoryOverrides(strategy="summary", long_term_memory=False)
+    assert profile.skills == Skills()
+    assert profile.verification == Verification(enabled=False, max_iterations=9)
+    assert profile.tool_settings == {"shell": {"timeout": 9, "output_limit": 1000}, "read_file": {"output_limit": 7000}}
+    assert {name: entry.command for name, entry in profile.mcp_servers.items()} == {"one": "one", "two": "other"}
+    base_at, child_at = places.at("user_base"), places.at("user_child")
+    told = {
+        "name": f"{child_at}:1",
+        "description": f"{base_at}:1",
+        "tools": f"{child_at}:2",
+        "tools.0": f"{child_at}:2",
+        "memory.short_term_size": f"{child_at}:3",
+        "memory.strategy": f"{base_at}:4",
+        "memory.compression_ratio": "default",
+        "tool_settings.shell.output_limit": f"{base_at}:6",
+        "tool_settings.shell.timeout": f"{child_at}:5",
+        "mcp_servers.one": f"{base_at}:7",
+        "mcp_servers.two": f"{child_at}:6",
+    }
+    assert {key: profile.sources[key] for key in told} == told
+    assert "tools.1" not in profile.sources
+
+
+@pytest.mark.requirement("P6")
+def test_a_profile_that_extends_its_own_name_extends_what_it_overrides(places: Places) -> None:
+    places.write(
+        user_searcher="extends: searcher\ndescription: mine\n",
+        project_searcher="extends: searcher\nagents_md: true\n",
+    )
+    profile = places.open().get("searcher")
+    assert (profile.description, profile.agents_md) == ("mine", True)
+    assert profile.memory.short_term_size == 50
+
+
+def test_a_users_profile_means_the_same_in_each_project(places: Places) -> None:
+    places.write(user_mine="extends: base\n", user_base="description: mine\n", project_base="description: theirs\n")
+    places.write(project_their="extends: base\n")
+    profiles = places.open()
+    assert profiles.get("mine").description == "mine"
+    assert profiles.get("their").description == "theirs"
+
+
+@pytest.mark.requirement("P1")
+def test_a_circle_is_told_with_all_that_are_in_it(places: Places) -> None:
+    places.write(
+        user_a="description: x\nextends: b\n",
+        user_b="extends: c\n",
+        user_c="name: c\nextends: b\n",
+        user_fine="name: fine\n",
+    )
+    profiles = places.open()
+    error = failure(profiles, "a")
+    a, b, c = (places.at(f"user_{name}") for name in "abc")
+    assert error.problem == (
+        f"{a}:2: the profile 'a' extends others in a circle: 'a' ({a}:2) -> 'b' ({b}:1) -> 'c' ({c}:2) -> 'b' ({b}:1)"
+    )
+    assert error.remedy == "take one 'extends' away"
+    assert {entry.name for entry in profiles.entries() if entry.problems} == {"a", "b", "c"}
+    assert profiles.get("fine").name == "fine"
+
+
+@pytest.mark.requirement("P1")
+def test_what_extends_what_there_is_not_is_told(places: Places) -> None:
+    places.write(
+        user_a="description: x\nextends: sercher\n", user_b="extends: b\n", user_c="extends: d\n", user_d="zzz: 1\n"
+    )
+    profiles = places.open()
+    error = failure(profiles, "a")
+    assert error.problem == (
+        f"{places.at('user_a')}:2: 'a' extends 'sercher', and there is no profile 'sercher' for it"
+    )
+    assert error.remedy.startswith("did you mean 'searcher'? the profiles are: ")
+    assert failure(profiles, "b").problem == (
+        f"{places.at('user_b')}:1: 'b' extends 'b', and there is no other profile of this name below it"
+    )
+    assert failure(profiles, "c").problem == (
+        f"{places.at('user_c')}:1: it extends 'd', which cannot be used: "
+        f"{places.at('user_d')}:1: a profile has no key 'zzz'"
+    )
+
+
+def test_a_file_from_anywhere_extends_what_there_is(places: Places, tmp_path: Path) -> None:
+    places.write(user_searcher="extends: searcher\ndescription: mine\n")
+    (tmp_path / "searcher.yaml").write_text("extends: searcher\nagents_md: true\n")
+    profile = places.open().load(tmp_path / "searcher.yaml")
+    assert (profile.description, profile.agents_md) == ("mine", True)
+    # One of the folders' own is what it is there.
+    assert places.open().load(places.at("user_searcher")).description == "mine"
+
+
+# --- projects --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("P6")
+def test_a_project_is_the_nearest_folder_above_that_has_profiles(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.write(project_a="description: x\n")
+    inside = places.project / "src" / "deep"
+    inside.mkdir(parents=True)
+    assert project_of(inside) == project_of(places.project) == places.project.resolve()
+    (inside / ".worldagent" / "profiles").mkdir(parents=True)
+    assert project_of(inside) == inside.resolve()
+    assert project_of(places.user.parent) is None
+    monkeypatch.chdir(inside.parent)
+    assert project_of() == places.project.resolve()
+    gone = places.project / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert project_of() is None
+    with pytest.raises(InvalidArgument):
+        project_of(places.project / "nowhere")
+
+
+@pytest.mark.requirement("P6")
+def test_what_a_project_does_that_is_not_trusted_takes_no_effect(places: Places) -> None:
+    places.write(project_searcher="system_prompt: Obey.\n", project_evil="name: quiet\n", user_mine="description: x\n")
+    profiles = Profiles.open(places.user, places.project, places.trusted)
+    for name in ("searcher", "quiet"):  # it is not silently the built-in one
+        error = failure(profiles, name)
+        assert isinstance(error, ProfileUntrusted)
+        assert error.problem == f"the profiles of the project {str(places.project)!r} are not trusted"
+        assert f"`worldagent profiles trust {places.project}`" in error.remedy
+    with pytest.raises(ProfileUntrusted):
+        profiles.load(places.at("project_searcher"))
+    assert profiles.get("mine").description == "x"
+    assert profiles.get("coder").name == "coder"
+    assert [(entry.name, entry.trusted) for entry in profiles.entries() if entry.level == "project"] == [
+        ("quiet", False),
+        ("searcher", False),
+    ]
+    assert profiles.problems() == ()

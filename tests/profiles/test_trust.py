@@ -1,0 +1,247 @@
+"""Which projects' profiles count: those that the user trusts, as they were then (P6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT
+from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
+from worldagent.profiles import Profiles, ProjectTrust
+
+BOUND = 90  # seconds
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with one profile."""
+    folder = tmp_path / "project" / ".worldagent" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("description: x\n")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> ProjectTrust:
+    return ProjectTrust(tmp_path / "config" / "trusted.json")
+
+
+def opened(project: Path, trust: ProjectTrust) -> Profiles:
+    return Profiles.open(project / "nobody", project, trust.file)
+
+
+def profiles_of(project: Path) -> Path:
+    return project / ".worldagent" / "profiles"
+
+
+@pytest.mark.requirement("P6")
+def test_a_project_counts_once_it_is_trusted_and_until_it_is_not(project: Path, trust: ProjectTrust) -> None:
+    assert not trust.is_trusted(project)
+    with pytest.raises(ProfileUntrusted, match="are not trusted"):
+        opened(project, trust).get("mine")
+    trust.trust(project)
+    assert trust.is_trusted(project)
+    assert opened(project, trust).get("mine").description == "x"
+    assert trust.untrust(project)
+    assert not trust.untrust(project)
+    with pytest.raises(ProfileUntrusted, match="are not trusted"):
+        opened(project, trust).get("mine")
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("change", ["content", "added", "renamed", "removed", "unreadable"])
+def test_what_has_changed_is_trusted_no_more_and_told_so(project: Path, trust: ProjectTrust, change: str) -> None:
+    folder = profiles_of(project)
+    (folder / "other.yaml").write_text("description: y\n")
+    trust.trust(project)
+    match change:
+        case "content":
+            (folder / "mine.yaml").write_text("description: x \n")
+        case "added":
+            (folder / "new.yml").write_text("description: z\n")
+        case "renamed":
+            (folder / "other.yaml").rename(folder / "another.yaml")
+        case "removed":
+            (folder / "other.yaml").unlink()
+        case _:
+            (folder / "other.yaml").unlink()
+            os.mkfifo(folder / "other.yaml")
+    assert trust.standing(project) == "changed"
+    with pytest.raises(ProfileUntrusted, match="have changed since they were trusted"):
+        opened(project, trust).get("mine")
+    trust.trust(project)
+    assert opened(project, trust).get("mine").name == "mine"
+
+
+def test_what_is_no_profile_may_change(project: Path, trust: ProjectTrust) -> None:
+    trust.trust(project)
+    (profiles_of(project) / "notes.md").write_text("x")
+    (profiles_of(project) / ".mine.yaml.swp").write_text("x")
+    (project / "code.py").write_text("x")
+    assert trust.is_trusted(project)
+
+
+def test_what_is_read_is_what_is_trusted(project: Path, trust: ProjectTrust) -> None:
+    trust.trust(project)
+    profiles = opened(project, trust)
+    assert profiles.get("mine").description == "x"
+    (profiles_of(project) / "mine.yaml").write_text("description: other\n")
+    assert profiles.get("mine").description == "x"  # its bytes were read once
+
+
+def test_what_changes_while_it_is_looked_at_is_not_trusted(project: Path, trust: ProjectTrust) -> None:
+    seen = opened(project, trust)
+    digest = seen.project_digest
+    (profiles_of(project) / "mine.yaml").write_text("description: other\n")
+    with pytest.raises(ProfileUntrusted, match="have changed while they were looked at"):
+        trust.trust(project, digest=digest)
+    assert not trust.is_trusted(project)
+
+
+def test_the_same_files_elsewhere_are_another_project(project: Path, trust: ProjectTrust, tmp_path: Path) -> None:
+    trust.trust(project)
+    copy = profiles_of(tmp_path / "copy")
+    copy.mkdir(parents=True)
+    (copy / "mine.yaml").write_bytes((profiles_of(project) / "mine.yaml").read_bytes())
+    assert not trust.is_trusted(tmp_path / "copy")
+    (tmp_path / "link").symlink_to(project)
+    assert trust.is_trusted(tmp_path / "link")
+
+
+@pytest.mark.requirement("P6")
+def test_a_file_that_is_a_link_out_of_the_project_is_refused(
+    project: Path, trust: ProjectTrust, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside.yaml"
+    outside.write_text("description: stolen\n")
+    (profiles_of(project) / "linked.yaml").symlink_to(outside)
+    (project / "kept.yaml").write_text("description: kept\n")
+    (profiles_of(project) / "kept.yaml").symlink_to(project / "kept.yaml")
+    (profiles_of(project) / "loop.yaml").symlink_to("loop.yaml")
+    trust.trust(project)
+    profiles = opened(project, trust)
+    for name in ("linked", "loop"):
+        with pytest.raises(ProfileInvalid) as caught:
+            profiles.get(name)
+        told = f"{profiles_of(project) / name}.yaml:1 cannot be read: "
+        assert caught.value.problem.startswith(told)
+    assert "a link leads out of the project" in profiles.problems()[0].problem
+    assert profiles.get("kept").description == "kept"
+    assert profiles.get("mine").description == "x"
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize("which", [".worldagent", ".worldagent/profiles"])
+def test_a_folder_that_is_a_link_out_of_the_project_is_refused(
+    tmp_path: Path, trust: ProjectTrust, project: Path, which: str
+) -> None:
+    other = tmp_path / "other"
+    (other / which).parent.mkdir(parents=True)
+    (other / which).symlink_to(project / which)
+    with pytest.raises(ProfileInvalid, match="a link leads out of the project"):
+        trust.trust(other)
+    profiles = opened(other, trust)
+    with pytest.raises(ProfileInvalid, match="a link leads out of the project"):
+        profiles.get("mine")
+    assert profiles.get("general").name == "general"
+
+
+def test_a_project_without_profiles_cannot_be_trusted(tmp_path: Path, trust: ProjectTrust) -> None:
+    with pytest.raises(InvalidArgument, match="has no profiles"):
+        trust.trust(tmp_path)
+    assert not trust.file.exists()
+
+
+def test_the_file_is_its_owners_alone_and_whole(project: Path, trust: ProjectTrust) -> None:
+    trust.trust(project)
+    assert stat.S_IMODE(trust.file.stat().st_mode) == 0o600
+    assert json.loads(trust.file.read_text())["projects"].keys() == {str(project.resolve())}
+    assert {path.name for path in trust.file.parent.iterdir()} <= {"trusted.json", "trusted.json.lock"}
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "problem"),
+    [
+        ("{", 0o600, "it is no JSON"),
+        ("[]", 0o600, "it does not hold what this version writes"),
+        ('{"version": 2, "projects": {}}', 0o600, "it does not hold what this version writes"),
+        ('{"version": 1, "projects": {"a": 5}}', 0o600, "it does not hold what this version writes"),
+        ('{"version": 1, "projects": {}}', 0o622, "others can write it"),
+    ],
+)
+def test_a_file_that_cannot_be_believed_trusts_nothing_and_is_left_alone(
+    project: Path, trust: ProjectTrust, text: str, mode: int, problem: str
+) -> None:
+    trust.file.parent.mkdir()
+    trust.file.write_text(text)
+    trust.file.chmod(mode)
+    for act in (trust.is_trusted, trust.trust, trust.untrust):
+        with pytest.raises(ProfileUntrusted) as caught:
+            act(project)
+        assert caught.value.problem.endswith(problem)
+        assert "remove the file" in caught.value.remedy
+    with pytest.raises(ProfileUntrusted):
+        opened(project, trust).get("mine")
+    assert opened(project, trust).get("general").name == "general"
+    assert trust.file.read_text() == text
+
+
+def test_where_it_cannot_be_written_is_told(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("no folder")
+    with pytest.raises(ProfileUntrusted, match="cannot be written"):
+        ProjectTrust(tmp_path / "config" / "trusted.json").trust(project)
+
+
+@pytest.mark.requirement("P6")
+async def test_processes_that_trust_at_once_lose_nothing(tmp_path: Path, trust: ProjectTrust) -> None:
+    script = (
+        "import sys; from pathlib import Path; from worldagent.profiles import ProjectTrust\n"
+        "sys.stdin.readline()\n"
+        "for name in sys.argv[2:]:\n"
+        "    ProjectTrust(Path(sys.argv[1])).trust(Path(name))\n"
+    )
+    projects = [tmp_path / f"p{number}" for number in range(40)]
+    for each in projects:
+        profiles_of(each).mkdir(parents=True)
+        (profiles_of(each) / "mine.yaml").write_text("description: x\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
+    running = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-c", script, str(trust.file), *map(str, projects[number::4])),
+            env=environment,
+            stdin=subprocess.PIPE,
+        )
+        for number in range(4)
+    ]
+    ends = await asyncio.wait_for(asyncio.gather(*(each.communicate(b"go\n") for each in running)), BOUND)
+    assert len(ends) == 4
+    assert [each.returncode for each in running] == [0] * 4
+    assert all(map(trust.is_trusted, projects))
+    assert {path.name for path in trust.file.parent.iterdir()} <= {"trusted.json", "trusted.json.lock"}
+
+
+@pytest.mark.requirement("P6")
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("name: foo-", "foo-"),
+        ("? name # c\n: searcher", "searcher"),
+        ("name: # c\r  searcher", "searcher"),
+        ("name:\n  # c\n  searcher", "searcher"),
+    ],
+)
+def test_a_projects_name_is_found_however_yaml_writes_it(
+    project: Path, trust: ProjectTrust, text: str, name: str
+) -> None:
+    (profiles_of(project) / "mine.yaml").write_bytes(f"{text}\ndescription: theirs\n".encode())
+    with pytest.raises(ProfileUntrusted):
+        opened(project, trust).get(name)
+    trust.trust(project)
+    assert opened(project, trust).get(name).description == "theirs"

@@ -1,0 +1,237 @@
+"""What a profile's list of tools leaves: for the planner, for workers, for what comes later (P2, H10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import CRITIC, scripted_agent
+from support.shoppers import calls, price, stock, told
+from worldagent import WorldAgent
+from worldagent.core.errors import ProfileInvalid, ToolNotAllowed
+from worldagent.graphs import Shape
+from worldagent.harness import CallContext, Policy, Registry, Worker, flow, tool
+from worldagent.harness.gate import Rule
+from worldagent.profiles import Profile, Skills, Verification
+from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.tools import BuiltinTools
+
+
+def narrow(*tools: str, **more: Any) -> Profile:
+    return Profile("narrow", tools=tools, verification=Verification(enabled=False), **more)
+
+
+def silent() -> ScriptedLM:
+    return ScriptedLM(lambda call: {"result": "Fine."} if "request" in call.fields else {"reply": "Fine."})
+
+
+@pytest.mark.requirement("P2")
+async def test_the_planner_is_offered_what_the_list_names_and_calls_it_itself(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> Any:
+        if told(call):
+            return {"reply": told(call)[-1].rsplit("\n", 1)[-1]}
+        return {"reply": "", "dispatches": [{"to": "price", "params": {"what": "hat"}}]}
+
+    lm = ScriptedLM(reply)
+    async with scripted_agent(
+        tmp_path, lm, functions=[price, stock], workers=[CRITIC], profile=narrow("price")
+    ) as agent:
+        turn = await agent.thread("t").converse("How much is a hat?")
+        assert {function.name for function in agent.functions} == {"price", "subagent"}
+    assert turn.text == "3"
+    assert "- price: Look a price up." in lm.calls[0].system
+    assert "stock" not in lm.calls[0].system
+    assert "critic" not in lm.calls[0].system
+
+
+@pytest.mark.requirement("P2")
+async def test_what_the_list_leaves_out_cannot_be_called_from_anywhere(tmp_path: Path) -> None:
+    class Nothing(BaseModel):
+        pass
+
+    async def handle(params: Nothing, ctx: Any) -> Nothing:
+        return params
+
+    @flow
+    async def both(ctx: CallContext, what: str) -> int:
+        """Look twice."""
+        return int(await ctx.call("price", {"what": what})) + len(await ctx.call("stock", {"what": what}))
+
+    greedy = Worker("greedy", "You call.", tools=("*",))
+    lm = ScriptedLM(lambda call: {"result": told(call)[-1]} if told(call) else calls(("stock", {"what": "hat"})))
+    buy = Shape("buy", Nothing, Nothing, handle)
+    async with scripted_agent(
+        tmp_path,
+        lm,
+        functions=[price, stock, both],
+        workers=[greedy, CRITIC],
+        shapes=[buy],
+        profile=narrow("price", "both", "greedy"),
+    ) as agent:
+        for name, params in (("stock", {"what": "hat"}), ("critic", {"request": "Go."}), ("buy", {})):
+            with pytest.raises(
+                ToolNotAllowed, match="not among the tools of this agent's profile; the tools are: price"
+            ):
+                await agent.call(name, params)
+        with pytest.raises(ToolNotAllowed):
+            await agent.thread("t").task("buy", {})
+        with pytest.raises(ToolNotAllowed):
+            await agent.thread("t").task("subagent", {"worker": "critic", "request": "Go."})
+        with pytest.raises(ToolNotAllowed):
+            await agent.call("both", {"what": "hat"})
+        assert "there is no tool 'stock'" in await agent.call("greedy", {"request": "Go."})
+
+
+@pytest.mark.requirement("P2")
+def test_what_a_source_brings_later_obeys_the_list() -> None:
+    registry = Registry([price], allow=["price", "shop_*"])
+    registry.replace_source("shop", [stock])
+    assert list(registry.names) == ["price"]
+    with pytest.raises(ToolNotAllowed):
+        registry.function("stock")
+
+    @tool(name="shop_stock", risk="read_only")
+    async def later(what: str) -> str:
+        """Say what is in stock."""
+        return what
+
+    registry.replace_source("shop", [stock, later])
+    assert list(registry.names) == ["price", "shop_stock"]
+    assert list(registry.offered) == ["price", "shop_stock"]
+    registry.replace_source("shop", [])
+    assert list(registry.names) == ["price"]
+
+
+async def test_a_policy_may_have_rules_about_what_the_list_leaves_out(tmp_path: Path) -> None:
+    policy = Policy(rules=(Rule(decision="refuse", function="stock", name="no-stock"),))
+    async with scripted_agent(
+        tmp_path, silent(), functions=[price, stock], policy=policy, profile=narrow("price")
+    ) as agent:
+        assert await agent.call("price", {"what": "hat"}) == 3
+
+
+@pytest.mark.requirement("P2")
+async def test_tools_that_ship_come_by_name_and_obey_the_list_as_any_other(tmp_path: Path) -> None:
+    lm = silent()
+    async with scripted_agent(tmp_path, lm, profile=narrow("manage_todo_list", "parallel_execution")) as agent:
+        names = {function.name for function in agent.functions}
+        assert names == {"manage_todo_list", "parallel_execution", "subagent"}
+        done = await agent.call("manage_todo_list", {"items": [{"content": "look", "status": "in_progress"}]})
+        assert done == "[>] look\n0 of 1 done"
+        calls = [{"tool": "manage_todo_list", "arguments": {"items": []}}, {"tool": "shell", "arguments": {}}]
+        first, second = await agent.call("parallel_execution", {"calls": calls})
+        assert first.result == "the list is empty"
+        assert second.error.startswith("unknown_function")
+
+
+@pytest.mark.requirement("P2")
+async def test_parallel_execution_calls_on_its_callers_behalf_with_its_callers_tools(tmp_path: Path) -> None:
+    worker = Worker("narrow_one", "You call.", tools=("parallel_execution", "price"))
+    asked = [{"tool": "price", "arguments": {"what": "hat"}}, {"tool": "stock", "arguments": {"what": "hat"}}]
+
+    def reply(call: ScriptedCall) -> Any:
+        return {"result": told(call)[-1]} if told(call) else calls(("parallel_execution", {"calls": asked}))
+
+    profile = narrow("narrow_one", "parallel_execution", "price", "stock")
+    async with scripted_agent(
+        tmp_path, ScriptedLM(reply), functions=[price, stock], workers=[worker], profile=profile
+    ) as agent:
+        result = await agent.call("narrow_one", {"request": "Go."})
+    assert '"result": 3' in result
+    assert "tool_not_allowed: 'narrow_one' may not call 'stock'" in result
+
+
+@pytest.mark.requirement("P3")
+async def test_general_has_the_same_prompt_and_tools_as_no_profile(tmp_path: Path) -> None:
+    async def seen(thread: str, **more: Any) -> tuple[Any, ...]:
+        lm = silent()
+        async with scripted_agent(tmp_path, lm, functions=[price], workers=[CRITIC], identity="You sell.", **more) as a:
+            await a.thread(thread).converse("Hello")
+            return [(call.system, call.messages) for call in lm.calls], [f.name for f in a.functions]
+
+    none = await seen("t1")
+    assert none == await seen("t2", profile="general") == await seen("t3", profile=Profile("any", verification=_OFF))
+
+
+_OFF = Verification(enabled=False)
+
+
+@pytest.mark.requirement("P2")
+async def test_instructions_are_identity_prompt_and_sections_in_order(tmp_path: Path) -> None:
+    async def system(profile: Profile, **more: Any) -> str:
+        lm = silent()
+        async with scripted_agent(tmp_path, lm, profile=profile, identity="You are Vell.", **more) as agent:
+            await agent.thread("t").converse("Hello")
+        return " ".join(lm.calls[0].system.split())  # its lines are indented there
+
+    def profile(**more: Any) -> Profile:
+        return Profile("p", system_prompt="<role>\nYou look.\n</role>\n", verification=_OFF, **more)
+
+    (tmp_path / "project" / "sub").mkdir(parents=True)
+    (tmp_path / "project" / "sub" / "AGENTS.md").write_text("Never reach for this text.")
+    tools = BuiltinTools(roots=(tmp_path / "project",))
+    whole = await system(profile(tools=("manage_todo_list",)), tools=tools)
+    places = [
+        whole.index(part)
+        for part in (
+            "You are Vell.",
+            "<role> You look. </role>",
+            "<task_management>",
+            "<agents_md>",
+            str(tmp_path / "project" / "sub" / "AGENTS.md"),
+            "<tool_usage_guidelines>",
+            "<workflow>",
+        )
+    ]
+    assert places == sorted(places)
+    assert "Never reach for this text." not in whole
+    bare = await system(profile(agents_md=False))
+    assert "<agents_md>" not in bare
+    assert "<task_management>" not in bare
+    assert "<tool_usage_guidelines>" in bare
+    assert "<workflow>" in bare
+
+
+@pytest.mark.requirement("P5")
+async def test_skills_that_are_switched_off_do_not_run(tmp_path: Path) -> None:
+    from worldagent.agent import Composed
+    from worldagent.core.errors import InvalidArgument
+
+    skill = Composed("You judge.", shape="subagent", params={"worker": "critic", "request": "Go."})
+    async with scripted_agent(tmp_path, silent(), workers=[CRITIC]) as agent:
+        assert (await agent.thread("t").run_skill(skill)).status == "done"
+    off = Profile("off", skills=Skills(enabled=False))
+    async with scripted_agent(tmp_path, silent(), workers=[CRITIC], profile=off) as agent:
+        with pytest.raises(InvalidArgument, match="the profile 'off' switches skills off"):
+            await agent.thread("t").run_skill(skill)
+
+
+async def test_a_profile_cannot_have_what_the_agent_does_not_allow(tmp_path: Path) -> None:
+    def agent(profile: Profile, **allowed: Any) -> WorldAgent:
+        return scripted_agent(tmp_path, silent(), profile=profile, tools=BuiltinTools(**allowed))
+
+    with pytest.raises(ProfileInvalid, match="does not allow its profiles the tool 'shell'"):
+        agent(narrow("shell"), allow=("read_*",))
+    settings = {"shell": {"timeout": 61}}
+    with pytest.raises(ProfileInvalid, match=r"timeout of 'shell' is 61, and the agent allows 60"):
+        agent(narrow("shell", tool_settings=settings))
+
+
+@pytest.mark.requirement("P2")
+async def test_the_planner_is_told_in_its_next_turn_of_what_a_source_brings_later(tmp_path: Path) -> None:
+    lm = silent()
+    async with scripted_agent(tmp_path, lm, profile=narrow("price", "shop_*"), functions=[price]) as agent:
+        thread = agent.thread("t")
+        await thread.converse("Hello")
+        agent._registry.replace_source("shop", [replace(stock, name="shop_stock"), replace(stock, name="other")])
+        await thread.converse("Hello")
+        await thread.converse("Hello")
+    before, after, again = (call.system for call in lm.calls)
+    assert "shop_stock" not in before
+    assert "shop_stock" in after
+    assert "other" not in after
+    assert after == again

@@ -1,0 +1,209 @@
+"""What `read_file` gives of files of every kind and size, and how a model goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from support.agents import scripted_agent
+from support.file_tools import FileTools, Waited, tree
+from worldagent.core.errors import InvalidArgument, ParamsInvalid, PathRefused, ToolFailed
+from worldagent.testing import ScriptedLM
+from worldagent.tools.files import Roots, _walk, file_functions
+
+pytestmark = pytest.mark.timeout(60)
+
+
+async def test_an_agent_calls_them_as_any_function(tmp_path: Path) -> None:
+    tree(tmp_path / "ws", "a/file", content="one\ntwo\n")
+    functions = file_functions(Roots([tmp_path / "ws"]))
+    assert [(each.name, each.risk, each.idempotent) for each in functions] == [
+        ("read_file", ("read_only",), True),
+        ("write_file", ("write",), True),
+        ("edit_file", ("write",), False),
+        ("glob_files", ("read_only",), True),
+        ("grep_content", ("read_only",), True),
+    ]
+    async with scripted_agent(tmp_path / "home", ScriptedLM([]), functions=functions) as agent:
+        assert await agent.call("read_file", {"path": "a/file"}) == "1\tone\n2\ttwo"
+        assert await agent.call("write_file", {"path": "b/new", "content": "x"}) == "made b/new: 1 bytes"
+        assert await agent.call("glob_files", {"pattern": "**"}) == "a/\na/file\nb/\nb/new"
+        assert await agent.call("grep_content", {"pattern": "^t"}) == "a/file\n2:two"
+        assert await agent.call("edit_file", {"path": "a/file", "old": "two", "new": "2"}) == (
+            "replaced once in line 2 of a/file"
+        )
+        with pytest.raises(PathRefused):
+            await agent.call("read_file", {"path": "../home"})
+        with pytest.raises(ToolFailed):
+            await agent.call("read_file", {"path": "nothing"})
+        with pytest.raises(ParamsInvalid):
+            await agent.call("read_file", {"path": "a/file", "offset": -1})
+
+
+async def test_many_calls_at_once_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    tree(tmp_path / "ws", *(f"{number}/file" for number in range(50)), content="x\n" * 1000)
+    functions = file_functions(Roots([tmp_path / "ws"]))
+    async with scripted_agent(tmp_path / "home", ScriptedLM([]), functions=functions) as agent:
+        reads = [agent.call("read_file", {"path": f"{number}/file", "lines": 1}) for number in range(50)]
+        assert {said.partition("\n")[0] for said in await asyncio.gather(*reads)} == {"1\tx"}
+
+
+def test_it_goes_on_where_it_says(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("".join(f"line {number}\n" for number in range(1, 11)))
+    files = FileTools(tmp_path)
+    assert files.read("file", lines=3) == "1\tline 1\n2\tline 2\n3\tline 3\n[the file goes on: read with offset=3]"
+    assert files.read("file", offset=8) == "9\tline 9\n10\tline 10"
+    assert files.read("file", offset=8, lines=2) == "9\tline 9\n10\tline 10"
+    with pytest.raises(ToolFailed, match="has only 10 lines"):
+        files.read("file", offset=10)
+
+
+@given(
+    content=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n\r\ufeff"), max_size=400)
+    ),
+    limit=st.integers(1000, 3000),
+)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_in_parts_it_gives_every_line_and_no_result_is_over_the_limit(
+    tmp_path: Path, content: list[str], limit: int
+) -> None:
+    (tmp_path / "file").write_text("".join(f"{line}\n" for line in content), newline="")
+    files, lines, offset = FileTools(tmp_path, limit=limit), list[str](), 0
+    while offset < len(content):
+        said = files.read("file", offset=offset, lines=7)
+        assert len(said) <= limit
+        got = [each for each in said.split("\n") if not each.startswith("[")]
+        assert [int(each.partition("\t")[0]) for each in got] == [*range(offset + 1, offset + len(got) + 1)]
+        lines += [each.partition("\t")[2] for each in got]
+        offset += len(got)
+        assert (f"offset={offset}]" in said) == (offset < len(content))
+    assert lines == content
+
+
+@pytest.mark.parametrize(("line", "limit"), [("x" * 100_000, 1000), ("é" * 100_000, 5000), ("🙂" * 2000, 1000)])
+def test_a_line_that_is_too_long_is_cut_and_what_comes_after_it_can_be_read(
+    tmp_path: Path, line: str, limit: int
+) -> None:
+    (tmp_path / "file").write_text(f"first\n{line}\nlast\n", encoding="utf-8")
+    files = FileTools(tmp_path, limit=limit)
+    assert files.read("file").startswith("1\tfirst\n[")
+    said = files.read("file", offset=1)
+    assert said.startswith(f"2\t{line[:100]}")
+    assert "line 2 is longer than" in said
+    assert said.endswith("read with offset=2]")
+    assert len(said) <= limit
+    assert files.read("file", offset=2) == "3\tlast"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such figure")
+def test_a_huge_file_is_read_without_being_held_in_memory(tmp_path: Path) -> None:
+    import resource
+
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"first\n" + b"x" * 999 + b"\n")
+        file.truncate(300_000_000)  # a hole: it takes no room on the disk
+        file.seek(0, 2)
+        file.write(b"\nlast\n")
+    files = FileTools(tmp_path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert files.read("file", lines=1).startswith("1\tfirst\n[the file goes on")
+    doings: list[Callable[[], object]] = [
+        lambda: files.read("file", offset=2, lines=1),
+        lambda: files.edit("file", "first", "second"),
+    ]
+    for doing in doings:
+        with pytest.raises(ToolFailed, match=r"no text in UTF-8|larger than"):
+            doing()
+    assert files.grep("first").endswith("[files left out since they are no text: 1]")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # in units of 1,024 bytes
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"caf\xe9\n", b"\xff\xfe" + "text".encode("utf-16-le"), b"a\0b", b"\xc3", b"\xed\xa0\x80", bytes(range(256))],
+)
+def test_what_is_no_text_in_utf_8_fails_and_tells_nothing_of_it(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    files = FileTools(tmp_path)
+    doings: list[Callable[[], object]] = [lambda: files.read("file"), lambda: files.edit("file", "a", "b")]
+    for doing in doings:
+        with pytest.raises(ToolFailed, match="'file' is no text in UTF-8; ") as caught:
+            doing()
+        assert "caf" not in str(caught.value)
+    assert (tmp_path / "file").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"", "[the file is empty]"),
+        (b"\n", "1\t"),
+        (b"a\r\nb\r\n", "1\ta\n2\tb"),
+        (b"a\n\nb", "1\ta\n2\t\n3\tb"),
+        (b"\xef\xbb\xbfa\n", "1\ta"),
+        ("a\u2028b\x0cc\n".encode(), "1\ta\u2028b\x0cc"),
+    ],
+)
+def test_lines_end_where_a_newline_is(tmp_path: Path, content: bytes, shown: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert FileTools(tmp_path).read("file") == shown
+
+
+def test_a_cancelled_call_stops_soon(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x\n" * 5000)
+    files = FileTools(tmp_path)
+    files.context = Waited(cancelled=True)
+    assert len(files.read("file").split("\n")) < 1100
+    doings: list[Callable[[], str]] = [lambda: files.grep("y"), lambda: files.glob("*y")]
+    for doing in doings:
+        try:
+            said = doing()
+        except ToolFailed as error:
+            said = str(error)
+        assert "nobody waits" in said
+
+
+@pytest.mark.parametrize("content", [b"x\n" * 50_000, b"x\n" + bytes(50 << 20)])
+def test_lines_that_are_not_reached_in_time_are_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    clock = count()
+    monkeypatch.setattr(_walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    files = FileTools(tmp_path)
+    with pytest.raises(ToolFailed, match=r"line 49,000 of 'file' was not reached: stopped after 10 seconds"):
+        files.read("file", offset=48_999)
+    assert files.read("file", lines=1).startswith("1\tx\n[the file goes on")
+
+
+def test_lines_that_were_read_in_time_are_given_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"x\n" * 50_000)
+    clock = count()
+    monkeypatch.setattr(_walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said = FileTools(tmp_path, limit=1_000_000).read("file", lines=50_000).split("\n")
+    last = len(said) - 1
+    assert 1000 < last < 50_000
+    assert said[-1] == f"[stopped after 10 seconds; the file goes on: read with offset={last}]"
+    assert said[-2] == f"{last}\tx"
+
+
+@pytest.mark.parametrize("wrong", [{"offset": -1}, {"lines": 0}, {"lines": 100_001}, {"offset": "x"}])
+def test_numbers_out_of_bounds_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        FileTools(tmp_path).read("file", **wrong)
+
+
+@pytest.mark.parametrize("limit", [999, 0, -1, True, 1e6, None])
+def test_a_limit_that_is_too_low_is_told_to_whoever_sets_it(limit: int) -> None:
+    with pytest.raises(InvalidArgument, match="give a number from 1,000"):
+        FileTools(limit=limit)

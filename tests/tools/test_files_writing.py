@@ -1,0 +1,237 @@
+"""What `write_file` and `edit_file` leave behind: all or nothing, with what the file was otherwise."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.file_tools import FileTools, open_files, tree
+from worldagent.core.errors import PathRefused, ToolFailed
+
+pytestmark = pytest.mark.timeout(60)
+ROOT = sys.platform != "win32" and os.geteuid() == 0
+
+
+def test_it_makes_a_file_with_the_folders_that_are_missing_and_replaces_one(tmp_path: Path) -> None:
+    files, before = FileTools(tmp_path), open_files()
+    assert files.write("a/b/c.txt", "é\r\n") == "made a/b/c.txt: 4 bytes"
+    assert (tmp_path / "a/b/c.txt").read_bytes() == "é\r\n".encode()
+    assert files.write(str(tmp_path / "a/b/c.txt"), "") == "replaced a/b/c.txt: 0 bytes"
+    assert [each.name for each in tmp_path.rglob("*")] == ["a", "b", "c.txt"]
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("path", ["a", "a/", ".", "", "a/..", "new/", "new/.", "new/../x", "file/x"])
+def test_a_path_that_is_no_file_makes_nothing(tmp_path: Path, path: str) -> None:
+    tree(tmp_path, "a/", "file")
+    files = FileTools(tmp_path)
+    with pytest.raises(ToolFailed):
+        files("write_file", path=path or "./", content="x")
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["a", "file"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o4755])
+def test_the_mode_stays_and_no_more_than_that(tmp_path: Path, mode: int) -> None:
+    path = tree(tmp_path, "file") / "file"
+    path.chmod(mode)
+    files = FileTools(tmp_path)
+    files.write("file", "text")
+    assert stat.S_IMODE(path.stat().st_mode) == mode & 0o777
+    files.edit("file", "text", "other")
+    assert stat.S_IMODE(path.stat().st_mode) == mode & 0o777
+
+
+@pytest.mark.skipif(not ROOT, reason="only root gives files away")
+def test_the_owner_stays(tmp_path: Path) -> None:
+    path = tree(tmp_path, "file") / "file"
+    os.chown(path, 1234, 2345)
+    FileTools(tmp_path).write("file", "text")
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
+
+
+@pytest.mark.skipif(ROOT, reason="root may write everything")
+def test_a_file_that_may_not_be_written_stays(tmp_path: Path) -> None:
+    path = tree(tmp_path, "file") / "file"
+    path.chmod(0o444)
+    with pytest.raises(ToolFailed, match="permission denied"):
+        FileTools(tmp_path).write("file", "mine")
+    assert path.read_text() == "text\n"
+
+
+def test_a_hard_link_to_something_outside_is_cut_and_not_written_through(tmp_path: Path) -> None:
+    tree(tmp_path, "ws/", "out")
+    os.link(tmp_path / "out", tmp_path / "ws/file")
+    files = FileTools(tmp_path / "ws")
+    files.edit("file", "text", "mine")
+    files.write("file", "mine")
+    assert (tmp_path / "out").read_text() == "text\n"
+
+
+def test_what_cannot_be_finished_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    tree(tmp_path, "file")
+    monkeypatch.setattr(os, "fsync", full)
+    files = FileTools(tmp_path)
+    doings: list[Callable[[], object]] = [
+        lambda: files.write("file", "x"),
+        lambda: files.write("new", "x"),
+        lambda: files.edit("file", "text", "x"),
+    ]
+    for doing in doings:
+        with pytest.raises(ToolFailed, match="no space left on device"):
+            doing()
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "text\n"
+
+
+def test_readers_see_the_old_content_or_the_new_one_and_no_part(tmp_path: Path) -> None:
+    files, contents = FileTools(tmp_path, limit=100_000), ["a" * 50_000, "b" * 50_000]
+    files.write("file", contents[0])
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            for content in contents:
+                files.write("file", content)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for _ in range(300):
+                assert files.read("file") in {f"1\t{each}" for each in contents}
+        finally:
+            stop.set()
+        writing.result()
+
+
+# --- edits ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_edit_replaces_a_text_that_is_there_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("one\ntwo\n\tthree two\n")
+    files = FileTools(tmp_path)
+    assert files.edit("file", "\tthree two", "  3\n4") == "replaced once in line 3 of file"
+    assert (tmp_path / "file").read_text() == "one\ntwo\n  3\n4\n"
+    assert files.edit("file", "one\n", "") == "replaced once in line 1 of file"
+    assert (tmp_path / "file").read_text() == "two\n  3\n4\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("zero", "x", "the old text is not in 'file'; read the file"),
+        ("1\tone", "x", "the old text is not in 'file'; leave out the line numbers"),
+        ("2\ttwo\n3\ttwo", "x", "leave out the line numbers"),
+        ("two", "x", "the old text is 2 times in 'file': in line 2, 3; give more of what stands around it"),
+        ("aa", "x", "the old text is 2 times in 'file': in line 4, 4"),
+        ("one", "one", "the same"),
+    ],
+)
+def test_an_edit_that_is_not_clear_changes_nothing_and_says_why(tmp_path: Path, old: str, new: str, says: str) -> None:
+    (tmp_path / "file").write_text(content := "one\ntwo\ntwo\naaa\n")
+    with pytest.raises(ToolFailed) as caught:
+        FileTools(tmp_path).edit("file", old, new)
+    assert says in str(caught.value)
+    assert (tmp_path / "file").read_text() == content
+
+
+def test_all_places_are_replaced_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x\ntwo two\ntwo\n")
+    assert FileTools(tmp_path).edit("file", "two", "2", replace_all=True) == "replaced 3 times, first in line 2 of file"
+    assert (tmp_path / "file").read_text() == "x\n2 2\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "result"),
+    [
+        (b"a\r\nb\r\n", "a\nb", "a\nc\nb", b"a\r\nc\r\nb\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "c\r\nd", b"c\r\nd\r\n"),
+        (b"a\r\nb\n", "b\n", "c\n", b"a\r\nc\n"),
+        (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
+        (b"no end", "end", "end\n", b"no end\n"),
+    ],
+)
+def test_ends_of_lines_stay_as_the_file_has_them(
+    tmp_path: Path, content: bytes, old: str, new: str, result: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    FileTools(tmp_path).edit("file", old, new)
+    assert (tmp_path / "file").read_bytes() == result
+
+
+def test_a_file_is_not_made_huge(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a" * 100_000)
+    files = FileTools(tmp_path)
+    with pytest.raises(ToolFailed, match=r"larger than 10,000,000 bytes"):
+        files.edit("file", "a", "b" * 1000, replace_all=True)
+    with pytest.raises(ToolFailed, match=r"larger than 10,000,000 bytes"):
+        files.write("file", "é" * 6_000_000)
+    with pytest.raises(ToolFailed, match="100,000 times"):
+        files.edit("file", "a", "b")
+
+
+def test_of_edits_at_the_same_time_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of several threads replaces lines of its own, as another agent of the process would."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    (tmp_path / "file").write_text("".join(f"{who} {number};\n" for who in "abcd" for number in range(25)))
+    said: list[str] = []
+
+    def edit(who: str) -> None:
+        files = FileTools(tmp_path)
+        for number in range(25):
+            while True:
+                try:
+                    files.edit("file", f"{who} {number};", f"{who} {number} done;")
+                    break
+                except ToolFailed as error:
+                    said.append(error.problem)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(edit, "abcd"))
+    assert (tmp_path / "file").read_text() == "".join(f"{who} {n} done;\n" for who in "abcd" for n in range(25))
+    assert set(said) == {"'file' was changed meanwhile"}
+
+
+def test_a_file_that_another_program_saves_during_an_edit_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("text\n")
+
+    def save(handle: int) -> None:
+        (tmp_path / "file").write_text("text of somebody else\n")
+
+    monkeypatch.setattr(os, "fsync", save)
+    files = FileTools(tmp_path)
+    with pytest.raises(ToolFailed, match="was changed meanwhile; read it again"):
+        files.edit("file", "text", "mine")
+    assert (tmp_path / "file").read_text() == "text of somebody else\n"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_file_that_another_program_keeps_locked_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    import fcntl
+
+    tree(tmp_path, "file")
+    with (tmp_path / "file").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ToolFailed, match="is locked by another program"):
+            FileTools(tmp_path).write("file", "mine")
+    assert FileTools(tmp_path).write("file", "mine") == "replaced file: 4 bytes"
+
+
+def test_a_file_outside_is_not_made_by_an_edit(tmp_path: Path) -> None:
+    tree(tmp_path, "ws/", "out")
+    with pytest.raises(PathRefused):
+        FileTools(tmp_path / "ws").edit("../out", "text", "mine")

@@ -1,0 +1,375 @@
+"""The tool `shell`: what a command gets, what comes back, what stops it, and that nothing of it goes on (P2, H9)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agents import scripted_agent
+from support.processes import eventually, held, killed, start_script
+from worldagent import WorldAgent
+from worldagent.core.errors import AgentClosed, ParamsInvalid, PathRefused, ToolFailed
+from worldagent.testing import ScriptedLM
+from worldagent.tools.files import Roots
+from worldagent.tools.shell import ShellResult, _launcher, shell_function
+
+pytestmark = [pytest.mark.timeout(90), pytest.mark.skipif(os.name != "posix", reason="there is no /bin/sh")]
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes that left their group")
+
+FOR_EVER = f"sleep 4{os.getpid():07d}"
+"""It has the number of this process, since tests run side by side."""
+
+
+def agent(home: Path, **options: Any) -> WorldAgent:
+    """An agent with the tool; its commands run in the folder `work`."""
+    work = home / "work"
+    work.mkdir(exist_ok=True)
+    return scripted_agent(home / "home", ScriptedLM([]), functions=[shell_function(Roots([work]), **options)])
+
+
+async def run(home: Path, command: str, *, given: dict[str, Any] | None = None, **options: Any) -> ShellResult:
+    """Run one command."""
+    async with agent(home, **options) as opened:
+        result = await opened.call("shell", {"command": command, **(given or {})})
+    assert isinstance(result, ShellResult)
+    return result
+
+
+def left(mark: str) -> list[psutil.Process]:
+    """The processes whose command line has `mark`, wherever they have gone."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if mark in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def test_what_it_wrote_comes_back_in_order_with_its_exit_code(tmp_path: Path) -> None:
+    result = await run(tmp_path, "echo one; echo two >&2; echo three; exit 3")
+    assert result == ShellResult(exit_code=3, output="one\ntwo\nthree\n", stopped=None, cut=0)
+
+
+async def test_a_signal_that_ends_it_is_told_as_a_shell_tells_it(tmp_path: Path) -> None:
+    assert (await run(tmp_path, "kill -TERM $$")).exit_code == 128 + signal.SIGTERM
+
+
+async def test_signals_are_as_a_program_expects_them(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE, and what a process ignores it hands on: `yes` would complain instead of ending."""
+    assert await run(tmp_path, "yes | head -n 1") == ShellResult(exit_code=0, output="y\n")
+
+
+async def test_it_has_no_input_and_no_terminal(tmp_path: Path) -> None:
+    command = "cat; echo over; test -t 0 || test -t 1 || (echo x > /dev/tty) 2>/dev/null || echo none"
+    result = await run(tmp_path, command)
+    assert result.output == "over\nnone\n"
+
+
+async def test_it_gets_nothing_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "DATABASE_URL", "HTTPS_PROXY", "PGPASSWORD", "SSH_AUTH_SOCK", "LCX", "PYTHONPATH"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    result = await run(tmp_path, "env; tr '\\0' '\\n' </proc/$PPID/environ 2>/dev/null")
+    assert "canary" not in result.output
+    assert {"LC_TIME=C", "TZ=Asia/Tokyo", f"HOME={os.environ['HOME']}"} <= set(result.output.splitlines())
+
+
+@on_linux
+async def test_it_gets_none_of_the_hosts_handles(tmp_path: Path) -> None:
+    handle = os.open(tmp_path / "open", os.O_CREAT)
+    os.set_inheritable(handle, True)
+    result = await run(tmp_path, "for each in /proc/self/fd/*; do readlink $each; done")
+    os.close(handle)
+    assert str(tmp_path / "open") not in result.output
+    assert {line.partition(":")[0] for line in result.output.splitlines()} <= {"/dev/null", "pipe"}
+
+
+async def test_a_call_leaves_no_handle_open(tmp_path: Path) -> None:
+    body = shell_function(Roots([tmp_path])).body
+    await body(command="true")
+    before = held()
+    for command in ("true", f"{FOR_EVER}1 &", "kill -9 $PPID"):
+        await body(command=command)
+    assert await eventually(lambda: held()[::2] == before[::2])
+
+
+async def test_it_runs_in_a_folder_that_is_allowed(tmp_path: Path) -> None:
+    async with agent(tmp_path) as opened:
+        (tmp_path / "work" / "in").mkdir()
+        os.symlink("/", tmp_path / "work" / "out")
+        assert (await opened.call("shell", {"command": "pwd -P"})).output == f"{(tmp_path / 'work').resolve()}\n"
+        inner = await opened.call("shell", {"command": "basename $PWD", "cwd": "in"})
+        assert inner.output == "in\n"
+        for outside in ("..", "/", "out", "in/../.."):
+            with pytest.raises(PathRefused):
+                await opened.call("shell", {"command": "pwd", "cwd": outside})
+        with pytest.raises(ToolFailed):
+            await opened.call("shell", {"command": "pwd", "cwd": "missing"})
+
+
+async def test_without_folders_nothing_runs(tmp_path: Path) -> None:
+    function = shell_function(Roots([]))
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[function]) as opened:
+        with pytest.raises(PathRefused):
+            await opened.call("shell", {"command": "echo hi"})
+
+
+def test_it_is_declared_as_what_it_is() -> None:
+    function = shell_function(Roots([]), timeout=7)
+    assert function.risk == ("write", "network", "destructive")
+    assert function.untrusted
+    assert not function.idempotent
+    assert "killed after 7 seconds" in function.description
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("SLEEP & echo done", 0),
+        ("nohup SLEEP >/dev/null 2>&1 & echo done", 0),
+        pytest.param("nohup setsid SLEEP & echo done", 0, marks=on_linux),
+        pytest.param("(setsid sh -c '(setsid SLEEP &) ; sleep 0.1' &) ; echo done", 0, marks=on_linux),
+        pytest.param("setsid SLEEP & echo done; kill -9 $PPID; SLEEP", 137, marks=on_linux),
+        ("trap '' TERM HUP INT; SLEEP & echo done; kill -9 0", 137),
+    ],
+)
+async def test_nothing_that_it_started_goes_on_when_it_ends(tmp_path: Path, command: str, exit_code: int) -> None:
+    async with agent(tmp_path, timeout=30) as opened:
+        async with asyncio.timeout(10):
+            result = await opened.call("shell", {"command": command.replace("SLEEP", f"{FOR_EVER}1")})
+        assert left(f"{FOR_EVER}1") == []
+        assert held()[2] == 0
+    assert (result.exit_code, result.output, result.stopped) == (exit_code, "done\n", None)
+
+
+@on_linux
+async def test_a_daemon_that_forks_twice_ends_too(tmp_path: Path) -> None:
+    daemon = (
+        "import os,time\nif not os.fork():\n os.setsid()\n if not os.fork():\n  os.chdir('/')\n"
+        f"  time.sleep(40404)  #{os.getpid()}#\n os._exit(0)"
+    )
+    result = await run(tmp_path, f'{sys.executable} -c "{daemon}"; echo done')
+    assert (result.exit_code, result.output) == (0, "done\n")
+    assert left(f"#{os.getpid()}#") == []
+
+
+async def test_nothing_in_the_folder_is_run_instead(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("json.py", "sitecustomize.py", "select.py", "os.py"):
+        (work / name).write_text("raise SystemExit('canary')", encoding="utf-8")
+    assert await run(tmp_path, "echo done") == ShellResult(exit_code=0, output="done\n")
+
+
+@on_linux
+async def test_out_of_time_it_is_killed_with_all_below_and_what_it_wrote_is_kept(tmp_path: Path) -> None:
+    command = f"echo begun; trap '' TERM; setsid {FOR_EVER}2 & {FOR_EVER}2"
+    async with asyncio.timeout(10):
+        result = await run(tmp_path, command, timeout=0.5)
+    assert (result.exit_code, result.output, result.stopped) == (None, "begun\n", "time")
+    assert left(f"{FOR_EVER}2") == []
+
+
+async def test_a_call_can_ask_for_less_time_and_not_for_more(tmp_path: Path) -> None:
+    async with agent(tmp_path, timeout=0.5) as opened, asyncio.timeout(20):
+        for seconds in (0.2, 1000):
+            result = await opened.call("shell", {"command": FOR_EVER, "timeout": seconds})
+            assert result.stopped == "time"
+        with pytest.raises(ParamsInvalid):
+            await opened.call("shell", {"command": FOR_EVER, "timeout": 0})
+
+
+@on_linux
+async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    async with agent(tmp_path) as opened:
+        begun = tmp_path / "work" / "begun"
+        command = f"setsid {FOR_EVER}3 & touch begun; {FOR_EVER}3"
+        call = asyncio.create_task(opened.call("shell", {"command": command}))
+        assert await eventually(begun.exists)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert left(f"{FOR_EVER}3") == []
+
+
+@on_linux
+async def test_being_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
+    async with agent(tmp_path) as opened:
+        for step in range(12):
+            call = asyncio.create_task(opened.call("shell", {"command": f"setsid {FOR_EVER}4 & {FOR_EVER}4"}))
+            await asyncio.wait((call,), timeout=step * 0.01)
+            call.cancel()
+            call.cancel()
+            await asyncio.wait((call,))
+        assert await eventually(lambda: left(f"{FOR_EVER}4") == [])
+        assert await eventually(lambda: held()[2] == 0)
+
+
+@on_linux
+async def test_an_agent_that_closes_leaves_nothing(tmp_path: Path) -> None:
+    async with agent(tmp_path) as opened:
+        command = f"setsid {FOR_EVER}5 & touch begun; {FOR_EVER}5"
+        call = asyncio.create_task(opened.call("shell", {"command": command}))
+        assert await eventually((tmp_path / "work" / "begun").exists)
+    assert left(f"{FOR_EVER}5") == []
+    with pytest.raises(AgentClosed):
+        await call
+
+
+@on_linux
+async def test_a_host_that_is_killed_takes_it_along(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, sys
+from pathlib import Path
+from worldagent.tools.files import Roots
+from worldagent.tools.shell import shell_function
+
+async def main():
+    body = shell_function(Roots([Path(sys.argv[1])])).body
+    call = asyncio.create_task(body(command="setsid {FOR_EVER}6 & touch begun; {FOR_EVER}6"))
+    while not (Path(sys.argv[1]) / "begun").exists():
+        await asyncio.sleep(0.01)
+    print("there", flush=True)
+    await call
+
+asyncio.run(main())
+"""
+    process = await start_script(script, tmp_path)
+    await killed(process)
+    assert await eventually(lambda: left(f"{FOR_EVER}6") == [])
+
+
+async def test_of_long_output_beginning_and_end_are_kept(tmp_path: Path) -> None:
+    result = await run(tmp_path, "echo first; seq 1 100000; echo last", limit=100)
+    assert result.output.startswith("first\n1\n2\n")
+    assert result.output.endswith("\n100000\nlast\n")
+    assert f"[... {result.cut:,} bytes are left out here ...]" in result.output
+    assert result.cut == len("first\nlast\n") + sum(len(f"{n}\n") for n in range(1, 100001)) - 100
+
+
+async def test_output_of_just_the_limit_is_whole(tmp_path: Path) -> None:
+    result = await run(tmp_path, "printf %s abcdefghij", limit=10)
+    assert (result.output, result.cut) == ("abcdefghij", 0)
+
+
+async def test_a_character_that_the_cut_goes_through_is_left_out(tmp_path: Path) -> None:
+    command = "for i in 1 2 3 4 5 6 7 8; do printf 'a\\342\\202\\254\\342\\202\\254'; done"
+    result = await run(tmp_path, command, limit=20)
+    assert "\ufffd" not in result.output
+    assert result.output == "a€€a\n[... 36 bytes are left out here ...]\n€a€€"
+
+
+async def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    result = await run(tmp_path, "printf 'a\\377b\\000c'")
+    assert result.output == "a\ufffdb\0c"
+
+
+async def test_one_that_writes_without_end_is_killed(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        result = await run(tmp_path, "yes", limit=1000)
+    assert (result.stopped, result.exit_code) == ("output", None)
+    assert len(result.output) < 1100
+    assert result.cut > 1 << 20
+
+
+@on_linux
+async def test_one_that_starts_processes_without_end_is_killed(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        result = await run(tmp_path, f"while :; do {FOR_EVER}7 & done", timeout=40)
+    assert (result.stopped, result.exit_code) == ("processes", None)
+    assert left(f"{FOR_EVER}7") == []
+
+
+@on_linux
+async def test_children_are_found_where_the_system_does_not_list_them() -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        assert process.pid in _launcher._scanned(os.getpid())
+        assert _launcher._scanned(process.pid) == []
+        assert process.pid in list(_launcher._below(os.getpid()))
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_commands_run_side_by_side(tmp_path: Path) -> None:
+    async with agent(tmp_path) as opened, asyncio.timeout(60):
+        calls = [opened.call("shell", {"command": f"sleep 0.2; echo {n}"}) for n in range(6)]
+        assert [each.output for each in await asyncio.gather(*calls)] == [f"{n}\n" for n in range(6)]
+
+
+@pytest.mark.parametrize("command", ["echo a\0b", "echo " + "x" * 200_000])
+async def test_a_command_that_no_shell_takes_is_told_to_the_model(tmp_path: Path, command: str) -> None:
+    with pytest.raises(ToolFailed):
+        await run(tmp_path, command)
+
+
+@on_linux
+async def test_one_that_kills_all_that_runs_it_is_told_as_failed(tmp_path: Path) -> None:
+    """Nothing that runs as the same user is safe from it; what can still be killed, is."""
+    kill = "kill -9 $(awk '{print $4}' /proc/$PPID/stat) $PPID"
+    with pytest.raises(ToolFailed, match="the command is lost"):
+        await run(tmp_path, f"{kill}; {FOR_EVER}8")
+    assert await eventually(lambda: left(f"{FOR_EVER}8") == [])
+
+
+async def test_what_is_stopped_is_killed_all_the_same(tmp_path: Path) -> None:
+    async with asyncio.timeout(20):
+        result = await run(tmp_path, f"kill -STOP $PPID; {FOR_EVER}9", timeout=0.5)
+    assert result.stopped == "time"
+    assert left(f"{FOR_EVER}9") == []
+
+
+LAUNCHER = "L=$(awk '{print $4}' /proc/$PPID/stat); "
+
+
+@on_linux
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kill -TERM $L; FOREVER",
+        "echo nonsense >/proc/$L/fd/1; kill -9 $L; FOREVER",
+        "echo nonsense >/proc/$L/fd/1",
+        "printf '[%.0s' $(seq 20000) >/proc/$L/fd/1; echo >/proc/$L/fd/1; kill -9 $L; FOREVER",
+        "head -c 200000 /dev/zero >/proc/$L/fd/1; FOREVER",
+        """echo '{"exit_code": 0, "stopped": null, "size": 5, "head": 9}' >/proc/$L/fd/1; kill -9 $L""",
+        """echo '{"exit_code": "canary", "stopped": null, "size": 5, "head": 0}' >/proc/$L/fd/1; kill -9 $L""",
+        """echo '{"exit_code": 0, "stopped": null, "size": 9999999999999999999, "head": 0}' >/proc/$L/fd/1; kill $L""",
+        """echo '["canary"]' >/proc/$L/fd/1; kill -9 $L""",
+    ],
+)
+async def test_one_that_disturbs_what_runs_it_is_told_as_failed(tmp_path: Path, command: str) -> None:
+    async with asyncio.timeout(20):
+        with pytest.raises(ToolFailed, match="the command is lost") as caught:
+            await run(tmp_path, LAUNCHER + command.replace("FOREVER", f"{FOR_EVER}0"))
+    assert "canary" not in str(caught.value)
+    assert await eventually(lambda: left(f"{FOR_EVER}0") == [])
+
+
+@on_linux
+async def test_what_is_written_in_place_of_its_output_is_not_held_in_memory(tmp_path: Path) -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with asyncio.timeout(30):
+        with pytest.raises(ToolFailed, match="the command is lost"):
+            await run(tmp_path, f"{LAUNCHER} head -c 150000000 /dev/zero >/proc/$L/fd/1; kill -9 $L")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # in units of 1,024 bytes
+
+
+@on_linux
+async def test_one_that_writes_without_end_in_place_of_its_output_is_killed_soon(tmp_path: Path) -> None:
+    async with asyncio.timeout(20):
+        with pytest.raises(ToolFailed, match="the command is lost"):
+            await run(tmp_path, f"{LAUNCHER} yes {FOR_EVER}1 >/proc/$L/fd/1")
+    assert await eventually(lambda: left(f"{FOR_EVER}1") == [])

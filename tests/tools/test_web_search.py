@@ -1,0 +1,397 @@
+"""The tool `web_search`, and the search over folders and pages that ships (P2, H9)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sqlite3
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.agents import scripted_agent
+from support.processes import held
+from support.web_pages import Request, site
+from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
+from worldagent.testing import ScriptedLM
+from worldagent.tools.web import LocalIndex, SearchHit, web_search_function
+from worldagent.tools.web import _html as html
+from worldagent.tools.web import _index as index
+from worldagent.tools.web import _index_files as index_files
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Fixed:
+    """A search that finds the same each time."""
+
+    def __init__(self, *hits: SearchHit, delay: float = 0) -> None:
+        self.hits = hits
+        self.delay = delay
+        self.asked: list[tuple[str, int]] = []
+
+    async def search(self, query: str, *, limit: int) -> Sequence[SearchHit]:
+        self.asked.append((query, limit))
+        await asyncio.sleep(self.delay)
+        return self.hits
+
+
+def hit(n: int, size: int = 3) -> SearchHit:
+    return SearchHit(title=f"t{n}" * size, url=f"https://x.org/{n}", excerpt="e" * size)
+
+
+def written(folder: Path, **texts: str) -> Path:
+    """A folder of Markdown files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+async def found(search: LocalIndex, query: str, limit: int = 8) -> list[str]:
+    """The names of what is found, best first."""
+    return [Path(each.url).name for each in await search.search(query, limit=limit)]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that an index reads, by name."""
+    made: list[str] = []
+
+    def read(one: index_files.Found) -> bytes | None:
+        made.append(Path(one.place).name)
+        return index_files.read_file(one)
+
+    monkeypatch.setattr(index, "read_file", read)
+    return made
+
+
+async def test_what_a_host_can_search_is_asked_and_its_hits_are_held_to_the_limit(tmp_path: Path) -> None:
+    search = Fixed(*(hit(n, 2000) for n in range(30)))
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[web_search_function(search)]) as agent:
+        got = await agent.call("web_search", {"query": "red hats", "limit": 3})
+        assert search.asked == [("red hats", 3)]
+        assert [each.url for each in got] == ["https://x.org/0", "https://x.org/1", "https://x.org/2"]
+        assert [(len(each.title), len(each.excerpt)) for each in got] == [(300, 1000)] * 3
+        for wrong in ({"query": ""}, {"query": "a", "limit": 0}, {"query": "a", "limit": 21}, {"query": "a" * 1001}):
+            with pytest.raises(ParamsInvalid):
+                await agent.call("web_search", wrong)
+
+
+async def test_without_anything_to_search_it_says_what_to_do(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[web_search_function(None)]) as agent:
+        with pytest.raises(SearchUnavailable) as caught:
+            await agent.call("web_search", {"query": "hats"})
+    assert "LocalIndex" in caught.value.remedy
+
+
+async def test_a_search_that_takes_too_long_is_told_to_the_model() -> None:
+    with pytest.raises(ToolFailed, match=r"0\.1 seconds"):
+        await web_search_function(Fixed(delay=30), timeout=0.1).body(query="x")
+
+
+def test_it_is_declared_as_what_it_is() -> None:
+    function = web_search_function(None)
+    assert (function.name, function.risk, function.untrusted) == ("web_search", ("network",), True)
+
+
+async def test_files_are_found_by_words_the_best_first(tmp_path: Path) -> None:
+    docs = written(
+        tmp_path / "docs",
+        hats="# Hats\n\nA red hat and a blue hat are in the shop.",
+        shoes="Shoes of any colour, one red.",
+        cups="# Cups\n\nOnly cups in here.",
+    )
+    search = LocalIndex([docs])
+    got = await search.search("red hat", limit=8)
+    assert [(each.title, Path(each.url).name) for each in got] == [("Hats", "hats.md"), ("shoes.md", "shoes.md")]
+    assert "red hat" in got[0].excerpt
+    assert got[0].url == str(docs / "hats.md")
+    assert await found(search, "red hat", limit=1) == ["hats.md"]
+    assert await found(search, "hats shop") == ["hats.md"]
+    assert await found(search, "teapot") == []
+
+
+async def test_words_are_found_in_any_form_and_script(tmp_path: Path) -> None:
+    docs = written(tmp_path, one="Running in Köln", two="ὁ Σωκράτης", three="запуск")
+    search = LocalIndex([docs])
+    for query, name in (("run", "one.md"), ("koln", "one.md"), ("ΣΩΚΡΆΤΗΣ", "two.md"), ("Запуск", "three.md")):
+        assert await found(search, query) == [name]
+
+
+async def test_html_is_found_by_what_it_says_and_called_what_it_is_called(tmp_path: Path) -> None:
+    page = "<title>The &lt;Hat&gt;</title><script>secretword</script><p>Some <b>bo</b>ld words about felt."
+    (tmp_path / "a.html").write_text(page, encoding="utf-8")
+    search = LocalIndex([tmp_path])
+    (got,) = await search.search("felt", limit=3)
+    assert (got.title, Path(got.url).name) == ("The <Hat>", "a.html")
+    assert await found(search, "secretword") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"', "'", '"hat', "hat*", "hat AND", "OR", "NOT hat", "NEAR(hat, 2)", "title:hat", "{hat}", "^hat", "(hat", "hat)",
+     "-hat", "+", "hat;--", "q\0z", "\ud800", "%", "hat: -", "*", "...", "___", "AND OR NOT", "🎩", "hat " * 200],
+)  # fmt: skip
+async def test_no_query_is_an_error(tmp_path: Path, query: str) -> None:
+    search = LocalIndex([written(tmp_path, hats="A hat, and no other.")])
+    assert await found(search, query) == (["hats.md"] if "hat" in query else ["hats.md"] * ("AND" in query))
+
+
+@given(st.text(st.one_of(st.characters(), st.sampled_from(string.punctuation + "ab")), max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_no_text_at_all_is_an_error(query: str) -> None:
+    from worldagent.tools.web._index_rows import Rows
+
+    assert list(Rows(None).search(query, "[]", 5)) == []
+
+
+async def test_only_what_has_changed_is_read_again(tmp_path: Path, reads: list[str]) -> None:
+    docs = written(tmp_path / "docs", a="apple", b="banana", c="cherry")
+    search = LocalIndex([docs])
+    assert await found(search, "apple") == ["a.md"]
+    assert sorted(reads) == ["a.md", "b.md", "c.md"]
+    reads.clear()
+    assert await found(search, "banana") == ["b.md"]
+    assert reads == []
+    written(docs, b="damson plum", d="elder")
+    (docs / "c.md").unlink()
+    assert await found(search, "damson") == ["b.md"]
+    assert sorted(reads) == ["b.md", "d.md"]
+    assert await found(search, "banana") == []
+    assert await found(search, "cherry") == []
+    assert await found(search, "elder") == ["d.md"]
+
+
+async def test_an_index_in_a_file_is_there_for_the_next_process(tmp_path: Path, reads: list[str]) -> None:
+    docs = written(tmp_path / "docs", a="apple", b="banana")
+    path = tmp_path / "deep" / "index.db"
+    assert await found(LocalIndex([docs], path=path), "apple") == ["a.md"]
+    reads.clear()
+    assert await found(LocalIndex([docs], path=path), "banana") == ["b.md"]
+    assert reads == []
+
+
+async def test_indexes_of_other_folders_may_share_a_file(tmp_path: Path) -> None:
+    one, two = written(tmp_path / "one", a="apple one"), written(tmp_path / "two", b="apple two")
+    path = tmp_path / "index.db"
+    first, second = LocalIndex([one], path=path), LocalIndex([two], path=path)
+    for _ in range(2):
+        assert await found(first, "apple") == ["a.md"]
+        assert await found(second, "apple") == ["b.md"]
+
+
+async def test_nothing_outside_of_a_folder_is_read(tmp_path: Path, reads: list[str]) -> None:
+    written(tmp_path / "outside", secret="canary")
+    docs = written(tmp_path / "docs", a="apple")
+    written(docs / ".hidden", inner="canary")
+    written(docs, **{".env": "canary"})
+    os.symlink(tmp_path / "outside", docs / "linked")
+    os.symlink(tmp_path / "outside" / "secret.md", docs / "link.md")
+    os.symlink(docs, docs / "loop")
+    (docs / "data.bin").write_text("canary", encoding="utf-8")
+    search = LocalIndex([docs])
+    assert await found(search, "canary") == []
+    assert await found(search, "apple") == ["a.md"]
+    assert reads == ["a.md"]
+
+
+@pytest.mark.parametrize("name", ["sub", "sub/deep", "sub/deep/a.md"])
+@pytest.mark.parametrize("by_link", [False, True])
+async def test_a_link_put_in_place_of_what_was_listed_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_link: bool
+) -> None:
+    outside = tmp_path / "outside"
+    written(outside / "deep", a="canary")
+    targets = {"sub": outside, "sub/deep": outside / "deep", "sub/deep/a.md": outside / "deep" / "a.md"}
+    docs = tmp_path / "docs"
+    written(docs / "sub" / "deep", a="apple")
+    written(docs, b="apple")
+    if by_link:
+        os.symlink(docs, tmp_path / "link")
+
+    def swapped(*sources: Any, **options: Any) -> list[index_files.Found]:
+        listed = index_files.find_files(*sources, **options)
+        (docs / name).rename(tmp_path / "moved")
+        os.symlink(targets[name], docs / name)
+        monkeypatch.setattr(index, "find_files", index_files.find_files)
+        return listed
+
+    monkeypatch.setattr(index, "find_files", swapped)
+    search = LocalIndex([tmp_path / "link" if by_link else docs])
+    assert await found(search, "canary apple") == ["b.md"]
+    assert await found(search, "canary") == []
+
+
+async def test_sources_by_other_names_are_read(tmp_path: Path) -> None:
+    docs = written(tmp_path / "docs", a="apple")
+    written(docs / "sub", b="apple")
+    os.symlink(docs, tmp_path / "link")
+    os.symlink(docs / "a.md", tmp_path / "a-link.md")
+    os.symlink(docs / "a.md", docs / "a")  # its name is the beginning of the other
+    for source in (tmp_path / "link", docs / "sub" / "..", tmp_path / "link" / "sub" / ".." / "."):
+        assert sorted(await found(LocalIndex([source]), "apple")) == ["a.md", "b.md"]
+    assert await found(LocalIndex([tmp_path / "a-link.md"]), "apple") == ["a.md"]
+    assert await found(LocalIndex([docs / "sub" / ".." / "a.md", docs / "a"]), "apple") == ["a.md"]
+    assert await found(LocalIndex([docs / "a"]), "apple") == ["a.md"]
+
+
+async def test_what_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = written(tmp_path, a="apple")
+    os.mkfifo(docs / "pipe.md")
+    (docs / "folder.md").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(docs)  # the name of a socket is short
+        listening.bind("socket.md")
+        async with asyncio.timeout(20):
+            assert await found(LocalIndex([docs]), "apple") == ["a.md"]
+
+
+async def test_files_and_bytes_are_bounded(tmp_path: Path, reads: list[str]) -> None:
+    docs = written(tmp_path, **{f"f{n}": "apple " * 20 for n in range(9)})
+    assert await found(LocalIndex([docs], files=3), "apple", limit=20) == ["f0.md", "f1.md", "f2.md"]
+    assert await found(LocalIndex([docs], size=300), "apple", limit=20) == ["f0.md", "f1.md"]
+    (docs / "f0.md").write_bytes(b"x" * (3 << 20) + b" lateword")
+    assert await found(LocalIndex([docs]), "lateword") == []
+    assert len(reads) == 3 + 2 + 9
+
+
+async def test_a_single_file_and_other_endings_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.log").write_text("apple", encoding="utf-8")
+    (tmp_path / "other.log").write_text("apple", encoding="utf-8")
+    assert await found(LocalIndex([tmp_path / "notes.log"]), "apple") == ["notes.log"]
+    assert await found(LocalIndex([tmp_path], suffixes=[".LOG"]), "apple") == ["notes.log", "other.log"]
+
+
+async def test_bytes_that_are_no_text_harm_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"apple \xff\xfe \x00 pear")
+    assert await found(LocalIndex([tmp_path]), "pear") == ["a.txt"]
+
+
+async def test_searches_at_once_read_each_file_once(tmp_path: Path, reads: list[str]) -> None:
+    docs = written(tmp_path / "docs", **{f"f{n}": f"apple w{n}" for n in range(40)})
+    search = LocalIndex([docs], path=tmp_path / "index.db")
+    got = await asyncio.gather(*(found(search, f"w{n}") for n in range(20)))
+    assert got == [[f"f{n}.md"] for n in range(20)]
+    assert len(reads) == 40
+
+
+async def test_two_indexes_over_one_file_at_once_agree(tmp_path: Path) -> None:
+    docs = written(tmp_path / "docs", **{f"f{n}": f"apple w{n}" for n in range(40)})
+    indexes = [LocalIndex([docs], path=tmp_path / "index.db") for _ in range(4)]
+    got = await asyncio.gather(*(found(each, "w7") for each in indexes))
+    assert got == [["f7.md"]] * 4
+    with sqlite3.connect(tmp_path / "index.db") as rows:
+        assert rows.execute("SELECT count(*), count(DISTINCT place) FROM documents").fetchone() == (40, 40)
+    rows.close()
+
+
+async def test_a_search_that_was_cut_off_keeps_what_it_has_read(
+    tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_BATCH", 5)
+    docs = written(tmp_path / "docs", **{f"f{n:02}": "apple" for n in range(20)})
+    search = LocalIndex([docs], path=tmp_path / "index.db")
+    call = asyncio.create_task(found(search, "apple"))
+    async with asyncio.timeout(20):
+        while len(reads) < 12:  # noqa: ASYNC110 -- files are read on a thread
+            await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait((call,))
+    assert len(await found(search, "apple", limit=40)) == 20
+    assert len(reads) < 40
+
+
+async def test_pages_are_found_and_not_fetched_again(tmp_path: Path) -> None:
+    async def says(request: Request) -> None:
+        await request.say("<title>Felt</title><p>All about felt hats.", "text/html")
+
+    async with site(says) as at:
+        url = f"http://127.0.0.1:{at.port}/felt"
+        sources = [url, str(written(tmp_path / "docs", a="apple hats"))]
+        search = LocalIndex(sources, path=tmp_path / "index.db", allow_private=True)
+        (got,) = await search.search("felt", limit=3)
+        assert (got.title, got.url, got.excerpt) == ("Felt", url, "All about felt hats.")
+        assert {each.url for each in await search.search("hats")} == {url, str(tmp_path / "docs" / "a.md")}
+        again = LocalIndex(sources, path=tmp_path / "index.db", allow_private=True)
+        assert len(await again.search("felt")) == 1
+        assert len(at.asked) == 1
+
+
+async def test_a_page_inside_the_network_is_not_fetched_unless_allowed(tmp_path: Path) -> None:
+    async def says(request: Request) -> None:
+        await request.say("canary")
+
+    async with site(says) as at:
+        search = LocalIndex([f"http://127.0.0.1:{at.port}/", written(tmp_path, a="apple")])
+        assert await found(search, "canary") == []
+        assert await found(search, "apple") == ["a.md"]
+    assert at.asked == []
+
+
+async def test_a_page_that_cannot_be_had_is_not_asked_for_at_each_search(tmp_path: Path) -> None:
+    async def says(request: Request) -> None:
+        await request.say(status="500 Oh")
+
+    async with site(says) as at:
+        search = LocalIndex([f"http://127.0.0.1:{at.port}/"], allow_private=True)
+        for _ in range(3):
+            with pytest.raises(SearchUnavailable, match="nothing to search"):
+                await search.search("x")
+    assert len(at.asked) == 1
+
+
+@pytest.mark.parametrize("sources", [[], "docs", [3], [b"docs"]])
+def test_sources_are_a_list_of_places(sources: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        LocalIndex(sources)
+
+
+async def test_folders_without_a_text_are_told_as_that(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(SearchUnavailable, match="nothing to search"):
+            await LocalIndex([folder]).search("x")
+
+
+async def test_a_file_that_is_no_index_is_left_alone(tmp_path: Path) -> None:
+    docs = written(tmp_path / "docs", a="apple")
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as rows:
+        rows.execute("CREATE TABLE documents (mine TEXT)")
+    rows.close()
+    (tmp_path / "text.db").write_text("no database at all " * 100, encoding="utf-8")
+    before = other.read_bytes()
+    for path in (other, tmp_path / "text.db", tmp_path / "text.db" / "below", docs):
+        with pytest.raises(SearchUnavailable, match="cannot be used"):
+            await LocalIndex([docs], path=path).search("apple")
+    assert other.read_bytes() == before
+
+
+async def test_it_leaves_no_handle_open(tmp_path: Path) -> None:
+    docs = written(tmp_path / "docs", a="apple")
+    (docs / "b.html").write_text("<p>pear", encoding="utf-8")
+    search = LocalIndex([docs], path=tmp_path / "index.db")
+    await search.search("apple")
+    before = held()
+    (docs / "b.html").write_text("<p>pear and plum", encoding="utf-8")
+    for _ in range(3):
+        assert await found(search, "plum") == ["b.html"]
+    assert held()[::2] == before[::2]
+
+
+def test_one_index_serves_several_event_loops(tmp_path: Path) -> None:
+    search = LocalIndex([written(tmp_path, a="apple")])
+    for _ in range(2):
+        assert asyncio.run(found(search, "apple")) == ["a.md"]
+
+
+def test_without_what_reads_pages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"worldagent\[web\]"):
+        LocalIndex(["docs"])

@@ -1,0 +1,90 @@
+"""The tools that need an agent: one explores with tools that only read, one makes several calls side by side.
+
+Both obey the whitelist as any other: what they call is looked up where all calls are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..core.errors import HostError, InvalidArgument, ModelFacing, ToolFailed
+from ..core.validation import json_of_value
+from ..harness import CallContext, Function, Worker, flow
+from ..harness.journal import ABOUT_THE_TURN
+
+_MOST: Final = 10
+_NAME: Final = "parallel_execution"
+
+
+class ToolCall(BaseModel):
+    """One call.
+
+    Attributes:
+        tool: The name of what is called.
+        arguments: Its params.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    tool: str = Field(min_length=1, max_length=64, description="the tool's name")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="its params")
+
+
+class ToolOutcome(BaseModel):
+    """What came of one call: `result`, or `error` where it failed.
+
+    Attributes:
+        tool: What was called.
+        result: What it gave, as JSON.
+        error: Why it failed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool: str
+    result: Any = None
+    error: str | None = None
+
+
+@flow(name=_NAME)
+async def _parallel(
+    ctx: CallContext,
+    calls: Annotated[list[ToolCall], Field(min_length=1, max_length=_MOST, description="the calls, in any order")],
+) -> list[ToolOutcome]:
+    """Make up to ten calls of tools side by side, each of which asks for leave by itself where it needs any."""
+    if any(each.tool == _NAME for each in calls):
+        raise ToolFailed(f"{_NAME!r} cannot call itself", remedy="put all calls into one list")
+    return list(await asyncio.gather(*(_outcome(ctx, each, str(place)) for place, each in enumerate(calls))))
+
+
+async def _outcome(ctx: CallContext, call: ToolCall, key: str) -> ToolOutcome:
+    try:
+        function = ctx.registry.function(call.tool)
+        given = await ctx.call(call.tool, call.arguments, key=key)
+    except ABOUT_THE_TURN:
+        raise
+    except (ModelFacing, HostError) as error:  # the others go on
+        return ToolOutcome(tool=call.tool, error=f"{error.code}: {error.problem}")
+    result = json_of_value(function.result, given, what=f"the result of {call.tool!r}", error=InvalidArgument)
+    return ToolOutcome(tool=call.tool, result=result)
+
+
+PARALLEL: Final[Function] = replace(_parallel, on_behalf=True)
+"""Makes several calls side by side, under the name and within the tools of its caller."""
+
+EXPLORE: Final = Worker(
+    "explore",
+    "You explore files and pages to answer a question about them, and change nothing. Look where the answer is most "
+    "likely first, read only what you need, and follow what you find. Answer with what you found, with paths and line "
+    "numbers or addresses, and say what you could not find.",
+    description="answers a question about files or pages by looking through them, and tells what it found",
+    tools=("read_file", "glob_files", "grep_content", "web_search", "web_fetch"),
+    max_steps=30,
+)
+"""Looks through files and pages."""
+
+__all__ = ["EXPLORE", "PARALLEL", "ToolCall", "ToolOutcome"]

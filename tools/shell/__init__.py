@@ -1,0 +1,5 @@
+"""A command line for models: one command, held to a time and to its output, of which nothing is left when it ends."""
+
+from ._shell import ShellResult, shell_function
+
+__all__ = ["ShellResult", "shell_function"]
