@@ -17,7 +17,7 @@ PROJECT_FOLDER: Final = Path(".worldagent", "profiles")
 """Where the profiles of a project are, below its folder."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
-_LARGEST: Final = 1 << 20  # bytes of a file, as for all YAML
+_LARGEST: Final = 1 << 16  # bytes of a file: reading YAML takes seconds for a megabyte of keys
 _MOST: Final = 500  # files of a folder
 
 

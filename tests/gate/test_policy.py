@@ -259,6 +259,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ("- decision: ask\n", "", "no policy"),
         ("", "", "no policy"),
         ("rules:\n  - decision: ask\n    function: &a x\n", ":3", "anchors"),
+        ('rules:\n  - decision: ask\n    function: "\\UFFFFFFFF"\n', ":3", "there is no such character"),
         ("rules: !!python/object:os.system x\n", ":1", "tags"),
         ("default: ask\ndefault: refuse\n", ":2", "duplicate"),
         ("rules: [\n", ":2", "cannot be read"),

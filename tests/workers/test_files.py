@@ -101,6 +101,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter is no mapping"),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
     "a key twice": ("---\nname: a\nname: b\n---\nGo.", r":3 cannot be read|:\d .*name"),
+    "no character": ('---\ntools: ["\\UFFFFFFFF"]\n---\nGo.', r":2 cannot be read: there is no such character"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
     "a tag": ("---\nname: !!python/name:os.system x\n---\nGo.", r":2 cannot be read: tags"),
     "no front matter": ("You find prices.", r":1 has no front matter; begin with"),
