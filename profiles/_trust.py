@@ -188,19 +188,22 @@ def _projects(data: bytes | None) -> dict[str, str] | None:
     return projects if isinstance(projects, dict) and all(isinstance(each, str) for each in projects.values()) else None
 
 
+def _forget(name: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name)
+
+
 def _write(file: Path, known: Mapping[str, str]) -> None:
     """Put a new file in the place of the old one, whole and for its owner alone."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(_forget, name)
         with os.fdopen(handle, "w", encoding="ascii") as draft:
             json.dump({"version": _VERSION, "projects": dict(sorted(known.items()))}, draft, indent=2)
             draft.flush()
             os.fsync(draft.fileno())
         os.replace(name, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+        undo.pop_all()
 
 
 __all__ = ["ProjectTrust", "Standing", "distrust", "project_folder"]

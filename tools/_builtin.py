@@ -128,9 +128,9 @@ class BuiltinTools:
 
                 return web_fetch_function(allow_private=self.allow_private, timeout=timeout, limit=limit)
             case "manage_todo_list":
-                from ._todo import TODO
+                from ._todo import manage_todo_list
 
-                return TODO
+                return manage_todo_list
             case _:
                 from ._agents import EXPLORE, PARALLEL
 

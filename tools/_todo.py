@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.errors import ToolFailed
-from ..harness import Function, tool
+from ..harness import tool
 
 _MOST: Final = 100
 _MARKS: Final = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
@@ -48,7 +48,4 @@ async def manage_todo_list(
     return "\n".join([*lines, f"{done} of {len(items)} done"]) if items else "the list is empty"
 
 
-TODO: Final[Function] = manage_todo_list
-"""Writes the to-do list."""
-
-__all__ = ["TODO", "TodoItem"]
+__all__ = ["TodoItem", "manage_todo_list"]

@@ -366,7 +366,7 @@ class Frame:
             value = await self._done(step, aside)
             if not landed.done():
                 landed.set_result(value)
-        except Exception as error:  # whatever the step raises is its caller's, as if there were no task between them
+        except Exception as error:  # not by name: what the step raises is its caller's, as with no task between
             if isinstance(error, ABOUT_THE_TURN):
                 self._error = self._error or error  # also where nobody waits
             if not landed.done():

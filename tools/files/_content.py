@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -123,7 +123,8 @@ def _put(
     changed: Callable[[], bool] = lambda: False,
 ) -> None:
     beside = f".worldagent-{secrets.token_hex(8)}.tmp"
-    try:
+    with ExitStack() as undo:
+        undo.callback(_drop, place.handle, beside)
         _fill(place.handle, beside, content, like)
         if lock is not None:
             _lock(lock, place.given)  # it is let go where the file is closed
@@ -132,9 +133,7 @@ def _put(
                 f"{shown(place.given)} was changed meanwhile", remedy="read it again, and edit what it says now"
             )
         place.handle.replace(beside, place.name)
-    except BaseException:
-        _drop(place.handle, beside)
-        raise
+        undo.pop_all()
 
 
 def _lockable(file: BinaryIO) -> int | None:

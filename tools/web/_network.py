@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import httpcore2
 
@@ -93,10 +93,6 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         for address in found:
             check_address(host, address, allow_private=self._allow_private)
         return found[:_MOST]
-
-    async def connect_unix_socket(self, *args: Any, **more: Any) -> httpcore2.AsyncNetworkStream:
-        """Nothing here does that."""
-        raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
         """Wait, for the library."""
