@@ -9,7 +9,7 @@ import string
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from support.canaries import LONG, SHORT, awkward_canary, canary
@@ -85,6 +85,8 @@ def test_39_characters_of_a_long_canary_are_not_reported(encode: Callable[[str],
 )
 def test_cut_off_encodings_count_whole_characters_only(cut: int, size: int, at: int, encoding: str) -> None:
     """A run that loses some bytes at its end loses the characters that those bytes belong to."""
+    # Else the quote that JSON begins a text with is the canary's next character, and the run is longer by it.
+    assume(encoding != "json" or not AWKWARD[:at].endswith('"'))
     piece = AWKWARD[at : at + size]
     data = ENCODERS["json, not ascii" if encoding == "json" else encoding](piece).rstrip(b'="}')[:-cut]
     for finding in scan_for_roles(data, AWKWARD).findings:
