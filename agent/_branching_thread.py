@@ -5,13 +5,15 @@ Nothing of the past is copied, and none of it needs a role or shows one (R13).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from ..core import Scope
 from ..core.errors import InvalidArgument
 from ..core.validation import is_text
 from ..graphs import Composed
+from ..memory.bodies import check_name
 from ..role_resolution import Role
 from ._runs import Ask, Edit, Replay, TurnRunner
 from ._stream import TurnStream
@@ -25,10 +27,16 @@ class BranchingThread:
 
     Attributes:
         scope: Workspace, account, channel and thread.
+        name: How the person is called who speaks; None where nothing was said about that.
     """
 
     _runner: TurnRunner = field(repr=False)
     scope: Scope
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """Make a thread that goes on from a message of this one. It costs one row, however long the past is.
@@ -124,7 +132,7 @@ class BranchingThread:
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        ask = said(self.scope, text, model)
+        ask = said(self, text, model)
         async with self._runner.edit(ask, Edit(at, keep_as), role, deltas=False) as stream:
             return await stream.wait()
 
@@ -138,10 +146,15 @@ class BranchingThread:
         model: TurnModel = None,
     ) -> TurnStream:
         """As `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
-        return self._runner.edit(said(self.scope, text, model), Edit(at, keep_as), role, deltas=True)
+        return self._runner.edit(said(self, text, model), Edit(at, keep_as), role, deltas=True)
 
 
-def said(scope: Scope, text: str, model: TurnModel) -> Ask:
+def named(thread: BranchingThread, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of what a person says or asks for, with how they are called."""
+    return dict(body) if thread.name is None else {**body, "name": thread.name}
+
+
+def said(thread: BranchingThread, text: str, model: TurnModel) -> Ask:
     """What a person says.
 
     Raises:
@@ -149,4 +162,4 @@ def said(scope: Scope, text: str, model: TurnModel) -> Ask:
     """
     if not is_text(text):
         raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
-    return Ask("message", scope, {"text": text}, model=turn_models(model))
+    return Ask("message", thread.scope, named(thread, {"text": text}), model=turn_models(model))

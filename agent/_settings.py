@@ -86,6 +86,12 @@ class Settings(BaseSettings):
     mcp_servers: dict[str, McpEntry] = Field(
         default={}, description="MCP servers whose tools can be called, by name, as tables or JSON"
     )
+    sidecar_token: SecretStr | None = Field(
+        default=None, description="the token that callers of worldagent serve --http must have"
+    )
+    sidecar_token_file: Path | None = Field(
+        default=None, description="file with that token, or, as .toml, several and what each may use"
+    )
     role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
     role_key: SecretStr | None = Field(
         default=None,
@@ -175,6 +181,12 @@ class Settings(BaseSettings):
     )
     trace_age: float | None = Field(
         default=2_592_000.0, ge=0, le=AGE_LIMIT, description="seconds after which a trace goes; none is never"
+    )
+    event_age: float = Field(
+        default=86_400.0,
+        ge=0,
+        le=AGE_LIMIT,
+        description="seconds that the events of a recorded turn are kept after it last changed",
     )
 
     model_tools: Literal["auto", "native", "json"] = Field(

@@ -1,9 +1,14 @@
-"""One turn as a stream of events. It is the primitive: the plain calls drain it (T4, T10)."""
+"""One turn as a stream of events. It is the primitive: the plain calls drain it (T4, T10).
+
+Where the events come from is said by what the stream enters: a queue of its own, or, where the turn is recorded, what
+`events` has for all who follow it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,8 +16,29 @@ from ..core.errors import AgentClosed
 from ..core.events import Event
 from ._turns import Turn
 
-Run = Callable[[Callable[[Event], None]], Awaitable[Turn]]
-Spawn = Callable[[Awaitable[Turn]], "asyncio.Task[Turn]"]
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A turn that a stream has entered.
+
+    Attributes:
+        turn_id: Its id.
+        task: What comes to its end.
+        next: Gives the next event; None after the last one.
+        end: Cancels the turn, wherever it is; False if there is nothing to cancel.
+        behind: How many events nobody has taken yet.
+        leave: Whether the turn is to be cancelled where this stream is left without `detach`.
+    """
+
+    turn_id: str
+    task: asyncio.Task[Turn]
+    next: Callable[[], Awaitable[Event | None]]
+    end: Callable[[], Awaitable[bool]]
+    behind: Callable[[], int]
+    leave: Callable[[], bool] = lambda: True
+
+
+Enter = Callable[[], Coroutine[Any, Any, Held]]
 
 
 class TurnStream:
@@ -22,19 +48,16 @@ class TurnStream:
     detached turn goes on until the agent closes. Iterating raises the turn's error after its last event.
 
     Args:
-        turn_id: The turn's id.
-        run: Runs the turn and hands each event to its argument.
-        spawn: Starts a task that the agent knows of.
+        turn_id: The turn's id; where the turn has a key, the one that counts is there once the stream is entered.
+        enter: Starts the turn.
         detach: Whether the turn goes on when the block is left.
     """
 
-    def __init__(self, turn_id: str, run: Run, spawn: Spawn, *, detach: bool = False) -> None:
+    def __init__(self, turn_id: str, enter: Enter, *, detach: bool = False) -> None:
         self.turn_id = turn_id
-        self._run: Run | None = run
-        self._spawn = spawn
+        self._enter: Enter | None = enter
         self._detach = detach
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._task: asyncio.Task[Turn] | None = None
+        self._held: Held | None = None
         self._ended = False
         self._raised = False
 
@@ -46,27 +69,34 @@ class TurnStream:
             AgentClosed: The stream was not entered, or the turn has not ended.
             WorldAgentError: The turn failed with this.
         """
-        if self._task is None or not self._task.done():
+        if self._held is None or not self._held.task.done():
             raise AgentClosed("the turn has not ended", remedy="iterate over the stream to its end first")
         self._raised = True
-        return self._outcome(self._task)
+        return self._outcome(self._held.task)
+
+    @property
+    def behind(self) -> int:
+        """How many events are there that were not taken from the stream yet."""
+        return 0 if self._held is None else self._held.behind()
 
     async def __aenter__(self) -> Self:
         # What runs the turn holds the call's role, so it is let go as soon as the turn has it.
-        run, self._run = self._run, None
-        if run is None:
+        enter, self._enter = self._enter, None
+        if enter is None:
             raise AgentClosed("a stream can be entered once", remedy="start another turn")
-        self._task = self._spawn(run(self._events.put_nowait))
-        self._task.add_done_callback(lambda task: self._events.put_nowait(None))
+        entering = enter()
+        del enter
+        self._held = await entering
+        self.turn_id = self._held.turn_id
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = self._task
-        if task is None:
+        if self._held is None:
             return
-        if not task.done() and not self._detach:
+        task = self._held.task
+        if self._held.leave() and not task.done() and not self._detach:
             cancel_once(task)
             await asyncio.wait({task})
         if task.done() and not task.cancelled() and task.exception() is not None and error is None and not self._raised:
@@ -77,14 +107,14 @@ class TurnStream:
         return self
 
     async def __anext__(self) -> Event:
-        if self._task is None:
-            raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
-        event = None if self._ended else await self._events.get()
+        held = self._entered()
+        event = None if self._ended else await held.next()
         if event is None:
             self._ended = True
+            await asyncio.wait({held.task})
             if not self._raised:
                 self._raised = True
-                self._outcome(self._task)
+                self._outcome(held.task)
             raise StopAsyncIteration
         return event
 
@@ -95,10 +125,27 @@ class TurnStream:
             AgentClosed: The stream was not entered.
             WorldAgentError: The turn failed with this.
         """
-        if self._task is None:
-            raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
-        await asyncio.wait({self._task})
+        await asyncio.wait({self._entered().task})
         return self.turn
+
+    async def cancel(self) -> bool:
+        """Cancel the turn, also where the stream is detached, and wait for its end; see `thread.cancel()`.
+
+        Returns:
+            False if there was nothing to cancel.
+
+        Raises:
+            AgentClosed: The stream was not entered.
+        """
+        held = self._entered()
+        cancelled = await held.end()
+        await asyncio.wait({held.task})
+        return cancelled
+
+    def _entered(self) -> Held:
+        if self._held is None:
+            raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
+        return self._held
 
     def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
         return Turn(id=self.turn_id, status="cancelled") if task.cancelled() else task.result()

@@ -14,7 +14,7 @@ from ..graphs import Composed
 from ..memory import Message
 from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..role_resolution import Role
-from ._branching_thread import BranchingThread, said
+from ._branching_thread import BranchingThread, named, said
 from ._roles import check_role
 from ._runs import Ask, OnRoleChange, Resumption
 from ._stream import TurnStream
@@ -32,6 +32,7 @@ class Thread(BranchingThread):
 
     Attributes:
         scope: Workspace, account, channel and thread.
+        name: How the person is called who speaks; None where nothing was said about that.
     """
 
     @property
@@ -46,6 +47,7 @@ class Thread(BranchingThread):
         role: Role | None = None,
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
+        key: str | None = None,
     ) -> Turn:
         """Say something and wait for the answer.
 
@@ -56,6 +58,9 @@ class Thread(BranchingThread):
                 what `agent.attachments.add()` or `.of(message)` gave.
             model: The model of this one turn, in the place of the agent's: a name from `WorldAgent(models=...)` or the
                 setting `models`, or a model string; several are tried in turn where one cannot be reached.
+            key: Makes a repeated start the same turn: 1 to 200 printable characters, of your choice, for this thread.
+                Where the turn runs it is waited for, where it is over its outcome is given again, where it was cut off,
+                stopped or failed in passing it goes on.
 
         Returns:
             The turn, with the answer in `text`; it may be `paused` for a person instead.
@@ -67,9 +72,10 @@ class Thread(BranchingThread):
             RoleSourceUnavailable, RoleSourceInvalid, RoleTooLong, RoleInvalid: Nothing has reached a model or the log.
             AttachmentInvalid, AttachmentNotTaken, AttachmentMissing: Likewise.
             ModelNotConfigured: Likewise; the turn's model cannot be used.
+            KeyReused: The key was used on this thread for something else.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        return await self._runner.run(self._message(text, attachments, model), role)
+        return await self._runner.run(self._message(text, attachments, model), role, key=key)
 
     def stream(
         self,
@@ -79,21 +85,24 @@ class Thread(BranchingThread):
         detach: bool = False,
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
+        key: str | None = None,
     ) -> TurnStream:
         """Say something and follow the turn's events: `async with thread.stream(...) as stream`.
 
         Args:
             text: What the person says.
             role: How to go about this one turn.
-            detach: Whether the turn goes on when the block is left.
+            detach: Whether the turn goes on when the block is left; `agent.events` follows it then.
             attachments: Images and files that go with it; see `converse`.
             model: The model of this one turn; see `converse`.
+            key: Makes a repeated start the same turn; see `converse`. A repeat gives the turn's events from the first
+                one on.
 
         Raises:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument does not fit. What
-                `converse` raises comes while iterating.
+                `converse` raises comes while entering or iterating.
         """
-        return self._runner.stream(self._message(text, attachments, model), role, detach=detach)
+        return self._runner.stream(self._message(text, attachments, model), role, detach=detach, key=key)
 
     async def task(
         self,
@@ -103,6 +112,7 @@ class Thread(BranchingThread):
         role: Role | None = None,
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
+        key: str | None = None,
     ) -> Turn:
         """Dispatch one task to a shape.
 
@@ -113,6 +123,7 @@ class Thread(BranchingThread):
             attachments: Images and files that the message of the task refers to, so that they are kept as long as it
                 is; params name them by their `sha256`, and a handler opens them with `ctx.attachments`.
             model: The model of this one turn; see `converse`.
+            key: Makes a repeated start the same turn; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -122,11 +133,20 @@ class Thread(BranchingThread):
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
-        names = turn_models(model)
-        work = self._runner.work(shape, params)
-        body = {"shape": shape, "params": work["params"]}
-        ask = Ask("task", self.scope, body, work, attached=_checked(attachments), model=names)
-        return await self._runner.run(ask, role)
+        return await self._runner.run(self._task(shape, params, attachments, model), role, key=key)
+
+    def stream_task(
+        self,
+        shape: str,
+        params: Mapping[str, Any] | BaseModel,
+        *,
+        role: Role | None = None,
+        detach: bool = False,
+        model: TurnModel = None,
+        key: str | None = None,
+    ) -> TurnStream:
+        """As `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
+        return self._runner.stream(self._task(shape, params, (), model), role, detach=detach, key=key)
 
     async def run_skill(
         self,
@@ -135,6 +155,7 @@ class Thread(BranchingThread):
         *,
         role: Role | None = None,
         model: TurnModel = None,
+        key: str | None = None,
     ) -> Turn:
         """Run a composed skill: its shape, with its prompt added to the entry Signature's instructions.
 
@@ -143,6 +164,7 @@ class Thread(BranchingThread):
             params: Params that go over the skill's own.
             role: How to go about it; it attaches to the shape's entry Signature.
             model: The model of this one turn; see `converse`.
+            key: Makes a repeated start the same turn; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -151,24 +173,31 @@ class Thread(BranchingThread):
             InvalidArgument: `skill` is not a `Composed`, or the agent's profile switches skills off.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
-        if not isinstance(skill, Composed):
-            raise InvalidArgument(
-                f"a skill of type {type(skill).__name__} was given",
-                remedy="pass Composed(prompt, shape=..., params=...)",
-            )
-        check_skills(self._runner.parts.profile)
-        work = self._runner.work(skill.shape, {**skill.params, **(params or {})})
-        body = {"skill": skill.name, "shape": skill.shape, "params": work["params"]}
-        ask = Ask("skill", self.scope, body, work, skill.prompt, model=turn_models(model))
-        return await self._runner.run(ask, role)
+        return await self._runner.run(self._skill(skill, params, model), role, key=key)
 
-    async def run_scheduled(self, trigger: Trigger, *, role: Role | None = None, model: TurnModel = None) -> Turn:
+    def stream_skill(
+        self,
+        skill: Composed,
+        params: Mapping[str, Any] | None = None,
+        *,
+        role: Role | None = None,
+        detach: bool = False,
+        model: TurnModel = None,
+        key: str | None = None,
+    ) -> TurnStream:
+        """As `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
+        return self._runner.stream(self._skill(skill, params, model), role, detach=detach, key=key)
+
+    async def run_scheduled(
+        self, trigger: Trigger, *, role: Role | None = None, model: TurnModel = None, key: str | None = None
+    ) -> Turn:
         """Run a turn because a schedule fired; an outside task runner may pass a call role, which is not stored (T7).
 
         Args:
             trigger: The schedule, the time, the payload. The planner gets them as the turn's message.
             role: How to go about it.
             model: The model of this one turn; see `converse`.
+            key: Makes a repeated start the same turn; see `converse`.
 
         Returns:
             The turn, with the answer in `text`.
@@ -177,17 +206,19 @@ class Thread(BranchingThread):
             InvalidArgument: `trigger` is not a `Trigger`.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        if not isinstance(trigger, Trigger):
-            raise InvalidArgument(
-                f"a trigger of type {type(trigger).__name__} was given",
-                remedy="pass Trigger(schedule=..., fired_at=..., payload=...)",
-            )
-        body = {
-            "schedule": trigger.schedule,
-            "fired_at": trigger.fired_at.isoformat(),
-            "payload": dict(trigger.payload),
-        }
-        return await self._runner.run(Ask("schedule", self.scope, body, model=turn_models(model)), role)
+        return await self._runner.run(self._scheduled(trigger, model), role, key=key)
+
+    def stream_scheduled(
+        self,
+        trigger: Trigger,
+        *,
+        role: Role | None = None,
+        detach: bool = False,
+        model: TurnModel = None,
+        key: str | None = None,
+    ) -> TurnStream:
+        """As `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
+        return self._runner.stream(self._scheduled(trigger, model), role, detach=detach, key=key)
 
     async def resume(
         self,
@@ -230,10 +261,14 @@ class Thread(BranchingThread):
         role: Role | Unset | None = UNSET,
         on_role_change: OnRoleChange = "fail",
         skill: Composed | None = None,
+        detach: bool = False,
     ) -> TurnStream:
-        """As `resume`, as a stream of events: `async with await thread.stream_resume(...) as stream`."""
+        """As `resume`, as a stream of events: `async with await thread.stream_resume(...) as stream`.
+
+        With `detach` the turn goes on when the block is left, and is recorded from now on, if it was not before.
+        """
         how = _resumption(role, on_role_change, skill)
-        return await self._runner.resume(self.scope, answers or {}, how, deltas=True)
+        return await self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
     async def state(self) -> ThreadState | None:
         """Where the thread stands: what became of its newest turn; None where it has none."""
@@ -288,8 +323,44 @@ class Thread(BranchingThread):
         """The messages that are kept, oldest first."""
         return await self._runner.kept(self.scope)
 
+    def _task(
+        self,
+        shape: str,
+        params: Mapping[str, Any] | BaseModel,
+        attachments: Sequence[AttachmentSource],
+        model: TurnModel,
+    ) -> Ask:
+        names = turn_models(model)
+        work = self._runner.work(shape, params)
+        body = named(self, {"shape": shape, "params": work["params"]})
+        return Ask("task", self.scope, body, work, attached=_checked(attachments), model=names)
+
     def _message(self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel) -> Ask:
-        return replace(said(self.scope, text, model), attached=_checked(attachments))
+        return replace(said(self, text, model), attached=_checked(attachments))
+
+    def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> Ask:
+        if not isinstance(skill, Composed):
+            raise InvalidArgument(
+                f"a skill of type {type(skill).__name__} was given",
+                remedy="pass Composed(prompt, shape=..., params=...)",
+            )
+        check_skills(self._runner.parts.profile)
+        work = self._runner.work(skill.shape, {**skill.params, **(params or {})})
+        body = named(self, {"skill": skill.name, "shape": skill.shape, "params": work["params"]})
+        return Ask("skill", self.scope, body, work, skill.prompt, model=turn_models(model))
+
+    def _scheduled(self, trigger: Trigger, model: TurnModel) -> Ask:
+        if not isinstance(trigger, Trigger):
+            raise InvalidArgument(
+                f"a trigger of type {type(trigger).__name__} was given",
+                remedy="pass Trigger(schedule=..., fired_at=..., payload=...)",
+            )
+        body = {
+            "schedule": trigger.schedule,
+            "fired_at": trigger.fired_at.isoformat(),
+            "payload": dict(trigger.payload),
+        }
+        return Ask("schedule", self.scope, body, model=turn_models(model))
 
 
 def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:

@@ -47,6 +47,26 @@ class Emitter:
         """Whether a reader who follows the deltas sees any text now."""
         return self._standing
 
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._seq
+
+    def go_on_after(self, seq: int) -> None:
+        """Number the next event `seq + 1`: the turn told so much in earlier runs."""
+        self._seq = seq
+
+    def ahead(self, sink: Sink) -> Emitter:
+        """One that goes on from here into another sink, for events that may come to nothing."""
+        other = Emitter(self.turn_id, self._clock, sink)
+        other._seq, other._standing = self._seq, self._standing
+        return other
+
+    def give(self, event: Event) -> None:
+        """Hand on an event that was made ahead."""
+        self._seq = event.seq
+        self._sink(event)
+
     def wants(self, what: CaptureKind) -> bool:
         """Whether such a thing is captured."""
         return self._capture is not None and self._capture.wants(what)

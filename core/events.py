@@ -72,7 +72,7 @@ class PlanRejected(_Event):
 
 
 class AnswerChecked(_Event):
-    """An answer was judged against its request. Where it was found wanting, and that is not `final`, another follows.
+    """An answer was judged: one that is found wanting is given anew, and after a `final` verdict none is judged.
 
     `check` counts from 1; `findings` says what was missing or wrong.
     """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -26,6 +25,7 @@ from ..memory.kept import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import Listener, ModelCaller, Planner, PredictorPool
 from ..signatures.models import Models
+from ..signatures.summaries import scrubbed
 from ..storage import Lease
 from ._rests import Rests
 from ._shape import ShapeRegistry
@@ -196,7 +196,11 @@ class TurnContext:
             tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens}
             self.emit(Usage, signature=signature, call_id=call_id, **tokens, **more)
 
-        prompt = partial(self.emit.keep, call_id, "prompts") if self.emit.wants("prompts") else None
+        def keep(messages: list[dict[str, Any]]) -> None:
+            # What a person said and made a role stands in the prompts of calls without it, too.
+            self.emit.keep(call_id, "prompts", scrubbed(messages, self.role))
+
+        prompt = keep if self.emit.wants("prompts") else None
         if field is None or not self.stream:
             return Listener(usage=count, prompt=prompt, before=budget.check, after=budget.settle)
         return Listener(

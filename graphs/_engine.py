@@ -316,9 +316,9 @@ class TurnEngine:
         body = body_of(message, kind)
         return message, self._work_again(body["shape"], body["params"]) if kind in ("task", "skill") else None
 
-    async def ended(self, thread_key: str, work: Work | None) -> TurnOutcome:
-        """What a turn gave that is over."""
-        head = await self.head(thread_key)
+    async def ended(self, thread_key: str, work: Work | None, *, head: str | None = None) -> TurnOutcome:
+        """What a turn gave that is over; `head` is its last message, where that may not be the thread's."""
+        head = head or await self.head(thread_key)
         assert head is not None, "a turn that is over has a message"
         return await self._outcome(TokenCount(), work, head)
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from ..core.errors import StorageInvalid
 from ..memory import Message, MessageKind
 from ..memory.attachments import attachments_of
 from ..memory.bodies import misfits
 from ..signatures import Past
+
+_HEAD: Final = "[from"  # what the line begins with that tells who speaks
 
 
 def body_of(message: Message, kind: MessageKind | None = None) -> Mapping[str, Any]:
@@ -72,7 +74,7 @@ def said_by(message: Message) -> str | None:
     match message.kind:
         case "message" | "answer":
             attached = ", ".join(f"{each.name} ({each.media_type})" for each in attachments_of(message))
-            return f"{message.author}: {body['text']}" + (f"\n[attached: {attached}]" if attached else "")
+            return f"{_who(message)}: {body['text']}" + (f"\n[attached: {attached}]" if attached else "")
         case "schedule":
             return schedule_message(body["schedule"], body["fired_at"], body["payload"])
         case "result":
@@ -100,7 +102,7 @@ def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[P
         body = body_of(message)
         match message.kind:
             case "message":
-                asked = {"message": str(body["text"])}
+                asked = {"message": _headed(message, str(body["text"]))}
                 if attached := attachments_of(message):
                     asked = {**asked, "attachments": attached}
             case "schedule":
@@ -112,6 +114,28 @@ def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[P
             case "plan" | "task" | "skill" | "role" | "summary":
                 pass  # what was asked for shows in the results
     return asked, rest
+
+
+def _who(message: Message) -> str:
+    """Who says a message. A name stands beside the account that it was given for, so that it can stand for no other."""
+    if message.name is None or message.name == message.author:
+        return message.author
+    return f"{_quoted(message.name)} (account {_quoted(message.author)})"
+
+
+def _headed(message: Message, text: str) -> str:
+    """What a person says, behind who says it where they gave a name.
+
+    Without one it stands as it is, unless it could be taken for what somebody says who gave one.
+    """
+    if message.name is None and not text.lstrip().casefold().startswith(_HEAD):
+        return text
+    who = _quoted(message.author) if message.name in (None, message.author) else _who(message)
+    return f"{_HEAD} {who}]\n{text}"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _result(body: Any) -> str:

@@ -96,8 +96,8 @@ async def plan(state: TurnState, runtime: Runtime[TurnContext]) -> Goto:
     if turn.emit.standing:
         turn.emit(TextReplaced, text="")
     first = not (state["round"] or state["rejections"] or checks.told)
-    told = checks.told if state["fault"] is None else _MEND.format(state["fault"])
-    window = await Window.open(turn, state["head"], state["asked"], told, first=first)
+    told = [*filter(None, (checks.told, state["fault"] and _MEND.format(state["fault"])))]
+    window = await Window.open(turn, state["head"], state["asked"], "\n\n".join(told) or None, first=first)
     fault: str | None = None
     reply, work = "", list[Work]()
     try:

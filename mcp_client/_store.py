@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from ..core import Clock, SystemClock, Tier
 from ..core.errors import RoleNotStorable, UnknownTier
 from ..role_resolution import Role
 from ._connection import HostConnection
-from ._contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, PutRole
+from ._contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, Operation, PutRole
 from ._hosts import Host
 
+T = TypeVar("T")
 
-class HostRoleStore:
-    """`RoleStore` over MCP. Making one connects to nothing; the first call does.
 
-    It belongs to the event loop of its first call. Once it is closed there, or that loop is, another loop may use it;
-    before that, every method is `AgentClosed` in another loop.
+class ContractRoleStore(ABC):
+    """`RoleStore` over the contract of role hosts, whatever carries it.
 
     A call's and a thread's roles have no way to the host: no method takes them.
-
-    Args:
-        host: Where it is.
-        clock: What waits between attempts to connect.
     """
 
-    def __init__(self, host: Host, *, clock: Clock | None = None) -> None:
+    def __init__(self) -> None:
         self._tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
         self._told: list[Callable[[Tier, str], None]] = []
-        self._connection = HostConnection(host, clock=clock or SystemClock(), on_change=self._changed)
+
+    @abstractmethod
+    async def _reach(self) -> frozenset[Tier]:
+        """Connect, if it is not connected; give the tiers that the host offers."""
+
+    @abstractmethod
+    async def _call(self, operation: Operation[T]) -> T:
+        """Make one call."""
+
+    def _watch(self, scope_ids: dict[Tier, str]) -> None:  # noqa: B027 -- not every host can tell of changes
+        """Ask to be told of changes in these scopes, where the host can tell."""
 
     @property
     def tiers(self) -> frozenset[Tier]:
@@ -44,9 +51,9 @@ class HostRoleStore:
 
         Raises:
             HostUnavailable, HostForbidden, RoleSourceInvalid: The host cannot be reached or used.
-            AgentClosed: The store is closed, or another event loop uses it.
+            AgentClosed: It is closed, or another event loop uses it.
         """
-        self._tiers = await self._connection.connect()
+        self._tiers = await self._reach()
 
     async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
         """All roles that are set for these scopes, in one round trip; a tier that the host does not offer has none.
@@ -61,8 +68,8 @@ class HostRoleStore:
         wanted = {tier: scope_id for tier, scope_id in scope_ids.items() if tier in self._tiers}
         if not wanted:
             return {}
-        found = await self._connection.call(ListRoles(wanted))
-        self._connection.watch(wanted)
+        found = await self._call(ListRoles(wanted))
+        self._watch(wanted)
         return found
 
     async def get(self, tier: Tier, scope_id: str) -> Role | None:
@@ -73,7 +80,7 @@ class HostRoleStore:
             UnknownTier: The host does not offer the tier.
         """
         await self._connected(tier)
-        return await self._connection.call(GetRole(tier, scope_id))
+        return await self._call(GetRole(tier, scope_id))
 
     async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
         """Set or replace it.
@@ -91,7 +98,7 @@ class HostRoleStore:
                 remedy="store it without them, or pass it with the call",
             )
         await self._connected(tier)
-        await self._connection.call(PutRole(tier, scope_id, role))
+        await self._call(PutRole(tier, scope_id, role))
 
     async def delete(self, tier: Tier, scope_id: str) -> bool:
         """Clear it; True if there was one.
@@ -101,15 +108,7 @@ class HostRoleStore:
             UnknownTier: The host does not offer the tier.
         """
         await self._connected(tier)
-        return await self._connection.call(DeleteRole(tier, scope_id))
-
-    async def aclose(self) -> None:
-        """End the connection, from any task. Calling it again does nothing.
-
-        Raises:
-            AgentClosed: Another event loop uses it.
-        """
-        await self._connection.aclose()
+        return await self._call(DeleteRole(tier, scope_id))
 
     async def _connected(self, tier: Tier) -> None:
         _check_stored(tier)
@@ -121,6 +120,39 @@ class HostRoleStore:
     def _changed(self, tier: Tier, scope_id: str) -> None:
         for told in self._told:
             told(tier, scope_id)
+
+
+class HostRoleStore(ContractRoleStore):
+    """A role store behind a connection of its own. Making one connects to nothing; the first call does.
+
+    It belongs to the event loop of its first call. Once it is closed there, or that loop is, another loop may use it;
+    before that, every method is `AgentClosed` in another loop.
+
+    Args:
+        host: Where it is.
+        clock: What waits between attempts to connect.
+    """
+
+    def __init__(self, host: Host, *, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._connection = HostConnection(host, clock=clock or SystemClock(), on_change=self._changed)
+
+    async def aclose(self) -> None:
+        """End the connection, from any task. Calling it again does nothing.
+
+        Raises:
+            AgentClosed: Another event loop uses it.
+        """
+        await self._connection.aclose()
+
+    async def _reach(self) -> frozenset[Tier]:
+        return await self._connection.connect()
+
+    async def _call(self, operation: Operation[T]) -> T:
+        return await self._connection.call(operation)
+
+    def _watch(self, scope_ids: dict[Tier, str]) -> None:
+        self._connection.watch(scope_ids)
 
 
 def _check_stored(tier: Tier) -> None:

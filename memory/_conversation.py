@@ -55,6 +55,11 @@ class Message:
     body: Mapping[str, Any]
     at: datetime
 
+    @property
+    def name(self) -> str | None:
+        """How the person is called who says it, where that was given; `author` alone says who they are."""
+        return self.body.get("name")
+
 
 class ConversationStore(Protocol):
     """Keeps conversations. An embedder may implement it; the head of a thread is never kept here."""

@@ -65,6 +65,8 @@ _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
                 WHERE id IN (SELECT MAX(id) FROM wa_turn GROUP BY thread)
                   AND {_IS_OPEN}
                 ORDER BY workspace, name"""
+# Read in order of the primary key: few of them run, and an index would cost every turn more than it saves who asks.
+_RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
 _AGAIN = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
 _CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
 _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
@@ -201,12 +203,22 @@ class TurnRegister:
         rows = await self._database.read(lambda tx: tx.execute(_LATEST, (thread,)))
         return _record(rows[0], self._database.name) if rows else None
 
+    async def get(self, turn_id: str) -> TurnRecord | None:
+        """The turn of an id."""
+        rows = await self._database.read(lambda tx: tx.execute(_AGAIN.format("?"), (turn_id,)))
+        return _record(rows[0], self._database.name) if rows else None
+
     async def threads(
         self, workspace: str, *, limit: int = 100, status: TurnStatus | None = None
     ) -> tuple[TurnRecord, ...]:
         """The newest turn of each thread of a workspace, newest first; `status` leaves out what stands otherwise."""
         given = (*keys_of(workspace), status, status, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
+        return tuple(_record(row, self._database.name) for row in rows)
+
+    async def running(self, *, limit: int = 1000) -> tuple[TurnRecord, ...]:
+        """The turns of all workspaces that run, or were cut off, newest first. It reads all turns: for people."""
+        rows = await self._database.read(lambda tx: tx.execute(_RUNNING, (limit,)))
         return tuple(_record(row, self._database.name) for row in rows)
 
     async def again(self, records: Sequence[TurnRecord]) -> dict[str, TurnRecord]:

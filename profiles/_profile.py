@@ -1,4 +1,4 @@
-"""A profile as data: what an agent starts up with (004). Where one is read from is `_load`'s matter."""
+"""A profile as data: what an agent starts up with (004). Where one is read from is `_catalogue`'s matter."""
 
 from __future__ import annotations
 

@@ -65,11 +65,8 @@ def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path]
 def _agents_md(roots: Iterable[Path]) -> str:
     """What an agent is told of the files in which a project says how to work on it; their text stays in them."""
     found = [path for path in map(str, _found(roots)) if _PLAIN.fullmatch(path)]
-    there = (
-        "\n".join(["At the start there are:", *(f"- {path}" for path in found)])
-        if found
-        else ("At the start there is none.")
-    )
+    named = "\n".join(["At the start there are:", *(f"- {path}" for path in found)])
+    there = named if found else "At the start there is none."
     return (
         f"<agents_md>\nA project may say in files called {AGENTS_FILE} how to work on it. One holds for its folder and "
         "all below it; of two the nearer one counts. Before you work on a file, read those that hold for it, unless you"
@@ -84,8 +81,8 @@ def _found(roots: Iterable[Path]) -> list[Path]:
         for folder, names, files in os.walk(root):  # it follows no links
             names[:] = sorted(name for name in names if not name.startswith(".") and name not in _SKIPPED)
             looked += 1
-            if AGENTS_FILE in files:
-                found.append(Path(folder, AGENTS_FILE))
+            if AGENTS_FILE in files and (path := Path(folder, AGENTS_FILE)) not in found:
+                found.append(path)
             if len(found) >= _MOST or looked >= _LOOKED:
                 return found
     return found

@@ -21,7 +21,7 @@ class CachedRoleStore:
         ttl: Seconds an answer may be used; 0 asks every time.
         clock: Where time comes from.
         limit: Bytes of UTF-8 that the content of a role to be stored may have.
-        bound: How many answers are kept at most; the longest unused goes first.
+        bound: How many answers are kept at most; the longest unused goes first, and what is over with the next answer.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class CachedRoleStore:
             if role is None or isinstance(role, Role):
                 self._kept[key] = (asked + self._ttl, role)
                 self._kept.move_to_end(key)
-        while len(self._kept) > self._bound:
+        now = self._clock.monotonic()
+        while self._kept and (len(self._kept) > self._bound or next(iter(self._kept.values()))[0] <= now):
             self._kept.popitem(last=False)
 
     def _forget(self, key: _Key) -> None:

@@ -98,6 +98,11 @@ class Storage:
         return self.resolve() / "chat-history.jsonl"
 
     @property
+    def sidecars(self) -> Path:
+        """The folder in which sidecars that run say so."""
+        return self.resolve() / "sidecars"
+
+    @property
     def locks(self) -> Path:
         """The folder of the lock files."""
         return self.resolve() / "locks"

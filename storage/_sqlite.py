@@ -60,6 +60,8 @@ class SqliteDatabase(Database):
         try:
             await database._writer.open(lambda: _connect_writer(path, schemas))
             await database._reader.open(lambda: _connect_reader(path))
+        except GeneratorExit:  # nobody awaits it: the collector may be in a thread pool that holds its locks
+            raise
         except BaseException:
             await database.aclose()
             raise

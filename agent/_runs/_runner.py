@@ -6,36 +6,55 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar, copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from ...core import Emitter, Scope, new_id
+from ...core import Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event
 from ...core.pauses import Pause
 from ...harness.inside import Inside, Origin
 from ...memory import Message, TurnRegister, thread_key
+from ...memory.events import RecordedTurn
 from ...role_resolution import Role, RoleExplanation
 from .._roles import check_role
-from .._stream import TurnStream, cancel_once
+from .._stream import Held, TurnStream, cancel_once
 from .._turns import Turn
+from ..events import EventFollower
 from ..threads import ThreadState, ThreadStatus
 from ._branching import Again, Edit, Replay, run_again
 from ._keeping import keep, kept, unkeep
 from ._resuming import resumable, take_answers
 from ._running import TurnRunning
 from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
+from .keyed import KeyedStarts, asked_of
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a turn is streamed.
+
+    Attributes:
+        deltas: Whether somebody wants the answer in parts.
+        detach: Whether the turn goes on when the stream is left.
+        key: What a repeated start is known by.
+    """
+
+    deltas: bool = False
+    detach: bool = False
+    key: str | None = None
+
 
 _CANCEL_LOOK: Final = 0.25  # seconds between two looks for what another process wants cancelled
 _AGAIN: Final = 10.0  # seconds after which what does not end is cancelled again
 
-_INSIDE: ContextVar[tuple[object, ...]] = ContextVar("worldagent_inside", default=())
-
 Sink = Callable[[Event], None]
+
+_INSIDE: ContextVar[tuple[object, ...]] = ContextVar("worldagent_inside", default=())
 
 
 class TurnRunner:
@@ -46,6 +65,7 @@ class TurnRunner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # the same one may be resumed twice at once
         self._look: asyncio.TimerHandle | None = None
+        self._keyed = KeyedStarts(self)
         self._mark = object()  # stands for this runner where it must not be kept alive
 
     @property
@@ -110,16 +130,18 @@ class TurnRunner:
         """Check a task before a turn is made for it."""
         return self.parts.engine.work(shape, params)
 
-    async def run(self, ask: Ask, role: Role | None) -> Turn:
+    async def run(self, ask: Ask, role: Role | None, *, key: str | None = None) -> Turn:
         """Run one turn to its end; nobody wants its deltas."""
-        async with self._stream(ask, role, deltas=False, detach=False) as stream:
+        async with self._stream(ask, role, How(key=key)) as stream:
             return await stream.wait()
 
-    def stream(self, ask: Ask, role: Role | None, *, detach: bool) -> TurnStream:
+    def stream(self, ask: Ask, role: Role | None, *, detach: bool, key: str | None = None) -> TurnStream:
         """One turn as a stream of events."""
-        return self._stream(ask, role, deltas=True, detach=detach)
+        return self._stream(ask, role, How(deltas=True, detach=detach, key=key))
 
-    async def resume(self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool) -> TurnStream:
+    async def resume(
+        self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool, detach: bool = False
+    ) -> TurnStream:
         """Take a person's answers, and go on with the turn that waits.
 
         Raises:
@@ -129,7 +151,11 @@ class TurnRunner:
         parts = self.parts
         record = await resumable(parts, scope)
         taken = await take_answers(parts, record, answers, account=scope.account)
-        return self._streamed(record.id, ResumedTurn(record, how, taken, _origin()), deltas=deltas, detach=False)
+        recorded = detach or await parts.recorder.log.last(record.id) is not None
+        turn = RecordedTurn(turn=record.id, thread=record.thread)
+        recording = parts.recorder.recording(turn, again=True) if recorded else None
+        work = ResumedTurn(record, how, taken, _origin(), recording)
+        return self._streamed(record.id, work, How(deltas=deltas, detach=detach))
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
         """Make a thread that goes on from a message of this one; no role is needed for it (R13)."""
@@ -140,11 +166,11 @@ class TurnRunner:
         if role is not None:
             check_role(role)  # before anything is read
         ask, branch = await run_again(self.parts, scope, again)
-        return self._stream(ask, role, deltas=deltas, detach=False, branch=branch)
+        return self._stream(ask, role, How(deltas=deltas), branch)
 
     def edit(self, ask: Ask, edit: Edit, role: Role | None, *, deltas: bool) -> TurnStream:
         """Say a message of the thread otherwise."""
-        return self._stream(ask, role, deltas=deltas, detach=False, branch=edit)
+        return self._stream(ask, role, How(deltas=deltas), edit)
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """What waits for a person on a thread."""
@@ -190,46 +216,96 @@ class TurnRunner:
         call = check_role(role) if role is not None else None
         return await self.parts.resolver.explain(scope, call=call, entry=entry, signatures=others)
 
-    def _stream(
-        self, ask: Ask, role: Role | None, *, deltas: bool, detach: bool, branch: Again | Edit | None = None
-    ) -> TurnStream:
+    def _stream(self, ask: Ask, role: Role | None, how: How, branch: Again | Edit | None = None) -> TurnStream:
         call = check_role(role) if role is not None else None
         if ask.model:
             self.parts.engine.check_model(ask.model, who="the turn")
-        ask = replace(ask, origin=_origin())
-        return self._streamed(new_id("turn"), NewTurn(ask, call, branch), deltas=deltas, detach=detach)
+        work = NewTurn(replace(ask, origin=_origin()), call, branch)
+        turn = RecordedTurn(turn=new_id("turn"), thread=thread_key(ask.scope))
+        if how.key is not None:
+            turn = replace(turn, key=check_id("key", how.key), asked=asked_of(ask))
+        if how.detach or how.key is not None:
+            work.recording = self.parts.recorder.recording(turn)
+        return self._streamed(turn.turn, work, how)
 
-    def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool) -> TurnStream:
+    def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, how: How) -> TurnStream:
         parts = self.parts
 
-        def run(sink: Sink) -> Awaitable[Turn]:
+        async def enter() -> Held:
             if self.parts is not parts:
                 raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
-            tap = parts.tracer.tap(work.scope)
-            return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sink), tap), deltas)()
+            if how.key is not None and isinstance(work, NewTurn):
+                return await self._keyed.hold(parts, work, detach=how.detach)
+            return self._held(parts, turn_id, work, deltas=how.deltas)
 
-        return TurnStream(turn_id, run, lambda turn: self._spawn(turn_id, turn), detach=detach)
+        return TurnStream(turn_id, enter, detach=how.detach)
 
-    def _spawn(self, turn_id: str, turn: Awaitable[Turn]) -> asyncio.Task[Turn]:
+    def _held(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> Held:
+        """Start a run at a turn; its events come from a queue, or from what records them."""
+
+        async def end() -> bool:
+            return await self.cancel_turn(parts, turn_id, work.scope)
+
+        recording = work.recording
+        if recording is None:
+            queue = asyncio.Queue[Event | None]()
+            task = self.spawn(turn_id, _running(parts, turn_id, work, queue.put_nowait, deltas=deltas)())
+            task.add_done_callback(lambda _: queue.put_nowait(None))
+            return Held(turn_id, task, queue.get, end, queue.qsize)
+        parts.recorder.expect(recording)
+        task = self.spawn(turn_id, _running(parts, turn_id, work, recording.take, deltas=True)())
+        task.add_done_callback(lambda _: recording.close())
+        workspace, channel = work.scope.workspace, recording.channel
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, channel=channel)
+        return Held(turn_id, task, follower.next, end, lambda: follower.behind)
+
+    async def running(
+        self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, begun: Callable[[], None]
+    ) -> Turn:
+        """Run a recorded turn inside a task that is known already; `begun` is told when the turn is there."""
+        recording = work.recording
+        assert recording is not None, "who follows it has nothing else"
+        recording.on_begun = begun
+        parts.recorder.expect(recording)
+        try:
+            return await _running(parts, turn_id, work, recording.take, deltas=True)()
+        finally:
+            recording.close()
+
+    async def cancel_turn(self, parts: RunnerParts, turn_id: str, scope: Scope) -> bool:
+        """Cancel one turn, in whatever process it runs or wherever it waits; False if it is over."""
+        asked, here = await parts.turns.ask_to_cancel(turn_id), turn_id in self._turns
+        self._cancel(turn_id)
+        if asked and not here:
+            await parts.threads.end_waiting(scope, turn_id)
+        return asked or here
+
+    def spawn(self, turn_id: str, turn: Awaitable[Turn]) -> asyncio.Task[Turn]:
+        """Run a turn in a task that ends with the agent."""
         context = copy_context()
         context.run(_INSIDE.set, (*_INSIDE.get(), self._mark))
         task = context.run(asyncio.ensure_future, turn)
         assert isinstance(task, asyncio.Task)
         self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        self.enlist(turn_id, task)
+        return task
+
+    def enlist(self, turn_id: str, task: asyncio.Task[Turn]) -> None:
+        """A task runs a turn: whoever wants that cancelled cancels it."""
         self._turns.setdefault(turn_id, set()).add(task)
         task.add_done_callback(lambda done: self._over(turn_id, done))
         if self._look is None:
             self._look_later()
-        return task
 
     def _over(self, turn_id: str, task: asyncio.Task[Turn]) -> None:
-        self._turns[turn_id].discard(task)
-        if not self._turns[turn_id]:
-            del self._turns[turn_id]
+        tasks = self._turns.get(turn_id, set())
+        tasks.discard(task)
+        if not tasks:
+            self._turns.pop(turn_id, None)
         if not self._turns and self._look is not None:
             self._look.cancel()
             self._look = None
-        self._forget(task)
 
     def _look_later(self) -> None:
         """Look every now and then for what another process wants cancelled, for as long as turns are under way.
@@ -258,6 +334,11 @@ class TurnRunner:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a detached turn's error was told by its last event; asyncio need not warn of it
+
+
+def _running(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink, *, deltas: bool) -> TurnRunning:
+    tap = parts.tracer.tap(work.scope)
+    return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sink), tap), deltas)
 
 
 def _origin() -> Origin | None:

@@ -30,10 +30,12 @@ from ...memory.attachments import Loaded
 from ...role_resolution import NO_ROLE, Resolution, Role
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
+from ..events import Ending, Tell, together
 from ._branching import Again, Start
 from ._limits import limited
 from ._resuming import ended
 from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
+from .keyed import KeyBegun, unless_begun
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class TurnRunning:
                 raise
             self._end("stopped")
             return Turn(id=self.turn_id, thread=self._thread, kept_as=self.kept_as, status="stopped")
+        except KeyBegun:  # nothing of it is told: the turn is another process's
+            raise
         except WorldAgentError as error:
             failure = error
         except (sqlite3.Error, OSError) as error:
@@ -82,10 +86,10 @@ class TurnRunning:
         return self.work.scope.thread or ""
 
     def _end(self, status: str, code: str | None = None, *, text: str = "") -> None:
-        """Tell how it ended; where there is no answer, what was streamed of one does not stand."""
-        if status != "done" and self.emit.standing:
-            self.emit(TextReplaced, text="")
-        self.emit(TurnEnded, status=status, code=code, text=text)
+        """Tell how it ended, unless that is written in the event log, and handed out as it stands there."""
+        recording = self.work.recording
+        if recording is None or not recording.finish(self.emit):
+            tell_end(self.emit, status, code, text=text)
 
     async def _owned(self) -> Turn:
         parts, work = self.parts, self.work
@@ -96,10 +100,23 @@ class TurnRunning:
                     scope, lease = await work.branch.claim(parts, held)
                     work.ask, key = replace(work.ask, scope=scope), thread_key(scope)
                 else:
-                    lease = await held.enter_async_context(parts.leases.hold(key, wait=parts.thread_wait))
+                    lease = await self._lease(key, held)
             if isinstance(work, NewTurn):
                 return await self._begun(work, key, lease)
             return await self._resumed(work, key, lease)
+
+    async def _lease(self, key: str, held: AsyncExitStack) -> Lease:
+        """Come to own the thread, unless another process has begun the turn by its key."""
+        parts, work = self.parts, self.work
+        owning = parts.leases.hold(key, wait=parts.thread_wait)
+        turn = work.recording.turn if isinstance(work, NewTurn) and work.recording is not None else None
+        if turn is None or turn.key is None:
+            return await held.enter_async_context(owning)
+        async with unless_begun(parts.recorder.log, turn):
+            lease = await held.enter_async_context(owning)
+        if await parts.recorder.log.keyed(turn.thread, turn.key) is not None:
+            raise KeyBegun
+        return lease
 
     # --- a new turn -------------------------------------------------------------------------------------------------
 
@@ -146,17 +163,21 @@ class TurnRunning:
             await parts.attachments.settle(loaded)
             del loaded
             record = self._record(work.ask, key, asked, resolution)
-            if start is None:
-                await parts.turns.begin(record, lease=lease)
-            else:
-                await parts.turns.begin(record, lease=lease, also=partial(start.write, asked=asked))
+            branches = None if start is None else partial(start.write, asked=asked)
+            recording = work.recording
+            begun = None if recording is None else recording.beginning
+            await parts.turns.begin(record, lease=lease, also=together(branches, begun))
+            if start is not None:
                 self.kept_as = start.kept_as
+            if recording is not None:
+                recording.open(lease)
         use = await parts.usage.open(record.id, record.scope)
         run = TurnRun(
             role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=work.ask.prompt, use=use
         )
         async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
             outcome = await engine.run(request, run, asked=record.asked)
+            await self._settled()
         return await self._over(record, outcome, resolution, lease, use)
 
     async def _loaded(self, work: NewTurn) -> tuple[Loaded, ...]:
@@ -216,6 +237,9 @@ class TurnRunning:
         message, item = await engine.begun_with(record.asked, record.kind)
         if record.status == "done":
             return await self._was_over(record, item)
+        recording = work.recording
+        if recording is not None:
+            self.emit.go_on_after(await parts.recorder.log.last(record.id) or 0)
         engine.check_graph(record.graph)
         engine.check_model(record.model, who=f"the turn {record.id!r}, which began with it,")
         how, work.how = work.how, Resumption()
@@ -226,6 +250,8 @@ class TurnRunning:
         if not refreshed and record.role["key"] != parts.resolver.key.id:
             await engine.check_calls(record.id)
         self._started(record.kind, resolution, resumed=True)
+        if recording is not None and record.status == "running" and await parts.recorder.log.standing(record.id):
+            self.emit(TextReplaced, text="")  # whoever was cut off did not come to take it back
         for pause_id in work.answered:
             self.emit(PauseClosed, pause_id=pause_id)
         origin = Origin.both(Origin.read(record.origin), work.origin)
@@ -253,9 +279,14 @@ class TurnRunning:
         del how
         if origin is not None and work.origin is not None:
             record = await parts.turns.begun_in(record, origin.to_json(), lease=lease)
-        record = await parts.turns.end(record, "running", lease=lease)
+        if recording is None:
+            record = await parts.turns.end(record, "running", lease=lease)
+        else:
+            record = await parts.turns.end(record, "running", lease=lease, each=recording.going_on)
+            recording.open(lease)
         async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
             outcome = await engine.resume(request, run, asked=record.asked)
+            await self._settled()
         return await self._over(record, outcome, resolution, lease, use)
 
     async def _was_over(self, record: TurnRecord, item: Any) -> Turn:
@@ -312,12 +343,27 @@ class TurnRunning:
             await self._note(record, "failed", error.code, lease, use)
             raise
 
+    async def _settled(self, *, patient: bool = False) -> None:
+        """Wait until nothing that the run told is being written: the rest goes with what becomes of the turn."""
+        if self.work.recording is not None:
+            await self.work.recording.settled(patient=patient)
+
+    def _ending(self, status: TurnStatus, tell: Tell) -> Ending | None:
+        """What is written of a run's end beside what becomes of the turn, where it is recorded."""
+        recording = self.work.recording
+        return None if recording is None or not recording.begun else recording.ending(self.emit, status, tell)
+
     async def _note(self, record: TurnRecord, status: TurnStatus, code: str | None, lease: Lease, use: Use) -> bool:
         """Whether the turn can go on later."""
         try:
+            await self._settled(patient=True)
+            ending = self._ending(status, lambda emit, status: tell_end(emit, status, _code(status, code)))
             writing = use.writing()
-            record = await self.parts.turns.end(record, status, code=code, lease=lease, each=writing)
+            each = together(writing, ending)
+            record = await self.parts.turns.end(record, status, code=code, lease=lease, each=each)
             writing.done()
+            if ending is not None:
+                ending.done()
             if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
                 await self.parts.journal.withdraw(record.id)
         except (WorldAgentError, asyncio.CancelledError):
@@ -328,8 +374,13 @@ class TurnRunning:
         self, record: TurnRecord, outcome: TurnOutcome, resolution: Resolution, lease: Lease, use: Use
     ) -> Turn:
         writing, retention = use.writing(), self.parts.retention
-        record = await self.parts.turns.end(record, outcome.status, lease=lease, also=retention, each=writing)
+        turn = self._turn(outcome, resolution, tiers=resolution.role.tiers)
+        ending = self._ending(outcome.status, lambda emit, status: _tell_outcome(emit, status, outcome, turn.text))
+        each = together(writing, ending)
+        record = await self.parts.turns.end(record, outcome.status, lease=lease, also=retention, each=each)
         writing.done()
+        if ending is not None:
+            ending.done()
         if record.status == "cancelled":  # somebody asked for it while this run came to its end
             await self.parts.journal.withdraw(record.id)
             self.parts.pins.drop(record.id)
@@ -338,23 +389,9 @@ class TurnRunning:
             self.parts.pins.keep(record.id, resolution.role)
         else:
             self.parts.pins.drop(record.id)
-        for pause in outcome.pauses:
-            self.emit(
-                PauseOpened,
-                pause_id=pause.id,
-                kind=pause.kind,
-                function=pause.function,
-                arguments=dict(pause.arguments),
-                hash=pause.hash,
-                risk=pause.risk,
-                reason=pause.reason,
-                caller=pause.caller,
-                approvers=pause.approvers,
-                question=pause.question,
-                options=pause.options,
-                answer_schema=None if pause.schema is None else dict(pause.schema),
-            )
-        return self._turn(outcome, resolution, tiers=resolution.role.tiers)
+        if ending is None:
+            tell_pauses(self.emit, outcome)
+        return turn
 
     def _turn(self, outcome: TurnOutcome, resolution: Resolution, *, tiers: tuple[Tier, ...]) -> Turn:
         usage = outcome.usage
@@ -370,3 +407,42 @@ class TurnRunning:
             usage=TurnUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, calls=usage.calls),
             pauses=outcome.pauses,
         )
+
+
+def tell_end(emit: Emitter, status: str, code: str | None = None, *, text: str = "") -> None:
+    """Tell how a run ended; where there is no answer, what was streamed of one does not stand."""
+    if status != "done" and emit.standing:
+        emit(TextReplaced, text="")
+    emit(TurnEnded, status=status, code=code, text=text)
+
+
+def tell_pauses(emit: Emitter, outcome: TurnOutcome) -> None:
+    """Tell what is asked of a person."""
+    for pause in outcome.pauses:
+        emit(
+            PauseOpened,
+            pause_id=pause.id,
+            kind=pause.kind,
+            function=pause.function,
+            arguments=dict(pause.arguments),
+            hash=pause.hash,
+            risk=pause.risk,
+            reason=pause.reason,
+            caller=pause.caller,
+            approvers=pause.approvers,
+            question=pause.question,
+            options=pause.options,
+            answer_schema=None if pause.schema is None else dict(pause.schema),
+        )
+
+
+def _tell_outcome(emit: Emitter, status: TurnStatus, outcome: TurnOutcome, text: str) -> None:
+    """Tell what a run gave; where it was cancelled at the last moment, nothing of it counts."""
+    counts = status == outcome.status
+    if counts:
+        tell_pauses(emit, outcome)
+    tell_end(emit, status, text=text if counts else "")
+
+
+def _code(status: TurnStatus, code: str | None) -> str | None:
+    return code if status == "failed" else None

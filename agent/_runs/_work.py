@@ -21,6 +21,7 @@ from ...profiles import Profile
 from ...role_resolution import Role, RoleResolver
 from ...storage import Leases
 from .._unset import UNSET, Unset
+from ..events import Recorder, Recording
 from ..threads import Branching, ThreadRegister
 from ..upkeep import Retention, UpkeepParts
 from ._limits import Drain
@@ -83,6 +84,7 @@ class RunnerParts:
     usage: Usage
     mcp: McpSources
     profile: Profile
+    recorder: Recorder
     drain: Drain = field(default_factory=Drain)
     tracer: Tracer = field(default_factory=Tracer)
 
@@ -114,11 +116,12 @@ class Resumption:
 
 @dataclass(slots=True)
 class NewTurn:
-    """A turn to begin. It lets go of the call's role as soon as that is resolved."""
+    """A turn to begin, and what records it, if it is recorded. It lets go of the call's role once that is resolved."""
 
     ask: Ask
     role: Role | None = field(repr=False)
     branch: Again | Edit | None = None
+    recording: Recording | None = None
 
     @property
     def scope(self) -> Scope:
@@ -127,12 +130,13 @@ class NewTurn:
 
 @dataclass(slots=True)
 class ResumedTurn:
-    """A turn to go on with, the pauses that were answered, and the call that it is resumed from, if any."""
+    """A turn to go on with, the pauses that were answered, the call that it is resumed from, and what records it."""
 
     record: TurnRecord
     how: Resumption
     answered: tuple[str, ...] = ()
     origin: Origin | None = None
+    recording: Recording | None = None
 
     @property
     def scope(self) -> Scope:

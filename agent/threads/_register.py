@@ -68,6 +68,17 @@ class ThreadRegister:
             found = list(merge(found, forks, key=lambda state: began.get(state.turn_id, state.since), reverse=True))
         return tuple(found[:limit])
 
+    async def running(self) -> tuple[tuple[str, ThreadState], ...]:
+        """The turns of all workspaces that run or were cut off, each with its workspace; newest first, 1000 at most.
+
+        It reads all turns of the database: for people, and not for what is done with each turn.
+        """
+        records = await self._turns.running(limit=_MOST)
+        found = zip(records, await self._states(records), strict=True)
+        return tuple(
+            (record.scope.workspace, state) for record, state in found if state.status in ("running", "cut_off")
+        )
+
     async def find(self, scope: Scope) -> ThreadState | None:
         """Where one thread stands; None where there is no such thread."""
         record = await self._turns.latest(thread_key(scope))
@@ -75,6 +86,13 @@ class ThreadRegister:
             return (await self._states([record]))[0]
         branch = await self._branches.get(thread_key(scope))
         return None if branch is None else _forked(branch)
+
+    async def of_turn(self, workspace: str, turn_id: str) -> ThreadState | None:
+        """Where one turn stands, its thread's newest or not; None where the workspace has none of this id."""
+        record = await self._turns.get(turn_id)
+        if record is None or record.scope.workspace != workspace:
+            return None
+        return (await self._states([record]))[0]
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """What a thread's turn waits for, in the order in which it was asked."""

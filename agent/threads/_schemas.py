@@ -7,7 +7,8 @@ from typing import Final
 from ...harness.journal import JOURNAL
 from ...harness.limits import USAGE
 from ...memory import CONVERSATION, TURNS
+from ...memory.events import EVENTS
 from ...storage import EPOCHS, Schema
 
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE)
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)
 """Whoever opens the database opens it with all of them; what copies, checks or scans it takes its tables from here."""

@@ -14,6 +14,7 @@ from typing import Final
 from ...core import Scope
 from ...core.errors import StorageInvalid, StorageUnavailable, ThreadPaused
 from ...memory import thread_key
+from ...memory.events import EventLog
 from ...memory.kept import KeptMessages
 from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
@@ -155,6 +156,7 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
     for marks, some in portions(turns):
         decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
         transaction.execute(_DROP_SPENT.format(marks), some)
+        EventLog.drop(transaction, marks, some)
         transaction.execute(_DROP_TURNS.format(marks), some)
     return decisions
 

@@ -47,6 +47,24 @@ class UnknownMessage(UsageError):
     code = "unknown_message"
 
 
+class UnknownTurn(UsageError):
+    """There is no turn of this id in the workspace."""
+
+    code = "unknown_turn"
+
+
+class EventsGone(UsageError):
+    """The events of a turn were not recorded, or are kept no more; the text says which (T10)."""
+
+    code = "events_gone"
+
+
+class KeyReused(UsageError):
+    """The key was used on this thread for something else."""
+
+    code = "key_reused"
+
+
 class NameTaken(UsageError):
     """Two things of one kind have the same name (H10)."""
 
@@ -168,9 +186,11 @@ __all__ = [
     "AttachmentInvalid",
     "AttachmentNotTaken",
     "Diverged",
+    "EventsGone",
     "ExportInvalid",
     "FunctionInvalid",
     "InvalidArgument",
+    "KeyReused",
     "MissingExtra",
     "NameTaken",
     "NobodyToAsk",
@@ -187,5 +207,6 @@ __all__ = [
     "UnknownMessage",
     "UnknownPause",
     "UnknownTier",
+    "UnknownTurn",
     "WorkerInvalid",
 ]

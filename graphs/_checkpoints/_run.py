@@ -29,12 +29,13 @@ async def run_graph(
         turn: The turn it runs for.
         suffix: Names a child thread of the turn's thread.
         context: What its nodes get; None is the turn.
-        steps: How many steps it may have; None is by the turn's rounds.
+        steps: How many steps it may have; None is by the turn's rounds and the checks of its answers.
     """
     thread = turn.thread_key if suffix is None else f"{turn.thread_key}#{suffix}"
+    options = turn.services.options
     config = {
         "configurable": {"thread_id": thread},
-        "recursion_limit": 3 * turn.services.options.max_rounds + 10 if steps is None else steps,
+        "recursion_limit": 3 * options.max_rounds + options.verifications + 10 if steps is None else steps,
     }
     extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
     # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.

@@ -11,6 +11,7 @@ from ._doctor_options import DoctorOptions
 from ._options import AskOptions, ChatOptions, TaskOptions, options_of
 from ._profiles_commands import add_profiles
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
+from ._serve_commands import add_serve
 from ._storage_commands import add_storage
 from ._thread_options import BareValues, ForkOptions, ResumeOptions, ShowOptions, ThreadOptions, ThreadsListOptions
 from ._trace_commands import add_trace
@@ -355,5 +356,6 @@ add_upkeep(app, threads)
 add_trace(app)
 add_approvals(app)
 add_profiles(app)
+add_serve(app)
 
 __all__ = ["app"]

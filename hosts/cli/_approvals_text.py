@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...core.errors import InvalidArgument
 from ...core.pauses import Approve, Pause, Reject, may_be_always
-from . import _pause_forms as forms
+from ..pauses import forms
 
 _APPROVES: Final = ("y", "yes", "approve")
 _REJECTS: Final = re.compile(r"(?:n|no|reject)(?:[.,:;!]?(?:\s+(.*))?)", re.IGNORECASE | re.DOTALL)
 _EDITS: Final = re.compile(r"edit\s+(.+)", re.IGNORECASE | re.DOTALL)
-
-
-def leave_lines(pause: Pause) -> Iterator[tuple[str, str]]:
-    """What a person should know of the call beside its arguments: a word, and what is behind it."""
-    if pause.risk:
-        yield "risk", ", ".join(word.replace("_", " ") for word in pause.risk)
-    if pause.caller:
-        yield "called by", pause.caller
-    if pause.reason:
-        yield "asked since", pause.reason
-    if pause.approvers:
-        yield "may answer", ", ".join(pause.approvers)
 
 
 def how_to_leave(pause: Pause) -> str:
@@ -105,4 +93,4 @@ def _edited(pause: Pause, text: str) -> Any:
     return {**pause.arguments, **forms.read_pairs(pause.schema, text)}
 
 
-__all__ = ["how_to_leave", "leave", "leave_lines", "read_leave"]
+__all__ = ["how_to_leave", "leave", "read_leave"]

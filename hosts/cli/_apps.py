@@ -7,8 +7,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -18,22 +19,28 @@ from ._options import WORKSPACE, AgentOptions
 from ._sources import expanded, policy
 
 if TYPE_CHECKING:
-    from ...agent import WorldAgent
+    from ...agent import Roles, WorldAgent
+    from ...role_resolution import RoleStore
 
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
 _POLICY: Final = "WORLDAGENT_POLICY"
-_MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
+MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
+"""The options that say how an agent is made."""
 
 
-def check_app(options: AgentOptions) -> None:
+def check_app(options: Any, makers: Sequence[str] = MAKERS) -> None:
     """Refuse options that would make another agent than the app's, before anything is loaded.
+
+    Args:
+        options: The command's options.
+        makers: Those that say how an agent is made.
 
     Raises:
         InvalidArgument: One is given beside `--app`; the text names it.
     """
     if options.app is None:
         return
-    given = [name for name in _MAKERS if getattr(options, name)]
+    given = [name for name in makers if getattr(options, name)]
     if given:
         name = f"--{given[0].replace('_', '-')}"
         raise InvalidArgument(
@@ -55,18 +62,87 @@ def app_agent(options: AgentOptions, spec: str) -> WorldAgent:
             the failure's own words nor values: they may hold anything.
         WorldAgentError: What the code raises of ours, as it is.
     """
-    wanted = policy(options.policy)
-    with _deciding(options.policy):
-        agent = _named(spec)
-    if wanted is not None and agent.policy != wanted:
-        raise InvalidArgument(
-            "--policy: the agent of --app has a policy of its own",
-            remedy="leave --policy out, or let the app make its agent without policy=",
-        )
+    agent = _fitting(options, lambda: _agent(_found(spec), spec))
     if options.workspace not in (WORKSPACE, agent.workspace):
         raise InvalidArgument(
             f"--workspace is {options.workspace!r}, and the agent of --app is of {agent.workspace!r}",
             remedy="leave --workspace out",
+        )
+    return agent
+
+
+def app_maker(
+    options: AgentOptions, spec: str, *, host: Callable[[], RoleStore | None]
+) -> tuple[str | None, Callable[[str], WorldAgent]]:
+    """What makes the agents that `--app` names, and the workspace that they are of; None is any, as it is asked.
+
+    A function is asked for an agent each time, with the workspace's id unless it can do without. An agent is the same
+    one each time.
+
+    Args:
+        options: As for `app_agent`, but for the workspace.
+        spec: As for `app_agent`.
+        host: Gives the stored roles for a function that takes `roles`, whenever it is asked; None where it may choose.
+
+    Raises:
+        PolicyInvalid, MissingExtra, InvalidArgument, WorldAgentError: As `app_agent`, and where an agent is of another
+            workspace than it was asked for; what is made raises them as well.
+    """
+    found = _found(spec)
+    if not _takes_workspace(found):
+        only = _fitting(options, lambda: _agent(found, spec)).workspace
+        return only, lambda workspace: _of(workspace, _fitting(options, lambda: _agent(found, spec)))
+
+    def made(workspace: str) -> WorldAgent:
+        given = {"roles": _roles_of(host())} if "roles" in _parameters(found) else {}
+        return _of(workspace, _fitting(options, lambda: _agent(partial(found, workspace, **given), spec)))
+
+    return None, made
+
+
+def _parameters(found: Any) -> Collection[str]:
+    try:
+        return inspect.signature(found).parameters
+    except (TypeError, ValueError):  # a function of C that does not tell
+        return ()
+
+
+def _roles_of(host: RoleStore | None) -> Roles | None:
+    from ...agent import Roles
+
+    return None if host is None else Roles(host=host)
+
+
+def _takes_workspace(found: Any) -> bool:
+    from ...agent import WorldAgent
+
+    if isinstance(found, WorldAgent) or not callable(found):
+        return False
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):  # it takes something, or does not tell
+        return True
+    return "workspace" in _parameters(found)
+
+
+def _of(workspace: str, agent: WorldAgent) -> WorldAgent:
+    if agent.workspace == workspace:
+        return agent
+    raise InvalidArgument(
+        f"--app gives an agent of the workspace {agent.workspace!r} where {workspace!r} is wanted",
+        remedy="let it make the agent of the workspace that it is called with",
+    )
+
+
+def _fitting(options: AgentOptions, make: Callable[[], WorldAgent]) -> WorldAgent:
+    """Make an agent under the policy of the options, and see that it is one of theirs."""
+    wanted = policy(options.policy)
+    with _deciding(options.policy):
+        agent = make()
+    if wanted is not None and agent.policy != wanted:
+        raise InvalidArgument(
+            "--policy: the agent of --app has a policy of its own",
+            remedy="leave --policy out, or let the app make its agent without policy=",
         )
     if options.home is not None and options.home.expanduser().resolve() != agent.storage.resolve().resolve():
         raise InvalidArgument(
@@ -92,7 +168,7 @@ def _deciding(file: Path | None) -> Generator[None, None, None]:
             os.environ[_POLICY] = before
 
 
-def _named(spec: str) -> WorldAgent:
+def _found(spec: str) -> Any:
     module, colon, name = spec.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         raise InvalidArgument(f"--app {spec[:80]!r} is not MODULE:NAME", remedy=_REMEDY)
@@ -101,7 +177,7 @@ def _named(spec: str) -> WorldAgent:
         if not hasattr(found, part):
             raise InvalidArgument(f"--app: the module {module!r} has no {name!r}", remedy=_REMEDY)
         found = getattr(found, part)
-    return _agent(found, spec)
+    return found
 
 
 def _imported(module: str) -> ModuleType:
@@ -184,4 +260,4 @@ def _where(error: BaseException) -> str:
     return f"{kind} in {os.path.basename(at.filename)!r}, line {at.lineno}"
 
 
-__all__ = ["app_agent", "check_app"]
+__all__ = ["MAKERS", "app_agent", "app_maker", "check_app"]

@@ -20,4 +20,10 @@ def message_text(message: Message) -> str:
     return f"[summary] {told}" if message.kind == "summary" else told
 
 
-__all__ = ["message_text"]
+def author_text(message: Message) -> str:
+    """Who says a message: the account, behind the name where another one was given."""
+    name = message.name
+    return message.author if name is None or name == message.author else f"{name} ({message.author})"
+
+
+__all__ = ["author_text", "message_text"]

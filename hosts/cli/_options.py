@@ -40,6 +40,44 @@ Policy = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
+Lm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
+        "(WORLDAGENT_LM), else local. Keys come from the environment.",
+        rich_help_panel=_MODEL,
+    ),
+]
+Identity = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Who the agent is; no role changes it.", rich_help_panel=_MODEL),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What the agent starts up with, such as coder: see worldagent profiles list. Its tools work in the "
+        "current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
+        rich_help_panel=_MODEL,
+    ),
+]
+WorkerTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=TEXT|NAME=@FILE",
+        help="A worker that work can be dispatched to, with its instructions. Repeatable.",
+        rich_help_panel=_MODEL,
+    ),
+]
+WorkersFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="A folder of workers, files called NAME.worker.md. Default: the setting workers.",
+        rich_help_panel=_MODEL,
+    ),
+]
 Attach = Annotated[
     list[str] | None,
     typer.Option(
@@ -108,28 +146,9 @@ class AgentOptions(HostOptions):
     )
     home: Home = None
     policy: Policy = None
-    lm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
-            "(WORLDAGENT_LM), else local. Keys come from the environment.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
-    identity: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Who the agent is; no role changes it.", rich_help_panel=_MODEL),
-    ] = None
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="What the agent starts up with, such as coder: see worldagent profiles list. Its tools work in the "
-            "current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
+    lm: Lm = None
+    identity: Identity = None
+    profile: ProfileName = None
     role: Annotated[
         str | None,
         typer.Option(
@@ -139,22 +158,8 @@ class AgentOptions(HostOptions):
             rich_help_panel=_MODEL,
         ),
     ] = None
-    worker: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TEXT|NAME=@FILE",
-            help="A worker that work can be dispatched to, with its instructions. Repeatable.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
-    workers: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="A folder of workers, files called NAME.worker.md. Default: the setting workers.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
+    worker: WorkerTexts = None
+    workers: WorkersFolder = None
     json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object: the turn, or the error.", rich_help_panel=_OUTPUT),

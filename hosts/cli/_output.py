@@ -11,19 +11,13 @@ from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
 from ...core.events import AttachmentLeftOut, Event, TextDelta, TextReplaced
-from ...core.pauses import Pause
+from ..pauses import pause_object, printable
 from ._attachments import left_out_text
 
 if TYPE_CHECKING:
     from ...agent import Turn
 
 Form = Literal["text", "json", "events"]
-
-# What a model says must not steer the terminal: no control characters but tab and line feed, none that turn the order
-# of others around, and line feeds for the separators that some terminals take for more.
-_CONTROLS: dict[int, str | None] = dict.fromkeys(
-    [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-) | {0x2028: "\n", 0x2029: "\n"}
 
 
 class Output:
@@ -148,11 +142,6 @@ class Output:
         sys.stdout.flush()
 
 
-def printable(text: str) -> str:
-    """Return `text` without what could steer a terminal."""
-    return text.translate(_CONTROLS)
-
-
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
     """Lay out a table; what is wider than its column is cut.
 
@@ -186,27 +175,6 @@ def _turn_object(turn: Turn) -> dict[str, Any]:
         "skipped_tiers": list(turn.skipped_tiers),
         "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls},
         "pauses": [pause_object(pause) for pause in turn.pauses],
-    }
-
-
-def pause_object(pause: Pause) -> dict[str, Any]:
-    """A pause as JSON."""
-    return {
-        "id": pause.id,
-        "kind": pause.kind,
-        "function": pause.function,
-        "arguments": dict(pause.arguments),
-        "hash": pause.hash,
-        "risk": list(pause.risk),
-        "reason": pause.reason,
-        "caller": pause.caller,
-        "approvers": list(pause.approvers),
-        "question": pause.question,
-        "options": None if pause.options is None else list(pause.options),
-        "schema": None if pause.schema is None else dict(pause.schema),
-        "problem": pause.problem,
-        "since": pause.since.isoformat(),
-        "expires": None if pause.expires is None else pause.expires.isoformat(),
     }
 
 

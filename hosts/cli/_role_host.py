@@ -34,7 +34,7 @@ def role_host(options: RoleHostOptions) -> int:
 
 
 async def _serve(
-    options: RoleHostOptions, output: Output, address: Address | None, tokens: Tokens | None, grant: Grant
+    options: RoleHostOptions, output: Output, address: Address | None, tokens: Tokens[Grant] | None, grant: Grant
 ) -> int | None:
     from ...agent import Settings
     from ...role_resolution import SqliteRoleStore
@@ -88,7 +88,7 @@ def _grant(options: RoleHostOptions) -> Grant:
     return Grant({tier: frozenset(ids) for tier, ids in named.items()}) if named else EVERYTHING
 
 
-def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens | None:
+def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens[Grant] | None:
     from ..role_host import Tokens, read_token_file
 
     if options.token_file is not None:

@@ -22,6 +22,7 @@ from ._sources import expanded, policy, workers
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
+    from ...role_resolution import RoleStore
 
 DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
@@ -71,6 +72,27 @@ def open_agent(
     if options.app is not None:
         with _no_collecting():
             return app_agent(options, options.app)
+    return agent_maker(options, output, stderr=stderr)(options.workspace)
+
+
+def agent_maker(
+    options: AgentOptions,
+    output: Output,
+    *,
+    stderr: Literal["inherit", "discard"] = "inherit",
+    host: Callable[[], RoleStore | None] | None = None,
+) -> Callable[[str], WorldAgent]:
+    """Read what the options name, which is no `--app`; gives what makes the agent of a workspace out of it.
+
+    Args:
+        options: The command's options, of whatever workspace.
+        output: Where notes go.
+        stderr: As for `open_agent`.
+        host: Asked for the stored roles whenever an agent is made, where the options name no role host.
+
+    Raises:
+        UsageError: An option or a setting does not fit.
+    """
     staff = workers(options.worker)
     check_hosts(options)
     with _no_collecting():
@@ -87,17 +109,17 @@ def open_agent(
     lm = options.lm or settings.lm
     if lm is None:
         output.note(LOCAL_NOTE)
-    return WorldAgent(
-        options.workspace,
-        identity=options.identity,
-        lm=lm or "local",
-        workers=staff,
-        profile=profile,
-        policy=policy(options.policy),
-        storage=settings.storage(Storage(home=options.home)),
-        roles=Roles(host=named_host(options, settings, stderr=stderr)),
-        settings=settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
-    )
+    named = named_host(options, settings, stderr=stderr)
+    given: dict[str, Any] = {
+        "identity": options.identity,
+        "lm": lm or "local",
+        "workers": staff,
+        "profile": profile,
+        "policy": policy(options.policy),
+        "storage": settings.storage(Storage(home=options.home)),
+        "settings": settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
+    }
+    return lambda workspace: WorldAgent(workspace, roles=Roles(host=named or (host() if host else None)), **given)
 
 
 def thread_of(agent: WorldAgent, options: TurnOptions) -> Thread:
@@ -139,4 +161,14 @@ def _exit_code(error: WorldAgentError) -> int:
     return USAGE if refused else FAILED
 
 
-__all__ = ["DONE", "FAILED", "INTERRUPTED", "PAUSED", "TERMINATED", "open_agent", "run", "thread_of"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "INTERRUPTED",
+    "PAUSED",
+    "TERMINATED",
+    "agent_maker",
+    "open_agent",
+    "run",
+    "thread_of",
+]

@@ -16,7 +16,7 @@ from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...storage import Database, Leases, PostgresAddress, Storage
-from ._messages import message_text
+from ._messages import author_text, message_text
 from ._options import AgentOptions
 from ._output import Output, pause_object, table
 from ._session import FAILED, run
@@ -218,7 +218,8 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     elif state.resumable:
         parts.append(f"go on with: {command}")
     if said:
-        parts.append("\n".join(["last messages:", *(f"  {message.author}: {_text(message)}" for message in said)]))
+        lines = (f"  {author_text(message)}: {_text(message)}" for message in said)
+        parts.append("\n".join(["last messages:", *lines]))
     return "\n\n".join(parts)
 
 
@@ -251,6 +252,7 @@ def _message_object(message: Message) -> dict[str, Any]:
         "id": message.id,
         "turn": message.turn_id,
         "author": message.author,
+        "name": message.name,
         "kind": message.kind,
         "body": dict(message.body),
         "at": message.at.isoformat(),

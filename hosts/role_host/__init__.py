@@ -4,11 +4,11 @@ The contract is written down in `docs/role-host.md`; a client of it is `mcp_clie
 none of this. What it logs is the business of whoever embeds it; the command line keeps texts out (`quiet_logs`).
 """
 
-from ._access import EVERYTHING, Grant, Tokens, read_token_file
+from ..serving import Address, Tokens, quiet_logs
+from ._access import EVERYTHING, Grant, read_token_file
 from ._contract import CONTRACT, schemas
-from ._logs import quiet_logs
 from ._server import RoleHost
-from ._serving import Address, serve_http, serve_stdio
+from ._serving import serve_http, serve_stdio
 
 __all__ = [
     "CONTRACT",

@@ -1,4 +1,4 @@
-"""The MCP server: which request goes where, and on whose behalf. How it is reached is in `_serving`.
+"""The MCP server: which request goes where, and on whose behalf. How it is reached is in `serving`.
 
 It is the library's low-level server. The high-level one turns arguments that do not fit into a text that quotes them,
 takes arguments that no tool has, and gives an error no structured content; the contract allows none of this.
@@ -28,7 +28,8 @@ from mcp.types import (
 )
 
 from ...role_resolution import RoleStore
-from ._access import EVERYTHING, Grant, Tokens
+from ..serving import Tokens
+from ._access import EVERYTHING, NOTHING, Grant
 from ._changes import TEMPLATE, Changes, refusal
 from ._contract import TOOLS, published
 from ._tools import RoleTools
@@ -50,17 +51,19 @@ class RoleHost:
         tokens: As given.
     """
 
-    def __init__(self, store: RoleStore, *, tokens: Tokens | None = None, grant: Grant = EVERYTHING) -> None:
+    def __init__(self, store: RoleStore, *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING) -> None:
         self.tokens = tokens
         self._grant = grant
         self._tools_list = published(store.tiers)
         self._changes = Changes(self._granted)
         self._tools = RoleTools(store, self._granted, self._changes.tell)
+        taken = {tool.name: tool.input_schema for tool in self._tools_list}
         self.server: Server[Any] = Server(
             "worldagent-role-host",
             version=version("worldagent"),
             title="Role host",
             instructions="Keeps workspace, account and channel roles: version 1 of the role host contract.",
+            get_tool_input_schema=taken.get,  # else the library lists all tools before each call
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -74,7 +77,9 @@ class RoleHost:
         self._changes.end()
 
     def _granted(self) -> Grant:
-        return self._grant if self.tokens is None else self.tokens.grant_of(get_access_token())
+        if self.tokens is None:
+            return self._grant
+        return self.tokens.grant_of(get_access_token()) or NOTHING
 
     async def _list_tools(self, ctx: _Context, params: _Page) -> ListToolsResult:
         return ListToolsResult(tools=self._tools_list)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ._names import is_name
+
 _NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
     "message": {"text": str},
     "answer": {"text": str},
@@ -19,6 +21,10 @@ _NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
 """What must stand in the body of a message of each kind, and of a result of each status, to go on from it."""
 
 
+_NAMED: Final = ("message", "task", "skill")
+"""The kinds that may say how the person is called who speaks."""
+
+
 def misfits(kind: str, body: Mapping[str, Any]) -> list[str]:
     """The names of the fields in which a body is not as those of its kind are written; none where it can be read.
 
@@ -29,6 +35,8 @@ def misfits(kind: str, body: Mapping[str, Any]) -> list[str]:
     kinds = [kind, str(body.get("status"))] if kind == "result" else [kind]
     needed = {name: wanted for each in kinds for name, wanted in _NEEDED.get(each, {}).items()}
     wrong = [name for name, wanted in needed.items() if not isinstance(body.get(name), wanted)]
+    if kind in _NAMED and not is_name(body.get("name", "nobody")):
+        wrong.append("name")
     if kind == "result" and kinds[-1] not in ("done", "failed"):
         wrong.append("status")
     return wrong

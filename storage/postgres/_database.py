@@ -56,6 +56,8 @@ class PostgresDatabase(Database):
         database = cls(address)
         try:
             await database._submit(lambda session: bring_up_to_date(session, schemas))
+        except GeneratorExit:  # nobody awaits it: the collector may be in a thread pool that holds its locks
+            raise
         except BaseException:
             await database.aclose()
             raise

@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.agents import scripted_agent
+from support.agents import answering, scripted_agent
 from support.copies import ROLE, THREADS, agent_of, all_of, storage, used
 from support.jobs import Said
 from support.postgres import cut, table_bytes
 from support.processes import odd_name
-from worldagent import Storage
+from worldagent import Storage, WorldAgent
 from worldagent.agent.copying import Copied, copy_storage, drop_copy
 from worldagent.agent.threads import SCHEMAS
 from worldagent.core.errors import (
@@ -329,3 +329,16 @@ async def test_a_text_that_postgres_cannot_hold_is_told_and_not_repeated(tmp_pat
     with pytest.raises(InvalidArgument, match="holds a NUL character") as caught:
         await copy_storage(source, target)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_recorded_events_and_keys_go_along(tmp_path: Path, engine: str) -> None:
+    source, target = storage(engine, tmp_path / "one"), storage("postgres", tmp_path / "other")
+    async with WorldAgent("novel", lm=answering(), storage=source) as agent:
+        turn = await agent.thread("t").converse("Hello", key="k")
+        told = [event async for event in agent.events(turn.id)]
+    await copy_storage(source, target)
+    async with WorldAgent("novel", lm=answering("Another."), storage=target) as agent:
+        assert [event async for event in agent.events(turn.id)] == told
+        assert await agent.thread("t").converse("Hello", key="k") == turn

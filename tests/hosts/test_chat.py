@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -226,3 +227,14 @@ async def test_it_tells_what_became_of_a_summary(start: Start, service: Service,
         assert shown == f"the beginning of this conversation {told}\nParis."
         shown = await terminal.say("/history")
         assert ("agent: [summary] They spoke of capitals." in shown) == ("summed up now" in told)
+
+
+async def test_it_tells_that_an_answer_was_found_wanting_also_the_last_time(
+    start: Start, service: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "checked.yaml").write_text("verification: {max_iterations: 2}\n")
+    service.stub.text = "[[ ## findings ## ]]\nNo.\n\n[[ ## satisfied ## ]]\nFalse"  # of calls that are not streamed
+    async with start(WORLDAGENT_PROFILES=str(tmp_path), WORLDAGENT_PROFILE="checked") as terminal:
+        shown = await terminal.say("What is the capital of France?")
+    assert shown.count("a check found the answer wanting; another one follows") == 2
+    assert shown.endswith("Paris.")

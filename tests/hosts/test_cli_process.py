@@ -70,6 +70,8 @@ async def until(seen: Callable[[], bool], master: int, shown: bytearray) -> None
         ["task", "--help"],
         ["roles", "get", "--help"],
         ["role-host", "--help"],
+        ["serve", "--help"],
+        ["ps", "--help"],
     ],
 )
 def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words: list[str]) -> None:
@@ -84,7 +86,9 @@ def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words:
     assert loaded.isdisjoint({"dspy", "langgraph", "litellm", "worldagent.core", "worldagent.agent"})
 
 
-@pytest.mark.parametrize(("words", "mcp"), [(["roles", "list"], False), (["role-host", "--stdio"], True)])
+@pytest.mark.parametrize(
+    ("words", "mcp"), [(["roles", "list"], False), (["role-host", "--stdio"], True), (["ps"], False)]
+)
 def test_what_needs_no_model_loads_no_model_library(tmp_path: Path, words: list[str], mcp: bool) -> None:
     done = python(
         f"import atexit, json, sys; sys.argv = ['worldagent', *{words!r}]\n"

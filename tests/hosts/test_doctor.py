@@ -182,6 +182,28 @@ def test_a_role_store_that_others_can_read_is_warned_of(home: Path, check: Check
     assert "chmod 600" in results["home.private"].remedy
 
 
+def test_a_file_of_a_sidecars_tokens_that_others_can_read_is_warned_of(
+    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "tokens.toml"
+    file.write_text('[[token]]\ntoken = "secret-of-the-sidecar"\nworkspaces = ["novel"]\n')
+    monkeypatch.setenv("WORLDAGENT_SIDECAR_TOKEN_FILE", str(file))
+    file.chmod(0o640)
+    results = check(home)
+    assert bad(results) == ["sidecar.tokens"]
+    assert results["sidecar.tokens"].remedy == f"run `chmod 600 {str(file)!r}`"
+    file.chmod(0o600)
+    assert bad(check(home)) == []
+    file.write_text('[[token]]\ntoken = "secret-of-the-sidecar"\nscopes = 1\n')
+    results = check(home)
+    assert (bad(results), results["sidecar.tokens"].status) == (["sidecar.tokens"], "fail")
+    assert "secret" not in repr(results)
+    monkeypatch.setenv("WORLDAGENT_SIDECAR_TOKEN", "secret with blanks")
+    results = check(home)
+    assert results["sidecar.tokens"].status == "fail"
+    assert "secret with" not in repr(results)
+
+
 def test_settings_that_do_not_fit_are_named_and_the_rest_is_looked_at(
     home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,13 +312,13 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run)
     assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
         point.id for point in INSTALLATION_POINTS
     ]
-    assert lines[-1] == "14 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "15 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
     failing = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
-    assert failing.stdout.splitlines()[-1] == "13 passed, 1 failed, 1 skipped"
+    assert failing.stdout.splitlines()[-1] == "14 passed, 1 failed, 1 skipped"
 
 
 def test_doctor_prints_one_json_object(home: Path, run: Run) -> None:

@@ -19,6 +19,7 @@ from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Thread
 from worldagent.graphs._checkpoints import DURABILITY
 from worldagent.graphs.shapes import compaction_shape
+from worldagent.harness.trace import Trace
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 SOURCES = ("call", "thread", "workspace", "account")
@@ -158,17 +159,21 @@ async def test_a_persons_message_that_is_the_role_gets_no_second_copy_in_a_summa
     content = canary(len(LONG), seed="said")
     model = Model(lambda call: {"summary": f"They said: {call.fields['messages']}"})
     home = tmp_path / "home"
-    async with scripted_agent(home, model.lm, settings={"history_limit": 8}) as agent:
+    trace = Trace(capture=["prompts"])
+    async with scripted_agent(home, model.lm, settings={"history_limit": 8}, trace=trace) as agent:
         thread = agent.thread("t1", account="ana")
         await thread.converse(content)
         thread.role.set(Role("said", content))
-        for number in range(4):
-            await thread.converse(f"Message {number}.")
+        turns = [await thread.converse(f"Message {number}.") for number in range(4)]
         told = await thread.history()
+        trees = [await agent.traces.get(turn.id) for turn in turns]
     [made] = [message for message in told if message.kind == "summary"]
     assert made.body["text"].startswith("They said: ")
     assert [message.kind for message in told if not _clean(message.body, content)] == ["message"]
     assert content in model.summed[0].text, "the model saw the message, and repeated it"
+    prompts = [(record.name, record.prompt) for tree in trees for record in tree.records if record.kind == "model"]
+    assert {name for name, _ in prompts} == {"Converse", "SummariseHistory"}
+    assert _clean(prompts, content)
 
 
 def _clean(body: object, content: str) -> bool:

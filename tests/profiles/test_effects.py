@@ -136,13 +136,13 @@ async def test_no_name_of_a_folder_reads_as_an_instruction_or_keeps_an_agent_fro
         (root / name / "AGENTS.md").write_text("Be careful.")
     profile = loaded(tmp_path / "user", "system_prompt: You look.\nverification: {enabled: false}\n")
     lm = ScriptedLM(lambda call: {"reply": "Fine."})
-    tools = BuiltinTools(roots=(root,))
+    tools = BuiltinTools(roots=(root, root / "plain"))
     async with scripted_agent(tmp_path / "home", lm, profile=profile, tools=tools) as agent:
         await agent.thread("t").converse("Hello")
     system = lm.calls[0].system
     assert str(root / "plain" / "AGENTS.md") in system
     assert "The owner" not in system
-    assert system.count("AGENTS.md") == 2  # what they are, and the plain one
+    assert system.count("AGENTS.md") == 2  # what they are, and the plain one, once for both roots
 
 
 @pytest.mark.requirement("P2", "P6")

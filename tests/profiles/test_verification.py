@@ -86,6 +86,16 @@ async def test_the_answer_of_the_last_round_stands_and_is_judged_no_more(tmp_pat
     assert len(judgements(lm)) == most
 
 
+@pytest.mark.requirement("P5")
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_an_answer_may_be_found_wanting_as_often_as_may_be_however_few_rounds_a_turn_has(
+    tmp_path: Path, rounds: int
+) -> None:
+    lm = judged(*[WANTING] * 10)
+    async with checking(tmp_path, lm, 10, settings={"max_rounds": rounds}) as agent:
+        assert (await agent.thread("t").converse("Hello")).text == "Answer 11."
+
+
 async def test_the_judge_sees_the_request_and_what_was_found_and_never_the_role(tmp_path: Path) -> None:
     content = "You speak in riddles about the harvest moon."
     lm = judged(FINE, answer=lambda call: None if told(call) else to("critic"))
@@ -113,6 +123,8 @@ async def test_another_answer_may_ask_workers_first_and_a_broken_plan_is_mended_
     assert sum(isinstance(event, PlanRejected) for event in events) == 1
     assert "Paris" in judgements(lm)[1].fields["found"]
     assert "The capital is missing." not in judgements(lm)[1].fields["found"]
+    mending = [call for call in lm.calls if "could not be carried out" in str(told(call)[-1:])]
+    assert ["The capital is missing." in told(call)[-1] for call in mending] == [True], "it knows of both"
 
 
 async def test_tasks_and_agents_without_the_switch_are_not_judged(tmp_path: Path) -> None:

@@ -219,6 +219,9 @@ async def test_a_profile_cannot_have_what_the_agent_does_not_allow(tmp_path: Pat
     settings = {"shell": {"timeout": 61}}
     with pytest.raises(ProfileInvalid, match=r"timeout of 'shell' is 61, and the agent allows 60"):
         agent(narrow("shell", tool_settings=settings))
+    longest = {"read_file": {"output_limit": 1_000_001}}
+    with pytest.raises(ProfileInvalid, match="'read_file' is 1000001, and the agent allows 1000000;"):
+        agent(narrow("read_file", tool_settings=longest), output_limits={"read_file": 1_000_000})
 
 
 @pytest.mark.requirement("P2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sqlite3
 import traceback
 from collections.abc import Generator, Mapping
@@ -354,6 +355,25 @@ async def test_a_stored_role_is_kept_for_its_time_and_no_longer(tmp_path: Path) 
         await thread.converse("3")
     assert [call.role for call in lm.calls] == ["old", "old", "new"]
     assert store.lists == 2
+
+
+@pytest.mark.requirement("R9")
+@on_every_store
+async def test_stored_roles_of_those_who_come_no_more_are_let_go_of(tmp_path: Path, kind: StoreKind) -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, Role) and each.name == "gone" for each in gc.get_objects())
+
+    clock = VirtualClock()
+    with stored(kind, tmp_path) as given:
+        async with scripted_agent(tmp_path, answering(), clock=clock, **given) as agent:
+            for number in range(10):
+                await agent.roles.put(Tier.ACCOUNT, Role("gone", "Be brief."), scope_id=f"account{number}")
+                await agent.thread(f"t{number}", account=f"account{number}").converse("Hi")
+            assert kept() == 10
+            await clock.advance(5.1)
+            await agent.thread("t", account="ana").converse("Hi")
+            assert kept() == 0
 
 
 @pytest.mark.requirement("R9")

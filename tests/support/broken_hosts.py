@@ -21,7 +21,7 @@ from worldagent.core import STORED_TIERS, Tier
 from worldagent.core.errors import RoleTooLong
 from worldagent.hosts.role_host import EVERYTHING, Address, Grant, RoleHost, Tokens
 from worldagent.hosts.role_host._contract import TOOLS
-from worldagent.hosts.role_host._serving._http import application
+from worldagent.hosts.serving import application
 from worldagent.role_resolution import Role
 
 SLOW = 0.05
@@ -66,7 +66,7 @@ class BrokenHost(RoleHost):
     """
 
     def __init__(
-        self, how: str = "", *, tokens: Tokens | None = None, grant: Grant = EVERYTHING, prefix: str = ""
+        self, how: str = "", *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING, prefix: str = ""
     ) -> None:
         self.how, self.prefix = how, prefix
         limits = {

@@ -1,4 +1,4 @@
-"""The example role hosts in other languages: how they are built and started, and a raw conversation with one."""
+"""The examples in other languages: how they are built and started, and a raw conversation with a role host of them."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def typescript_command() -> list[str]:
     return [NODE, str(TYPESCRIPT / "host.ts")]
 
 
-def rust_command(target: Path) -> list[str]:
-    """The argv of the example in Rust, built into `target`. Skips where there is no Rust, or one that is too old."""
+def rust_command(target: Path, folder: Path = RUST, name: str = "role-host") -> list[str]:
+    """The argv of an example in Rust, built into `target`. Skips where there is no Rust, or one that is too old."""
     cargo = _cargo()
     words = [cargo, "build", "--release", "--offline", "--locked", "--target-dir", str(target)]
-    built = subprocess.run(words, cwd=RUST, capture_output=True, text=True, timeout=110, check=False)
+    built = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
     assert built.returncode == 0, built.stderr
     assert "warning" not in built.stderr, built.stderr
-    return [str(target / "release" / "role-host")]
+    return [str(target / "release" / name)]
 
 
-def rust_in_standard_form() -> bool:
-    """Whether `rustfmt` would leave the example as it is. Skips where it is missing."""
+def rust_in_standard_form(folder: Path = RUST) -> bool:
+    """Whether `rustfmt` would leave an example as it is. Skips where it is missing."""
     words = [_cargo(), "fmt", "--check"]
-    done = subprocess.run(words, cwd=RUST, capture_output=True, text=True, timeout=BOUND, check=False)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=BOUND, check=False)
     if "is not installed" in done.stderr or "no such command" in done.stderr:
         pytest.skip("rustfmt is missing: install it with `rustup component add rustfmt`")
     return done.returncode == 0

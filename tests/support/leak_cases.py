@@ -7,11 +7,12 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from support.canaries import LONG, SHORT, canary
 from worldagent.core import ECHO_RUN
 
+C = TypeVar("C")
 Values = tuple[tuple[int, object], ...]
 """Values that meet in a case, each with the number of its field."""
 
@@ -124,23 +125,23 @@ def sample() -> list[Case]:
         told = replace(case, store="embedded" if case.store == "embedded" else "a host")
         return itertools.combinations(enumerate(astuple(told)), 2)
 
-    return _covering(every_case(), pairs)
+    return covering(every_case(), pairs)
 
 
 def sample_of_values() -> list[Case]:
     """Cases of the embedded store such that each value is in one of them; the same in every run."""
     cases = [case for case in every_case() if case.store == "embedded"]
-    return _covering(cases, lambda case: ((value,) for value in enumerate(astuple(case))))
+    return covering(cases, lambda case: ((value,) for value in enumerate(astuple(case))))
 
 
 def soaked() -> list[Case]:
     """What the soak runs: every case of the embedded store; over a host, such that any three values meet."""
     embedded = [case for case in every_case() if case.store == "embedded"]
     hosted = [case for case in every_case() if case.store != "embedded"]
-    return embedded + _covering(hosted, lambda case: itertools.combinations(enumerate(astuple(case)), 3))
+    return embedded + covering(hosted, lambda case: itertools.combinations(enumerate(astuple(case)), 3))
 
 
-def _covering(cases: list[Case], meetings: Callable[[Case], Iterator[Values]]) -> list[Case]:
+def covering(cases: list[C], meetings: Callable[[C], Iterator[Values]]) -> list[C]:
     """So many of `cases` that each of their meetings is in one of them; greedy, those with many new ones first."""
     random.Random("leaks").shuffle(cases)
     met = [frozenset(meetings(case)) for case in cases]
@@ -148,7 +149,7 @@ def _covering(cases: list[Case], meetings: Callable[[Case], Iterator[Values]]) -
     # A case never brings more new ones than when it was last looked at, so most need not be looked at again.
     waiting = [(-len(values), place) for place, values in enumerate(met)]
     heapq.heapify(waiting)
-    chosen: list[Case] = []
+    chosen: list[C] = []
     while missing:
         _, place = heapq.heappop(waiting)
         new = len(missing & met[place])

@@ -21,7 +21,7 @@ from langsmith import Client
 from support.callbacks import ChainCallbacks, ModelCallbacks
 from support.logs import CapturedLogs, capture_logs
 from worldagent import Role
-from worldagent.agent import TurnStream
+from worldagent.core import Clock, Emitter
 from worldagent.core.events import Event
 from worldagent.role_resolution import ResolvedRole
 from worldagent.testing import Finding, scan_for_roles
@@ -187,20 +187,17 @@ def watch(home: Path) -> Generator[Watch, None, None]:
 @contextlib.contextmanager
 def _tee(events: list[Event]) -> Generator[None, None, None]:
     """Keep the events of all turns; only one surface gives them to its caller."""
-    original = TurnStream.__init__
+    original = Emitter.__init__
 
-    def init(self: TurnStream, turn_id: str, run: Any, spawn: Any, *, detach: bool = False) -> None:
-        def teed(sink: Callable[[Event], None]) -> Any:
-            def both(event: Event) -> None:
-                events.append(event)
-                sink(event)
+    def init(self: Emitter, turn_id: str, clock: Clock, sink: Any, capture: Any = None) -> None:
+        def teed(event: Event) -> None:
+            events.append(event)
+            sink(event)
 
-            return run(both)
+        original(self, turn_id, clock, teed if capture is not None else sink, capture)
 
-        original(self, turn_id, teed, spawn, detach=detach)
-
-    TurnStream.__init__ = init  # type: ignore[method-assign]  # no public way to see the events of a plain call
+    Emitter.__init__ = init  # type: ignore[method-assign]  # no public way to see the events of a plain call
     try:
         yield
     finally:
-        TurnStream.__init__ = original  # type: ignore[method-assign]  # put back as it was
+        Emitter.__init__ = original  # type: ignore[method-assign]  # put back as it was

@@ -232,36 +232,20 @@ async def raw_host(
     how: str = "sound", *headers: str, kind: str = "application/json", tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[RawHost]:
     """Serve a raw host on a free port of this machine."""
+    from support.serving import serving  # as a program over stdio it needs none, and has no such path
+
     made = RawHost(how, list(headers), kind)
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        with contextlib.suppress(asyncio.CancelledError):  # at the end, which asyncio would report as an error
-            await made.serve(reader, writer)
-        writer.close()
-        tasks.discard(task)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", ssl=tls)
-    port: int = server.sockets[0].getsockname()[1]
-    made.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/mcp"
-    try:
+    async with serving(made.serve, tls=tls) as port:
+        made.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/mcp"
         yield made
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 @contextlib.contextmanager
 def raw_process(how: str) -> Generator[str]:
     """Serve a raw host by a process of its own; give its address."""
     argv = [*command(how), "over HTTP"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().decode().strip()

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from support.serving import serving
 from worldagent.tools.web._addresses import Address
 from worldagent.tools.web._network import dialling
 
@@ -59,30 +60,15 @@ class Site:
 async def site(says: Says, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncGenerator[Site]:
     """Serve on a free port."""
     made = Site()
-    tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        with contextlib.suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
-            made.asked.append(Request(head[0].split()[1], headers, writer))
-            await says(made.asked[-1])
-        writer.close()
-        tasks.discard(task)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
+        made.asked.append(Request(head[0].split()[1], headers, writer))
+        await says(made.asked[-1])
 
-    server = await asyncio.start_server(serve, host, ssl=tls)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
+    async with serving(serve, ConnectionError, asyncio.IncompleteReadError, host=host, tls=tls) as made.port:
         yield made
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 class Names:

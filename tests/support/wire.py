@@ -46,8 +46,9 @@ def main(file: Path, argv: Sequence[str]) -> int:
 @contextlib.asynccontextmanager
 async def recorded_over_http(file: Path, url: str) -> AsyncGenerator[str]:
     """Give an address that leads to `url`; what goes through is written down as `file` in each direction."""
+    from support.serving import serving  # as a program it needs none, and has no such path
+
     where = urlsplit(url)
-    tasks: set[asyncio.Task[None]] = set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, into: Path) -> None:
         with contextlib.suppress(ConnectionError):
@@ -59,27 +60,13 @@ async def recorded_over_http(file: Path, url: str) -> AsyncGenerator[str]:
         writer.close()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            host_reader, host_writer = await asyncio.open_connection(where.hostname, where.port)
-            await asyncio.gather(
-                pump(reader, host_writer, file.with_suffix(".to")), pump(host_reader, writer, file.with_suffix(".from"))
-            )
-        writer.close()
-        tasks.discard(task)
+        host_reader, host_writer = await asyncio.open_connection(where.hostname, where.port)
+        await asyncio.gather(
+            pump(reader, host_writer, file.with_suffix(".to")), pump(host_reader, writer, file.with_suffix(".from"))
+        )
 
-    server = await asyncio.start_server(connect, "127.0.0.1")
-    port: int = server.sockets[0].getsockname()[1]
-    try:
+    async with serving(connect, OSError) as port:
         yield f"http://127.0.0.1:{port}{where.path}"
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 if __name__ == "__main__":

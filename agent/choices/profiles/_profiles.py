@@ -76,7 +76,7 @@ def registry_of(
     for tool, settings in profile.tool_settings.items():
         for key, most in (("timeout", allowed.timeouts), ("output_limit", allowed.output_limits)):
             if tool in most and settings.get(key, 0) > most[tool]:
-                problem = f"{key} of {tool!r} is {settings[key]:g}, and the agent allows {most[tool]:g}"
+                problem = f"{key} of {tool!r} is {settings[key]:.15g}, and the agent allows {most[tool]:.15g}"
                 raise _beyond(profile, f"tool_settings.{tool}.{key}", problem)
     made = allowed.named(names, profile.tool_settings)
     return Registry(

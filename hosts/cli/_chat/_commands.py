@@ -12,7 +12,7 @@ from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, UnknownTier
 from ....role_resolution import Role
 from .._attachments import attachment, named
-from .._messages import message_text
+from .._messages import author_text, message_text
 from .._output import table
 from .._roles import roles_table
 from .._sources import text as text_of
@@ -234,7 +234,7 @@ async def _history(talk: Talk, given: str) -> str:
     messages = await (await talk.thread()).history(limit=limit)
     if not messages:
         return f"nothing was said on the thread {talk.thread_id!r}"
-    return "\n\n".join(f"{message.author}: {message_text(message)}" for message in messages)
+    return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
 
 
 async def _attach(talk: Talk, given: str) -> str:

@@ -260,7 +260,7 @@ def _told_of(event: Event) -> str:
             return f"left out, since its source is down: {event.tier} role"
         case AttachmentLeftOut():
             return left_out_text(event)
-        case AnswerChecked(satisfied=False, final=False):
+        case AnswerChecked(satisfied=False):
             return "a check found the answer wanting; another one follows"
         case HistorySummarised():
             return "the beginning of this conversation is summed up now; nothing of it is lost"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -99,11 +101,34 @@ async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
     return "pass", f"{len(source.functions)} functions"
 
 
+async def sidecar_tokens(site: Site) -> str | None:
+    """Those of the settings can be tokens, and nobody else may read their file."""
+    assert site.settings is not None, "the settings fit"
+    from ...serving import Tokens
+    from ...sidecar import EVERYTHING, read_token_file
+
+    if site.settings.sidecar_token is not None:
+        Tokens([(site.settings.sidecar_token.get_secret_value(), EVERYTHING)])
+        return "one, of the setting sidecar_token"
+    if site.settings.sidecar_token_file is None:
+        return "none in the settings"
+    file = Path(os.path.expanduser(site.settings.sidecar_token_file))  # noqa: ASYNC240 -- nothing is read
+    count = len(read_token_file(file).grants)
+    if _others_may(file):
+        raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
+    return f"{count}, in {str(file)!r}"
+
+
+def _others_may(file: Path) -> bool:
+    return os.name == "posix" and bool(file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+
+
 CHECKS = {
     "model.configured": configured,
     "model.call": answers,
     "role_host.reach": role_host,
     "mcp.servers": mcp_servers,
+    "sidecar.tokens": sidecar_tokens,
 }
 
 __all__ = ["CHECKS"]

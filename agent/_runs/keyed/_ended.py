@@ -1,0 +1,87 @@
+"""What a turn gave that no longer runs, read again for one who starts it a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ....core import Tier
+from ....core import events as ev
+from ....core.errors import EventsGone, WorldAgentError
+from ....core.events import Event
+from ....harness.journal import pause_of
+from ....memory import TurnRecord
+from ..._turns import Turn, TurnUsage
+from ...events import EventFollower
+from .._work import RunnerParts
+
+
+async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
+    """The `Turn` of one that is over, or waits; it uses up nothing and asks no model.
+
+    Raises:
+        WorldAgentError: The turn failed; the type is that of its error, whose text is not kept.
+        UnknownShape, StorageInvalid: What it gave cannot be read again.
+    """
+    told = await _told(parts, record)
+    given: dict[str, Any] = {
+        "id": record.id,
+        "thread": record.scope.thread or "",
+        "role_tiers": tuple(map(Tier, record.role["tiers"])),
+        "skipped_tiers": tuple(event.tier for event in told if isinstance(event, ev.RoleTierSkipped)),
+        "usage": _usage(told),
+    }
+    match record.status:
+        case "done":
+            _, work = await parts.engine.begun_with(record.asked, record.kind)
+            [last] = await parts.upkeep.log.of_turn(record.thread, record.id, limit=1)
+            outcome = await parts.engine.ended(record.thread, work, head=last.id)
+            text = outcome.text if outcome.result is None else outcome.result.model_dump_json()
+            return Turn(status="done", text=text, result=outcome.result, **given)
+        case "paused":
+            records = await parts.journal.load(record.id)
+            pauses = tuple(pause_of(entry) for entry in records.values() if entry.open)
+            return Turn(status="paused", pauses=pauses, **given)
+        case "failed":
+            raise _error(record)
+        case _:
+            return Turn(id=record.id, thread=given["thread"], status="cancelled")
+
+
+async def _told(parts: RunnerParts, record: TurnRecord) -> list[Event]:
+    """What tells of the turn's cost, and of its role; nothing where the events are kept no more."""
+    follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)
+    found: list[Event] = []
+    try:
+        async for event in follower:
+            if isinstance(event, ev.Usage | ev.RoleTierSkipped):
+                found.append(event)
+    except EventsGone:
+        pass
+    return found
+
+
+def _usage(told: Iterable[Event]) -> TurnUsage:
+    uses = [event for event in told if isinstance(event, ev.Usage)]
+    return TurnUsage(
+        input_tokens=sum(use.input_tokens for use in uses),
+        output_tokens=sum(use.output_tokens for use in uses),
+        calls=len(uses),
+    )
+
+
+def passing(record: TurnRecord) -> bool:
+    """Whether a turn that failed may succeed later, as it is."""
+    return record.status == "failed" and WorldAgentError.kind_of(record.code or "").retryable
+
+
+def _error(record: TurnRecord) -> WorldAgentError:
+    error = WorldAgentError.kind_of(record.code or "")(
+        f"the turn {record.id!r} failed before with {record.code!r}",
+        remedy="look at its events, or begin another turn, with another key",
+    )
+    error.turn_id = record.id
+    return error
+
+
+__all__ = ["outcome_of", "passing"]

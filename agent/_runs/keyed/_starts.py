@@ -1,0 +1,257 @@
+"""Starts with a key: a repeated one is the same turn, in this process or another, whatever became of it (T10).
+
+In one process whoever comes second holds the same run. Between processes the lease of the thread decides: under it the
+key is written with the turn, so there is one turn, and whoever waits for the lease meanwhile looks for the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ....core import Scope, digest
+from ....core.errors import KeyReused, NothingToResume
+from ....core.events import Event
+from ....memory import TurnRecord
+from ....memory.attachments import Attachment, AttachmentSource
+from ....memory.events import RecordedTurn
+from ..._stream import Held, cancel_once
+from ..._turns import Turn
+from ..._unset import UNSET
+from ...events import EventFollower
+from .._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
+from ._ended import outcome_of, passing
+from ._looking import KeyBegun
+
+if TYPE_CHECKING:
+    from .._runner import TurnRunner
+
+_END: Final = 1 << 62  # behind any event
+
+
+@dataclass(slots=True, eq=False)
+class Keyed:
+    """A start with a key that is under way in this process.
+
+    Attributes:
+        asked: Stands for what is asked.
+        turn_id: The turn, once it is known.
+        task: Comes to its end.
+        runs: How often there was news of it.
+        news: Is set with the next: the turn is known, goes on here, or is over.
+        holders: How many streams hold it.
+        detached: Whether one of them wants it to go on when they have all left.
+    """
+
+    asked: str
+    turn_id: str = ""
+    task: asyncio.Task[Turn] | None = None
+    runs: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    holders: int = 0
+    detached: bool = False
+
+    def learn(self, turn_id: str) -> None:
+        """The turn is there, and runs here if it runs."""
+        self.turn_id = turn_id
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake who waits for news."""
+        self.runs += 1
+        news, self.news = self.news, asyncio.Event()
+        news.set()
+
+    def leave(self) -> bool:
+        """One stream less; whether nobody is left who wants the turn."""
+        self.holders -= 1
+        return self.holders == 0 and not self.detached
+
+
+class KeyedStarts:
+    """The starts with keys of one agent.
+
+    Args:
+        runner: Runs the turns.
+    """
+
+    def __init__(self, runner: TurnRunner) -> None:
+        self._runner = runner
+        self._here: dict[tuple[str, str], Keyed] = {}
+
+    async def hold(self, parts: RunnerParts, work: NewTurn, *, detach: bool) -> Held:
+        """Start a turn, or hold the one that was begun with the key.
+
+        Raises:
+            KeyReused: It was begun with something else.
+        """
+        turn, key, asked = _asked(work)
+        place = (turn.thread, key)
+        keyed = self._here.get(place)
+        if keyed is None:
+            keyed = self._here[place] = Keyed(asked)
+            keyed.task = self._runner.spawn(turn.turn, self._run(parts, keyed, work))
+            keyed.task.add_done_callback(lambda _: self._over(place))
+        else:
+            work.role = None  # whoever came first has brought one, or none
+            if keyed.asked != asked:
+                raise _reused(key)
+        keyed.holders += 1
+        keyed.detached |= detach
+        return await self._held(parts, keyed, work.scope)
+
+    def _over(self, place: tuple[str, str]) -> None:
+        self._here.pop(place).tell()
+
+    async def _held(self, parts: RunnerParts, keyed: Keyed, scope: Scope) -> Held:
+        task = keyed.task
+        assert task is not None, "it runs"
+        try:
+            while not keyed.turn_id and not task.done():
+                await keyed.news.wait()
+        except asyncio.CancelledError:
+            if keyed.leave():
+                cancel_once(task)
+            raise
+        if not keyed.turn_id:
+            keyed.leave()
+            return Held("", task, _nothing, _not_there, lambda: 0)
+
+        async def end() -> bool:
+            return await self._runner.cancel_turn(parts, keyed.turn_id, scope)
+
+        events = _KeyedEvents(parts, keyed, scope.workspace)
+        return Held(keyed.turn_id, task, events.next, end, lambda: events.follower.behind, keyed.leave)
+
+    async def _run(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> Turn:
+        """Come to the turn's end, whoever runs it."""
+        log, (turn, key, asked) = parts.recorder.log, _asked(work)
+        found = await log.keyed(turn.thread, key)
+        if found is None:
+            with contextlib.suppress(KeyBegun):
+                return await self._runner.running(parts, turn.turn, work, lambda: keyed.learn(turn.turn))
+            found = await log.keyed(turn.thread, key)
+        assert found is not None, "a key goes with its thread alone"
+        await self._check(parts, found, work.ask, asked)
+        keyed.learn(found.turn)
+        return await self._go_on(parts, keyed, found, work)
+
+    async def _check(self, parts: RunnerParts, found: RecordedTurn, ask: Ask, asked: str) -> None:
+        """Compare what is asked with what was asked.
+
+        Raises:
+            KeyReused: It is something else.
+        """
+        same = found.asked == asked
+        if same and ask.prompt is not None:
+            record = await parts.turns.get(found.turn)
+            kept, noted = None if record is None else record.prompt, parts.resolver.key
+            same = kept is None or not noted.made(kept) or kept == noted.digest_of(ask.prompt)
+        if not same:
+            raise _reused(found.key or "")
+
+    async def _go_on(self, parts: RunnerParts, keyed: Keyed, found: RecordedTurn, work: NewTurn) -> Turn:
+        assert keyed.task is not None, "it runs"
+        while True:
+            async with parts.drain.refusing():
+                await _no_longer_runs(parts, found.turn)
+            record = await parts.turns.get(found.turn)
+            if record is None:  # its thread is removed
+                return Turn(id=found.turn, status="cancelled")
+            if not await _can_go_on(parts, record):
+                return await outcome_of(parts, record)
+            how = Resumption(UNSET if work.role is None else work.role, prompt=work.ask.prompt)
+            resumed = ResumedTurn(record, how, recording=parts.recorder.recording(found, again=True))
+            work.role = None  # what was ended meanwhile does not go on a second time
+            del how
+            with contextlib.suppress(NothingToResume):
+                self._runner.enlist(found.turn, keyed.task)
+                return await self._runner.running(parts, found.turn, resumed, keyed.tell)
+
+
+class _KeyedEvents:
+    """The events of a turn from its first one on, over all runs at it that its holders come to see."""
+
+    def __init__(self, parts: RunnerParts, keyed: Keyed, workspace: str) -> None:
+        self._keyed = keyed
+        self.follower = EventFollower(parts.recorder, keyed.turn_id, workspace=workspace, whole=False)
+
+    async def next(self) -> Event | None:
+        """The next event; None after the last one."""
+        keyed = self._keyed
+        assert keyed.task is not None, "it runs"
+        while True:
+            runs, over = keyed.runs, keyed.task.done()
+            event = await self.follower.next()
+            if event is not None or over:
+                return event
+            # Whoever ran it does not any more: it goes on here, or that was its end.
+            if keyed.runs == runs and not keyed.task.done():
+                await keyed.news.wait()
+            self.follower = self.follower.again()
+
+
+def _asked(work: NewTurn) -> tuple[RecordedTurn, str, str]:
+    """The turn that a start would make, its key, and what stands for what is asked."""
+    assert work.recording is not None, "what has a key is recorded"
+    turn = work.recording.turn
+    assert turn.key is not None, "it has one"
+    assert turn.asked is not None, "and tells one start from another"
+    return turn, turn.key, turn.asked
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _not_there() -> bool:
+    return False
+
+
+async def _no_longer_runs(parts: RunnerParts, turn_id: str) -> None:
+    """Wait for the end of the run that another process has under way, or another surface here."""
+    record = await parts.turns.get(turn_id)
+    if record is not None and record.status == "running":
+        follower = EventFollower(parts.recorder, turn_id, workspace=record.scope.workspace, after=_END)
+        while await follower.next() is not None:
+            pass
+
+
+async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
+    """Whether a repeated start takes the turn up again: it was cut off, was stopped, or failed in passing."""
+    if record.status not in ("running", "stopped") and not passing(record):
+        return False
+    latest = await parts.turns.latest(record.thread)
+    return latest is not None and latest.id == record.id
+
+
+def asked_of(ask: Ask) -> str:
+    """Stands for what is asked of a turn. Neither a role nor a skill's prompt is in it, nor how a person is called."""
+    body = {name: value for name, value in ask.body.items() if name != "name"}
+    attached = [_source(source) for source in ask.attached]
+    return digest([ask.kind, ask.scope.account, ask.scope.channel, body, list(ask.model), attached])
+
+
+def _source(source: AttachmentSource) -> str:
+    match source:
+        case Attachment():
+            return f"kept {source.id}"
+        case bytes():
+            return digest(source.hex())
+        case Path():
+            return f"path {source}"
+        case _:
+            return f"at {source}"
+
+
+def _reused(key: str) -> KeyReused:
+    return KeyReused(
+        f"the key {key!r} was used on this thread for something else",
+        remedy="give each start a key of its own; a repeated one asks for the same",
+    )
+
+
+__all__ = ["KeyedStarts", "asked_of"]

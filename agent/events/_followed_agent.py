@@ -1,0 +1,76 @@
+"""The part of an agent by which threads and turns are looked at and followed. Beginning turns is the threads' part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.errors import InvalidArgument
+from ._follower import EventFollower
+
+if TYPE_CHECKING:
+    from .._runs import TurnRunner
+    from ..threads import ThreadState, ThreadStatus
+
+
+class FollowedAgent:
+    """An agent whose turns can be followed."""
+
+    workspace: str
+    _runner: TurnRunner
+
+    async def threads(self, *, limit: int = 100, status: ThreadStatus | None = None) -> tuple[ThreadState, ...]:
+        """Where the workspace's threads stand, the one with the newest turn first.
+
+        Args:
+            limit: How many, 1 to 1000.
+            status: Only those that stand so, such as `paused`.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds, or there is no such status.
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.threads(self.workspace, limit=limit, status=status)
+
+    async def turn(self, turn_id: str) -> ThreadState | None:
+        """Where a turn of the workspace stands, whether or not it is its thread's newest; None where there is none.
+
+        Args:
+            turn_id: The turn's id, as its events and a `Turn` carry it.
+
+        Raises:
+            InvalidArgument: `turn_id` is no text.
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.parts.threads.of_turn(self.workspace, _checked(turn_id))
+
+    def events(self, turn_id: str, *, after: int = 0) -> EventFollower:
+        """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
+
+        Recorded are turns that were begun, or gone on with, with `detach=True`, and those with a key. It gives the
+        events that are there and then those that come, each once and in order, and ends when the turn no longer runs:
+        it is over, or can go on with `resume()`. Leave it whenever you like.
+
+        Args:
+            turn_id: The turn's id.
+            after: The number (`seq`) of the last event that you have; 0 is from the first one on.
+
+        Raises:
+            InvalidArgument: `turn_id` is no text, or `after` no number from 0 on.
+            AgentClosed: The agent is not open.
+            UnknownTurn: There is no such turn; this and what follows comes while iterating.
+            EventsGone: The turn is not recorded, or its events behind `after` are kept no more (`event_age`).
+            StorageInvalid, StorageUnavailable: They cannot be read.
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise InvalidArgument("after is no number from 0 on", remedy="give the seq of the last event that you have")
+        recorder = self._runner.parts.recorder
+        return EventFollower(recorder, _checked(turn_id), workspace=self.workspace, after=after)
+
+
+def _checked(turn_id: object) -> str:
+    if not isinstance(turn_id, str):
+        raise InvalidArgument("turn_id is no text", remedy="use an id that an event or a Turn carries")
+    return turn_id
+
+
+__all__ = ["FollowedAgent"]

@@ -1,0 +1,206 @@
+"""Following a turn's events from wherever it runs: from this process's memory, else from the log.
+
+A follower holds a place and what it has read of the log at once, never a queue; who reads slowly reads from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, Self
+
+from pydantic import ValidationError
+
+from ...core.errors import AgentClosed, EventsGone, StorageInvalid, UnknownTurn
+from ...core.events import Event, parse_event
+from ...memory.events import EventPage
+from ._channel import Channel
+from ._recorder import Recorder
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.25  # seconds between two looks at a turn that another process runs
+
+
+class EventFollower:
+    """An async iterator over the events of a turn: those there are, then those that come, to the end of its run.
+
+    It ends once the turn no longer runs: it is over, it waits for a person, it was stopped or cut off.
+
+    Args:
+        recorder: What writes the events of this process.
+        turn_id: The turn's id.
+        workspace: The turn's workspace.
+        after: The number of the last event that is known already.
+        channel: Of the run that alone is followed; its events begin after those of earlier runs.
+        whole: Whether events that are kept no more are an error; else it begins behind them.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        turn_id: str,
+        *,
+        workspace: str,
+        after: int | None = 0,
+        channel: Channel | None = None,
+        whole: bool = True,
+    ) -> None:
+        self.turn_id = turn_id
+        self._recorder = recorder
+        self._workspace = workspace
+        self._after = after
+        self._channel = channel
+        self._whole = whole
+        self._here: Channel | None = None  # of the run that was seen here last
+        self._read: deque[tuple[int, str]] = deque()
+        self._unowned = False
+        self._ended = False
+        self._pause = _FIRST_PAUSE
+        self._live()
+
+    @property
+    def behind(self) -> int:
+        """How many events are there that were not taken yet, as far as this process knows."""
+        channel = self._live()
+        if channel is None or channel.last is None or self._after is None:
+            return len(self._read)
+        return max(channel.last - self._after, 0)
+
+    def again(self) -> EventFollower:
+        """One that goes on where this one ended, for a turn that went on meanwhile."""
+        return EventFollower(
+            self._recorder, self.turn_id, workspace=self._workspace, after=self._after, whole=self._whole
+        )
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def next(self) -> Event | None:
+        """The next event; None after the last one.
+
+        Raises:
+            UnknownTurn: There is no such turn in the workspace.
+            EventsGone: The events were not recorded, or are kept no more.
+            StorageInvalid: An event is not what was written.
+            StorageUnavailable: The database is out of reach; it can be asked again.
+        """
+        while not self._ended:
+            event = self._from_page() or self._from_channel()
+            if event is not None:
+                self._after, self._pause, self._unowned = event.seq, _FIRST_PAUSE, False
+                return event
+            if not self._read:
+                self._ended = not await self._more()
+        return None
+
+    def _live(self) -> Channel | None:
+        if self._channel is not None:
+            return self._channel
+        recording = self._recorder.live.get(self.turn_id)
+        if recording is not None:
+            self._here = recording.channel
+        return self._here
+
+    def _from_page(self) -> Event | None:
+        while self._read:
+            seq, line = self._read.popleft()
+            event = self._parsed(seq, line)
+            if event is not None:
+                return event
+            self._after = seq  # of a kind that this version does not know
+        return None
+
+    def _from_channel(self) -> Event | None:
+        channel = self._live()
+        if channel is None or channel.last is None:
+            return None
+        if self._after is None:
+            self._after = channel.first - 1
+        return channel.event(self._after + 1)
+
+    async def _more(self) -> bool:
+        """Wait for something to read; False where nothing comes any more."""
+        channel = self._live()
+        taken = channel is not None and (channel.last is None or (self._after or 0) >= channel.last)
+        if channel is not None and taken and not channel.closed:
+            await channel.news()
+            return True
+        if self._channel is not None and taken:
+            return False
+        assert self._after is not None, "whoever does not know where to begin waits for the run"
+        page: EventPage | None = None
+        try:
+            page = await self._page(self._after)
+        except AgentClosed:
+            if not taken:
+                raise
+            return False  # the run here was the last thing that it could see
+        if page is None:
+            return True
+        for some in page.events:
+            self._read.extend(enumerate(some.lines, some.first))
+        if page.events:
+            return True
+        channel = self._live()
+        if channel is not None and not channel.closed:
+            return self._channel is None
+        return page.status == "running" and await self._still_runs(page.thread)
+
+    async def _page(self, after: int) -> EventPage | None:
+        coming = self._recorder.coming.get(self.turn_id)
+        page = await self._recorder.log.page(self.turn_id, after)
+        if page is None and coming is not None:  # it waits for its thread
+            await coming.channel.news()
+            return None
+        if page is None or page.workspace != self._workspace:
+            raise UnknownTurn(
+                f"there is no turn {self.turn_id[:200]!r} in the workspace {self._workspace!r}",
+                remedy="use an id that an event or a Turn carries; a turn is known once it owns its thread",
+            )
+        if page.gone is None:
+            raise EventsGone(
+                f"the events of the turn {self.turn_id!r} were not recorded",
+                remedy="begin a turn with detach=True or with a key to follow it from elsewhere",
+            )
+        if after < page.gone and not self._whole:
+            self._after = page.gone
+        elif after < page.gone:
+            raise EventsGone(
+                f"the events of the turn {self.turn_id!r} are kept no more up to the number {page.gone}",
+                remedy=f"read on after={page.gone}; thread.history() has what was said, event_age keeps more",
+            )
+        return page
+
+    async def _still_runs(self, thread: str) -> bool:
+        """Wait a moment for a turn that another process runs; False where nobody does."""
+        if thread not in await self._recorder.leases.owned([thread]):
+            # Its owner may have written its last events since they were looked for.
+            unowned, self._unowned = self._unowned, True
+            return not unowned
+        self._unowned = False
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        return True
+
+    def _parsed(self, seq: int, line: str) -> Event | None:
+        event: Event | None = None
+        try:
+            event = parse_event(line)
+            sound = event is None or (event.seq, event.turn_id) == (seq, self.turn_id)
+        except ValidationError:
+            sound = False
+        if not sound:
+            raise StorageInvalid(
+                f"the event {seq} of the turn {self.turn_id!r} is not what was written",
+                remedy="restore the database from a copy, or go on with another turn",
+            )
+        return event
+
+
+__all__ = ["EventFollower"]

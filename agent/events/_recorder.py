@@ -1,0 +1,114 @@
+"""Writes the events of all recorded turns of an agent, those of one moment in one transaction.
+
+A recorded turn costs a write of its own only where it is alone: 200 at once share theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from ...core import Clock
+from ...core.errors import WorldAgentError
+from ...core.events import Event
+from ...memory.events import EventLog, RecordedTurn
+from ...storage import Database, Leases, Transaction
+from ._recording import Recording
+
+_APART: Final = 0.02  # seconds between two writes, so that what comes close together stands in one row
+_AGAIN: Final = 0.25  # seconds after which a write is tried again that failed
+_PRUNE_EVERY: Final = 60.0  # seconds
+_PRUNED_AT_ONCE: Final = 50  # turns, so that no transaction lasts
+
+Batches = list[tuple[Recording, list[Event]]]
+
+
+class Recorder:
+    """The recordings of one agent.
+
+    Args:
+        database: Where the events are kept.
+        leases: Who owns threads.
+        clock: Tells the time.
+        age: Seconds that events are kept after their turn last changed.
+
+    Attributes:
+        log: The event log.
+        leases: Who owns threads.
+        live: The recordings of runs that are under way here, by turn.
+        coming: Those of turns that have not begun yet.
+    """
+
+    def __init__(self, database: Database, leases: Leases, clock: Clock, *, age: float) -> None:
+        self.log = EventLog(database, clock)
+        self.leases = leases
+        self.live: dict[str, Recording] = {}
+        self.coming: dict[str, Recording] = {}
+        self._database = database
+        self._dirty: dict[Recording, None] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._last = 0.0
+        self._age = age
+        self._pruned = float("-inf")
+
+    def recording(self, turn: RecordedTurn, *, again: bool = False) -> Recording:
+        """Record one run at a turn; `again` says that there is the turn already."""
+        return Recording(self, turn, again)
+
+    def expect(self, recording: Recording) -> None:
+        """A run at a turn is about to begin; who follows the turn already waits for it."""
+        if not recording.again:
+            self.coming[recording.turn.turn] = recording
+
+    def wake(self, recording: Recording) -> None:
+        """A recording has something to write."""
+        self._dirty[recording] = None
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._write())
+
+    async def aclose(self) -> None:
+        """End with what is being written."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._dirty:
+                await asyncio.sleep(max(self._last + _APART - loop.time(), 0))
+                self._last = loop.time()
+                batches = [(recording, batch) for recording in self._dirty if (batch := recording.batch())]
+                self._dirty.clear()
+                if batches and not await self._written(batches):
+                    self._dirty.update(dict.fromkeys(recording for recording, _ in batches))
+                    await asyncio.sleep(_AGAIN)
+                await self._prune(loop.time())
+        finally:
+            self._task = None
+
+    async def _prune(self, now: float) -> None:
+        """Let go of what is too old, every now and then, for as long as something new comes."""
+        if now - self._pruned < _PRUNE_EVERY:
+            return
+        self._pruned = now
+        with contextlib.suppress(WorldAgentError):  # another time
+            while await self.log.prune(self._age, most=_PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
+                pass
+
+    async def _written(self, batches: Batches) -> bool:
+        def work(transaction: Transaction) -> list[bool]:
+            return [recording.write(transaction, batch) for recording, batch in batches]
+
+        owned: list[bool] | None = None
+        try:
+            with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turns themselves
+                owned = await self._database.transact(work)
+        finally:
+            for place, (recording, batch) in enumerate(batches):
+                recording.written(batch, "failed" if owned is None else "done" if owned[place] else "lost")
+        return owned is not None
+
+
+__all__ = ["Recorder"]

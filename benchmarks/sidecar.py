@@ -1,0 +1,237 @@
+"""What the sidecar adds to a turn: the first token's delay, events a second, CPU; over the call in the process itself.
+
+Run `python benchmarks/sidecar.py [--quick] [--json]`. It prints a table and, last, one JSON line; README.md explains
+both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from worldagent import WorldAgent
+from worldagent.benchmarks import _sidecars as sidecars
+from worldagent.benchmarks._hosts import cpu_of
+from worldagent.benchmarks._measure import Cost, Costs, Report, Row, Stopwatch, main
+from worldagent.benchmarks._stubs import QUESTION
+from worldagent.core.events import TextDelta
+
+_REACHED = ("stdio_2026", "stdio_2025", "http_2026", "http_2025")
+_FIRST = b"text_delta"
+_CLIENTS = 100
+
+First = Callable[[], Awaitable[float]]
+"""Runs a turn to its end; gives the seconds until its first piece of text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much of everything is run."""
+
+    rounds: int
+    calls: int
+    clients: int
+
+
+FULL = Sizes(rounds=9, calls=30, clients=_CLIENTS)
+QUICK = Sizes(rounds=2, calls=2, clients=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What is measured in one run.
+
+    Attributes:
+        agent: The agent in this process.
+        callers: Clients by how they reach their sidecar.
+        pids: The sidecar of each.
+        url: The sidecar over HTTP.
+    """
+
+    agent: WorldAgent
+    callers: Mapping[str, sidecars.Caller]
+    pids: Mapping[str, int]
+    url: str
+
+
+async def first_tokens(sizes: Sizes, place: Place) -> list[Row]:
+    """Figure 1: from the start of the call to the first piece of its answer."""
+    names = itertools.count()
+    cases: dict[str, First] = {"in_process": lambda: _in_process(place.agent, f"t{next(names)}", key=None)}
+    cases |= {way: _reached(caller, names) for way, caller in place.callers.items()}
+    cases["recorded_in_process"] = lambda: _in_process(place.agent, f"r{next(names)}", key="k")
+    cases["recorded_http_2026"] = _reached(place.callers["http_2026"], names, key="k")
+    costs = await _interleaved(cases, sizes)
+    rows = [_delay(costs, "in_process")]
+    for way in _REACHED:
+        rows += _over(costs, way, "in_process")
+    return [*rows, _delay(costs, "recorded_in_process"), *_over(costs, "recorded_http_2026", "recorded_in_process")]
+
+
+def _delay(costs: Costs, case: str) -> Row:
+    return Row(key=f"first_{case}_ms", value=1e3 * costs.wall(case), unit="ms")
+
+
+def _over(costs: Costs, case: str, base: str) -> list[Row]:
+    pairs = zip(costs.rounds[case], costs.rounds[base], strict=True)
+    return [
+        _delay(costs, case),
+        Row(key=f"first_{case}", value=costs.wall_ratio(case, base), note=f"over {base}"),
+        Row(key=f"first_{case}_added_ms", value=1e3 * median(one.wall - other.wall for one, other in pairs), unit="ms"),
+    ]
+
+
+async def _interleaved(cases: Mapping[str, First], sizes: Sizes) -> Costs:
+    """As `_measure.interleaved`, but what counts of a call is what it says itself."""
+    taken: dict[str, list[Cost]] = {name: [] for name in cases}
+    for number in range(sizes.rounds + 1):
+        for name, work in cases.items():
+            watch = Stopwatch()
+            walls = [await work() for _ in range(sizes.calls)]
+            if number:  # the first round sets up what only a first call does
+                taken[name].append(Cost(watch.read(sizes.calls).cpu, median(walls)))
+    return Costs(taken)
+
+
+async def _in_process(agent: WorldAgent, thread: str, key: str | None) -> float:
+    begin, first = time.perf_counter(), 0.0
+    async with agent.thread(thread).stream(QUESTION, key=key) as stream:
+        async for event in stream:
+            if not first and isinstance(event, TextDelta):
+                first = time.perf_counter()
+    return first - begin
+
+
+def _reached(caller: sidecars.Caller, names: itertools.count[int], *, key: str | None = None) -> First:
+    more = {} if key is None else {"key": key}
+
+    async def first() -> float:
+        begin, came = time.perf_counter(), [0.0]
+
+        def seen(event: bytes) -> None:
+            if not came[0] and _FIRST in event:
+                came[0] = time.perf_counter()
+
+        await caller.call("converse", {"thread": f"s{next(names)}", "text": QUESTION, **more}, seen)
+        return came[0] - begin
+
+    return first
+
+
+async def processor(sizes: Sizes, place: Place) -> list[Row]:
+    """Figure 2: CPU of a turn with its events, of the process that runs it."""
+    names = itertools.count()
+    cases: dict[str, tuple[First, Callable[[], float | None]]] = {
+        "in_process": (lambda: _in_process(place.agent, f"c{next(names)}", key=None), time.process_time)
+    }
+    for way, caller in place.callers.items():
+        cases[way] = (_reached(caller, names), lambda pid=place.pids[way]: cpu_of(pid))  # type: ignore[misc]  # bound
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    for number in range(sizes.rounds + 1):
+        for name, (work, used) in cases.items():
+            before = used()
+            for _ in range(sizes.calls):
+                await work()
+            after = used()
+            if number and before is not None and after is not None:
+                taken[name].append((after - before) / sizes.calls)
+    rows: list[Row] = []
+    for name, found in taken.items():
+        note = "" if found else "this system does not say"
+        rows.append(Row(key=f"turn_{name}_cpu_ms", value=1e3 * median(found) if found else None, unit="ms", note=note))
+        if name != "in_process":
+            pairs = zip(found, taken["in_process"], strict=True) if found else ()
+            ratios = [one / other for one, other in pairs]
+            rows.append(Row(key=f"turn_{name}_cpu", value=median(ratios) if ratios else None, note="over in_process"))
+    return rows
+
+
+async def events(sizes: Sizes, place: Place) -> list[Row]:
+    """Figure 3: events a second, of a long answer as it is made, and of a recorded turn that is read again."""
+    live = await _rates(sizes, lambda number: _live(place.agent, f"l{number}"))
+    made = await _rates(sizes, lambda number: _streamed(place.callers["http_2026"], f"l{number}"))
+    content = await place.callers["http_2026"].call(
+        "converse", {"thread": "read", "text": sidecars.LONG, "key": "k", "detach": True}
+    )
+    turn_id: str = content["turn"]["id"]
+    one = await _rates(sizes, lambda number: _again(place.callers["http_2026"], turn_id))
+    async with AsyncExitStack() as opened:
+        many: list[sidecars.HttpCaller] = []
+        for number in range(sizes.clients):
+            revision = (sidecars.MODERN, sidecars.LEGACY)[number % 2]
+            many.append(await sidecars.HttpCaller(revision, place.url).open())
+            opened.callback(many[-1].close)
+
+        async def all_at_once(number: int) -> int:
+            return sum(await asyncio.gather(*(_again(caller, turn_id) for caller in many)))
+
+        all_of_them = await _rates(Sizes(rounds=max(1, sizes.rounds // 3), calls=1, clients=sizes.clients), all_at_once)
+    return [
+        Row(key="live_in_process_per_s", value=live, unit="/s"),
+        Row(key="live_http_2026_per_s", value=made, unit="/s"),
+        Row(key="read_one_client_per_s", value=one, unit="/s", note="a recorded turn, from its first event"),
+        Row(key="read_many_clients_per_s", value=all_of_them, unit="/s", note=f"{sizes.clients} clients together"),
+    ]
+
+
+async def _rates(sizes: Sizes, work: Callable[[int], Awaitable[int]]) -> float:
+    """Median over rounds of what `work` counts, a second."""
+    found: list[float] = []
+    for number in range(sizes.rounds + 1):
+        begin = time.perf_counter()
+        count = await work(number)
+        if number:
+            found.append(count / (time.perf_counter() - begin))
+    return median(found)
+
+
+async def _live(agent: WorldAgent, thread: str) -> int:
+    async with agent.thread(thread).stream(sidecars.LONG) as stream:
+        return len([event async for event in stream])
+
+
+async def _streamed(caller: sidecars.Caller, thread: str) -> int:
+    came: list[bytes] = []
+    await caller.call("converse", {"thread": thread, "text": sidecars.LONG}, came.append)
+    return len(came)
+
+
+async def _again(caller: sidecars.Caller, turn_id: str) -> int:
+    came: list[bytes] = []
+    await caller.call("events", {"turn_id": turn_id, "after": 0}, came.append)
+    return len(came)
+
+
+async def run(report: Report, sizes: Sizes) -> None:
+    """Measure everything, in the order of README.md."""
+    async with AsyncExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        agent = await opened.enter_async_context(sidecars.agent_in(folder / "here"))
+        url, pid = await opened.enter_async_context(sidecars.over_http(folder / "http"))
+        callers: dict[str, sidecars.Caller] = {}
+        pids: dict[str, int] = {}
+        for name, revision in (("2026", sidecars.MODERN), ("2025", sidecars.LEGACY)):
+            caller: Any
+            caller, pids[f"stdio_{name}"] = await opened.enter_async_context(
+                sidecars.over_stdio(folder / f"stdio_{name}", revision)
+            )
+            callers[f"stdio_{name}"] = caller
+            callers[f"http_{name}"] = http = await sidecars.HttpCaller(revision, url).open()
+            opened.callback(http.close)
+            pids[f"http_{name}"] = pid
+        place = Place(agent=agent, callers=callers, pids=pids, url=url)
+        report.section("From the call to the first token", await first_tokens(sizes, place))
+        report.section("CPU of a turn with its events", await processor(sizes, place))
+        report.section("Events a second", await events(sizes, place))
+
+
+if __name__ == "__main__":
+    main("sidecar", "What the sidecar adds to a turn.", lambda report: run(report, QUICK if report.quick else FULL))

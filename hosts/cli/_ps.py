@@ -1,0 +1,98 @@
+"""The command `ps`: which sidecars of a home run, and which turns. Out of files and the database, with no model."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from typing import Any
+
+from ...agent.threads import ThreadState
+from ...storage import Storage
+from ._output import Output, table
+from ._serve_commands import PsOptions
+from ._session import run
+from ._sidecar_files import RunningSidecar, running_sidecars
+from ._threads import open_threads
+
+_SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
+_TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
+_WIDEST = 40  # cells of what somebody named
+
+
+def ps(options: PsOptions) -> int:
+    """Run the command and return its exit code."""
+    output = Output.of(json=options.json)
+
+    def begin() -> Coroutine[Any, Any, int | None]:
+        from ...agent import Settings
+
+        return _ps(Settings().storage(Storage(home=options.home)), output)
+
+    return run(output, begin)
+
+
+async def _ps(storage: Storage, output: Output) -> None:
+    sidecars = running_sidecars(storage.sidecars)
+    turns: tuple[tuple[str, ThreadState], ...] = ()
+    async with open_threads(storage) as threads:
+        if threads is not None:
+            turns = await threads.register.running()
+    told = {
+        "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
+        "turns": [_turn_object(workspace, state) for workspace, state in turns],
+    }
+    tables = [_sidecars(sidecars)] if sidecars else []
+    tables += [_turns(turns)] if turns else []
+    output.result(told, "\n\n".join(tables) or None)
+    if output.form == "text" and not sidecars:
+        output.note("no sidecar of this home runs")
+    if output.form == "text" and not turns:
+        output.note("no turn runs")
+
+
+def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
+    rows = [
+        (
+            sidecar.address or sidecar.transport,
+            sidecar.state,
+            _time(sidecar.since),
+            ", ".join(sidecar.workspaces),
+            str(sidecar.pid),
+        )
+        for sidecar in sidecars
+    ]
+    return _table(_SIDECARS, rows, whole=1)
+
+
+def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
+    rows = [
+        (workspace, state.thread, state.status, _time(state.since), state.account or "", state.turn_id)
+        for workspace, state in turns
+    ]
+    return _table(_TURNS, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int = 0) -> str:
+    """Lay out a table as wide as what is in it, but for the columns from `whole` on, which have a bound."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
+    return table(head, rows, widths=[width if n < whole else min(width, _WIDEST) for n, width in enumerate(widths)])
+
+
+def _time(at: datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:
+    return {
+        "workspace": workspace,
+        "thread": state.thread,
+        "turn": state.turn_id,
+        "kind": state.kind,
+        "account": state.account,
+        "channel": state.channel,
+        "status": state.status,
+        "since": state.since.isoformat(),
+    }
+
+
+__all__ = ["ps"]

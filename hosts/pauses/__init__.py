@@ -1,0 +1,10 @@
+"""What a paused turn waits for, as every host shows it: to programs as JSON, to people as lines. A leaf of its own.
+
+Which answers are taken is decided where a turn goes on; what a person types into a terminal is the matter of `cli`, and
+forms of MCP are that of `sidecar`.
+"""
+
+from ._objects import pause_object
+from ._texts import is_late, numbered, one_line, pause_lines, printable
+
+__all__ = ["is_late", "numbered", "one_line", "pause_lines", "pause_object", "printable"]

@@ -1,0 +1,273 @@
+"""Forms that a paused turn asks for, out of their JSON Schema: how their fields are told, and how answers are read.
+
+Nothing here knows of pauses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from ....core import canonical_json
+from ....core.errors import FunctionInvalid, InvalidArgument
+
+Schema = Mapping[str, Any]
+
+_SCALARS: Final = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "null": "null",
+}
+_MANY: Final = {"array": "list", "object": "object"}
+_BOUNDS: Final = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minLength": "length at least {}",
+    "maxLength": "length at most {}",
+}
+_DEEPEST, _TOLD = 10, 3  # schemas in each other that are looked at, that are told
+_LONGEST: Final = 160  # characters of what a failure says
+_ENUM: Final = 12  # choices that are told
+_TRUE, _FALSE = ("true", "yes"), ("false", "no")
+
+
+def is_text(schema: Schema | None) -> bool:
+    """Whether any text may be an answer."""
+    return schema is None or types_of(schema, schema) == {"string"}
+
+
+def fields(schema: Schema) -> dict[str, Schema]:
+    """The fields of a form, references resolved; empty where it is no form but some other JSON value."""
+    whole = resolved(schema, schema)
+    found = whole.get("properties")
+    if not isinstance(found, Mapping):
+        return {}
+    # A schema that was kept as JSON has its fields in the order of the alphabet; those that are required, in their own.
+    names = dict.fromkeys([*(name for name in whole.get("required", ()) if name in found), *found])
+    return {name: resolved(found[name], schema) for name in names if isinstance(found[name], Mapping)}
+
+
+def plain(schema: Schema) -> bool:
+    """Whether the form can be answered as `field=value`: it has fields, and each is one value."""
+    return named(schema) and all(types_of(field, schema) for field in fields(schema).values())
+
+
+def named(schema: Schema) -> bool:
+    """Whether each field can be named in `field=value`; those that are not one value are then written as JSON."""
+    return bool(fields(schema)) and all(re.fullmatch(r"[^\s=]+", name) for name in fields(schema))
+
+
+def field_lines(schema: Schema) -> list[tuple[str, str]]:
+    """Each field's name, and what may stand in it."""
+    required = resolved(schema, schema).get("required", ())
+    return [
+        (name, _told(field, schema) + ("" if name in required else _left_out(field)))
+        for name, field in fields(schema).items()
+    ]
+
+
+def read_json(text: str) -> Any:
+    """Read a JSON value that another system reads again as JSON.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    problem = "it is nested too deeply"
+    try:
+        found = json.loads(text)
+        canonical_json(found).encode()
+    except json.JSONDecodeError as error:
+        problem = f"{error.msg} at line {error.lineno}, column {error.colno}"
+    except ValueError:  # NaN, a number beyond all bounds, half of a surrogate pair
+        problem = "it holds what JSON cannot"
+    except RecursionError:
+        pass
+    else:
+        return found
+    raise InvalidArgument(f"this is no JSON: {problem}", remedy='write texts in double quotes, such as "done"')
+
+
+def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
+    """Read `field=value field=value`. A value ends before the next field, or stands in double quotes.
+
+    Args:
+        schema: A form whose fields are `named`.
+        text: What was typed.
+
+    Raises:
+        InvalidArgument: It does not fit; the text names the field.
+    """
+    known = fields(schema)
+    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
+    head, following = re.compile(rf"\s*({names})="), re.compile(rf"\s+(?:{names})=")
+    found: dict[str, Any] = {}
+    text, at = text.strip(), 0
+    while at < len(text):
+        match = head.match(text, at)
+        if match is None:
+            _refuse(f"there is no such field here: {text[at:].split('=')[0].strip()[:40]!r}", known)
+        name, start = match[1], match.end()
+        if name in found:
+            _refuse(f"the field {name!r} is given twice", known)
+        if text.startswith('"', start):
+            value, at = _quoted(name, text, start)
+            types: set[str] | None = {"string"}
+        else:
+            after = following.search(text, start)
+            at = len(text) if after is None else after.start()
+            value, types = text[start:at].strip(), types_of(known[name], schema)
+        found[name] = _any(name, value) if types is None else _typed(name, value, types)
+    return found
+
+
+def misfits(schema: Schema, value: Any) -> list[str]:
+    """Why `value` does not fit; empty where it does. What cannot be checked here, whoever asks checks."""
+    from ....harness.schema import Checker  # its folder loads what a command without a form does not need
+
+    try:
+        found = Checker("what is asked for", schema).quoting(value)
+    except FunctionInvalid:
+        return []
+    return sorted(_failure(".".join(map(str, each.where)), each.text) for each in found)[:5]
+
+
+def _failure(where: str, message: str) -> str:
+    said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+    return f"{where}: {said}" if where else said
+
+
+def resolved(schema: Schema, root: Schema) -> Schema:
+    """A schema, or what it refers to in `root`."""
+    for _ in range(10):  # a reference to itself leads nowhere
+        name = str(schema.get("$ref", ""))
+        if not name.startswith("#/$defs/"):
+            break
+        found = root.get("$defs", {}).get(name.removeprefix("#/$defs/"))
+        if not isinstance(found, Mapping):
+            break
+        schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
+
+
+def types_of(schema: Schema, root: Schema, *, deep: int = 0) -> set[str] | None:
+    """The types of a single value; None where it may be more than that, or is declared by itself."""
+    schema = resolved(schema, root)
+    if "anyOf" in schema:
+        found: set[str] = set()
+        for part in schema["anyOf"] if deep < _DEEPEST else (None,):
+            types = types_of(part, root, deep=deep + 1) if isinstance(part, Mapping) else None
+            if not types:
+                return None
+            found |= types
+        return found
+    if "enum" in schema or "const" in schema:
+        kinds = {_type_of(value) for value in schema.get("enum", [schema.get("const")])}
+        return {kind for kind in kinds if kind is not None} if None not in kinds else None
+    kind = schema.get("type")
+    return {kind} if isinstance(kind, str) and kind in _SCALARS else None
+
+
+def _type_of(value: object) -> str | None:
+    for kind, name in ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number")):
+        if isinstance(value, kind):
+            return name
+    return "null" if value is None else None
+
+
+def _told(schema: object, root: Schema, deep: int = 0) -> str:
+    if not isinstance(schema, Mapping) or deep > _TOLD:
+        return "JSON"
+    schema = resolved(schema, root)
+    if "anyOf" in schema:
+        parts = [part for part in schema["anyOf"] if not (isinstance(part, Mapping) and part.get("type") == "null")]
+        kind = " or ".join(dict.fromkeys(_told(part, root, deep + 1) for part in parts[:_ENUM]))
+    elif "enum" in schema or "const" in schema:
+        choices = [_shown(value) for value in schema.get("enum", [schema.get("const")])]
+        kind = " | ".join(choices[:_ENUM]) + (f" | {len(choices) - _ENUM} more" if len(choices) > _ENUM else "")
+    else:
+        found = schema.get("type")
+        kind = (_SCALARS | _MANY).get(found, "JSON") if isinstance(found, str) else "JSON"
+        if isinstance(schema.get("format"), str):
+            kind += f" ({schema['format']})"
+    kind += "".join(f", {words.format(_shown(schema[key]))}" for key, words in _BOUNDS.items() if key in schema)
+    about = schema.get("description")
+    return f"{kind}: {about}" if isinstance(about, str) and about else kind
+
+
+def _left_out(field: Schema) -> str:
+    default = field.get("default")
+    return " [may be left out]" if default is None else f" [may be left out: {_shown(default)}]"
+
+
+def _shown(value: object) -> str:
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+
+
+def _quoted(name: str, text: str, start: int) -> tuple[str, int]:
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        pass
+    else:
+        if end == len(text) or text[end].isspace():
+            return value, end
+    raise InvalidArgument(
+        f"the value of the field {name!r} begins with a quote and does not end with one",
+        remedy=r"write a quote inside a value as \", or answer with a JSON object",
+    )
+
+
+def _any(name: str, value: str) -> Any:
+    """The value of a field that takes more than one plain value."""
+    problem = ""
+    try:
+        return read_json(value)
+    except InvalidArgument as error:
+        problem = error.problem
+    raise InvalidArgument(f"the field {name!r} is JSON: {problem}", remedy='write it as JSON, such as ["a", "b"]')
+
+
+def _typed(name: str, value: str, types: set[str]) -> Any:
+    if types <= {"string", "null"} and "string" in types:
+        return value
+    if "boolean" in types and value.casefold() in (*_TRUE, *_FALSE):
+        return value.casefold() in _TRUE
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = value
+    kind = _type_of(found)
+    if kind in types or (kind == "integer" and "number" in types):
+        return found
+    if "string" in types:
+        return value
+    wanted = " or ".join(_SCALARS[kind] for kind in _SCALARS if kind in types)
+    raise InvalidArgument(f"the field {name!r} is a {wanted}", remedy=f"write {name}= and a {wanted} after it")
+
+
+def _refuse(problem: str, known: Mapping[str, Schema]) -> NoReturn:
+    raise InvalidArgument(
+        problem, remedy=f"give each of the fields once as field=value: {', '.join(known)}; or a JSON object"
+    )
+
+
+__all__ = [
+    "Schema",
+    "field_lines",
+    "fields",
+    "is_text",
+    "misfits",
+    "named",
+    "plain",
+    "read_json",
+    "read_pairs",
+    "resolved",
+    "types_of",
+]

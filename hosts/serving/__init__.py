@@ -1,0 +1,29 @@
+"""An MCP server on a transport, for hosts that serve: HTTP with limits, tokens and logs, or standard streams. A leaf.
+
+What is answered is decided in `role_host` and `sidecar`: a `Service`, which `serve_http` and `serve_stdio` take.
+"""
+
+from ._address import Address
+from ._client import client_gone
+from ._http import application, serve_http
+from ._logs import quiet_logs
+from ._options import HttpOptions
+from ._requests import RequestLog
+from ._service import Operated, Service
+from ._stdio import serve_stdio
+from ._tokens import Tokens, read_token_file
+
+__all__ = [
+    "Address",
+    "HttpOptions",
+    "Operated",
+    "RequestLog",
+    "Service",
+    "Tokens",
+    "application",
+    "client_gone",
+    "quiet_logs",
+    "read_token_file",
+    "serve_http",
+    "serve_stdio",
+]

@@ -1,0 +1,149 @@
+"""Turns and errors as answers. What goes over the wire is in `_contract`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import BaseModel, ValidationError
+
+from ....agent import Turn
+from ....agent.threads import ThreadState
+from ....core.errors import KeyReused, UnknownMessage, UnknownPause, UnknownShape, WorldAgentError
+from ....core.pauses import Pause
+from .._contract.turns import (
+    Answer,
+    ErrorAnswer,
+    ErrorRecord,
+    NextStep,
+    TurnAnswer,
+    TurnRecord,
+    TurnUsageRecord,
+)
+from .._contract.words import WorkspaceArguments
+from .._pauses import next_steps, pause_result
+from .._ports import Refused
+from ._call import Call
+
+_UNQUOTED: Final[Mapping[type[Exception], str]] = {
+    KeyReused: "the key was used on this thread for something else",
+    UnknownMessage: "the thread has no such message",
+    UnknownPause: "the thread has no such pause",
+    UnknownShape: "there is no such shape",
+}
+"""Problems of the package that quote what was sent, in other words."""
+
+
+def turn_record(turn: Turn, thread: str) -> TurnRecord:
+    """A turn as JSON."""
+    usage = turn.usage
+    return TurnRecord(
+        id=turn.id,
+        thread=turn.thread or thread,
+        status=turn.status,
+        text=turn.text,
+        result=None if turn.result is None else turn.result.model_dump(mode="json"),
+        role_tiers=[tier.value for tier in turn.role_tiers],
+        skipped_tiers=[tier.value for tier in turn.skipped_tiers],
+        usage=TurnUsageRecord(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, calls=usage.calls),
+        pauses=[pause_result(pause) for pause in turn.pauses],
+    )
+
+
+def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
+    """How a surface answers."""
+    record = turn_record(turn, call.given.thread)
+    made = next_steps(turn.status, turn.id, ids=call.ids, pauses=turn.pauses, seq=seq)
+    return TurnAnswer(turn=record, seq=seq, next=steps(made))
+
+
+def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> TurnAnswer:
+    """How a surface answers that has not followed the turn: what became of it, and where to look for the rest."""
+    record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
+    made = next_steps(state.status, state.turn_id, ids=call.ids, pauses=pauses, seq=call.given.after)
+    if not made:
+        known = {name: value for name, value in call.ids.items() if value is not None}
+        made = [{"tool": "history", "arguments": known, "why": "the turn is over; what was said"}]
+    return TurnAnswer(
+        turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
+        seq=call.given.after,
+        next=steps(made),
+    )
+
+
+def steps(made: list[dict[str, Any]]) -> list[NextStep]:
+    """What to call to go on with a turn, as the contract has it."""
+    return [NextStep.model_validate(step) for step in made]
+
+
+def answered(answer: Answer) -> CallToolResult:
+    """An answer as the protocol has it. The text beside it is the agent's where there is one, else says little."""
+    content = answer.model_dump(mode="json")
+    return CallToolResult(content=[TextContent(type="text", text=_text(answer))], structured_content=content)
+
+
+def failed(failure: WorldAgentError | Refused, pauses: Sequence[Pause] | None = None) -> CallToolResult:
+    """An error as the protocol has it."""
+    error = ErrorRecord(
+        code=failure.code,
+        problem=_UNQUOTED.get(type(failure), failure.problem),
+        remedy=failure.remedy,
+        retryable=failure.retryable,
+        turn_id=failure.turn_id or None,  # what was never begun has an empty one
+        pauses=None if pauses is None else [pause_result(pause) for pause in pauses],
+    )
+    return CallToolResult(
+        content=[TextContent(type="text", text=f"{error.code}: {error.problem}; {error.remedy}")],
+        structured_content=ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True),
+        is_error=True,
+    )
+
+
+def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | str:
+    """The arguments, or what does not fit: names of the contract and rules, and nothing that was sent."""
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as failure:
+        items = failure.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{_place(model, item['loc'])}: {item['msg']}" for item in items if _known(model, item["loc"])]
+    if len(told) < len(items):
+        told.append("there is an argument that the tool does not have")
+    return "; ".join(dict.fromkeys(told))
+
+
+def _known(model: type[BaseModel], steps: tuple[int | str, ...]) -> bool:
+    """Whether the contract itself has the name that an error is about, and it is not one too many."""
+    return bool(steps) and steps[0] in model.model_fields
+
+
+def _place(model: type[BaseModel], steps: tuple[int | str, ...]) -> str:
+    """Where an error stands, up to the first name that may be the caller's."""
+    place: list[str] = []
+    kind: Any = model
+    for step in steps:
+        fields: Mapping[str, Any] = getattr(kind, "model_fields", {})
+        if step not in fields:
+            break
+        place.append(str(step))
+        kind = _model_in(fields[str(step)].annotation)
+    return ".".join(place)
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = getattr(annotation, "__args__", ())
+    return next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def _text(answer: Answer) -> str:
+    if not isinstance(answer, TurnAnswer):
+        return "done"
+    turn = answer.turn
+    if turn.status == "done" and turn.text:
+        return turn.text
+    return f"the turn is {turn.status}"
+
+
+__all__ = ["answered", "checked", "failed", "standing", "steps", "turn_answer", "turn_record"]

@@ -1,0 +1,54 @@
+"""Events as progress of the request that asks for them, at the client's own pace. Whose they are is not known here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ....core.events import Event
+from ._call import Call
+from ._following import behind
+
+
+class Progress:
+    """Sends the events of one call, if its client asked for them.
+
+    Args:
+        call: The call.
+
+    Attributes:
+        seq: The number of the last event.
+    """
+
+    def __init__(self, call: Call[Any]) -> None:
+        self._session = call.ctx.session
+        self._stall = call.house.limits.reader_stall
+        self._after: int = call.given.after
+        self._wanted = call.wants_progress
+        self._offset = 0
+        self.seq: int = 0
+
+    async def send(self, event: Event) -> None:
+        """Send one event, unless the client has it.
+
+        Raises:
+            Refused: The client does not read (`reader_behind`).
+        """
+        # The events of a turn that keeps none count from 1 in each run; those of one call count on all the same.
+        if event.seq + self._offset <= self.seq:
+            self._offset = self.seq
+        self.seq = event.seq + self._offset
+        if not self._wanted or self.seq <= self._after:
+            return
+        told = event.model_copy(update={"seq": self.seq}) if self._offset else event
+        late = False
+        try:
+            async with asyncio.timeout(self._stall):
+                await self._session.report_progress(self.seq, message=told.model_dump_json())
+        except TimeoutError:
+            late = True
+        if late:
+            raise behind(event.turn_id)
+
+
+__all__ = ["Progress"]

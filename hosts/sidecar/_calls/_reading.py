@@ -1,0 +1,104 @@
+"""The tools that read: pauses, history, threads, and what role would be active. Events are in `_events`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....agent import WorldAgent
+from ....agent.threads import ThreadState
+from .._contract.answers import (
+    ExplainAnswer,
+    HistoryAnswer,
+    MessageRecord,
+    PausesAnswer,
+    ThreadRecord,
+    ThreadsAnswer,
+    TierRecord,
+)
+from .._contract.arguments import ExplainArguments, HistoryArguments, ThreadsArguments
+from .._contract.words import ThreadArguments
+from .._pauses import next_steps, pause_result
+from ._answering import steps
+from ._call import Call, role_of, thread_of
+
+_MOST: Final = 1000  # threads that are looked through for those that a token reaches
+
+
+async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer:
+    """Run `pauses`."""
+    thread = thread_of(agent, call)
+    state, found = await thread.state(), await thread.pauses()
+    if state is None:
+        return PausesAnswer(thread=call.given.thread)
+    call.noted.turn = state.turn_id or None
+    return PausesAnswer(
+        thread=state.thread,
+        turn_id=state.turn_id or None,
+        status=state.status,
+        pauses=[pause_result(pause) for pause in found],
+        next=steps(next_steps(state.status, state.turn_id, ids=call.ids, pauses=found)),
+    )
+
+
+async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAnswer:
+    """Run `history`."""
+    page = await thread_of(agent, call).history(before=call.given.before, limit=call.given.limit)
+    return HistoryAnswer(
+        messages=[
+            MessageRecord(
+                id=message.id,
+                parent=message.parent,
+                turn_id=message.turn_id,
+                author=message.author,
+                kind=message.kind,
+                body=dict(message.body),
+                at=message.at.isoformat(),
+            )
+            for message in page
+        ]
+    )
+
+
+async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAnswer:
+    """Run `threads`: those that the token reaches, among the newest."""
+    given, grant = call.given, call.grant
+    limit = given.limit if grant.allows_any_thread else _MOST
+    found = await agent.threads(limit=limit, status=given.status)
+    reached = [state for state in found if grant.allows_thread(state.thread)]
+    return ThreadsAnswer(threads=[_record(state) for state in reached[: given.limit]])
+
+
+async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> ExplainAnswer:
+    """Run `explain_role`."""
+    told = await agent.explain_role(thread_of(agent, call), role=role_of(call.given.role))
+    return ExplainAnswer(
+        policy=told.policy,
+        tiers=[
+            TierRecord(
+                tier=one.tier.value,
+                state=one.state,
+                name=one.name,
+                length=one.length,
+                signatures=list(one.signatures),
+            )
+            for one in told.tiers
+        ],
+    )
+
+
+def _record(state: ThreadState) -> ThreadRecord:
+    return ThreadRecord(
+        thread=state.thread,
+        account=state.account,
+        channel=state.channel,
+        turn_id=state.turn_id,
+        kind=state.kind,
+        status=state.status,
+        since=state.since.isoformat(),
+        pauses=state.pauses,
+        answers=state.answers,
+        resumable=state.resumable,
+    )
+
+
+__all__ = ["explain_role", "history", "pauses", "threads"]

@@ -1,0 +1,201 @@
+"""The tools that begin a turn or go on with one, with a person's answers through the client where it can ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from mcp.types import InputRequiredResult
+
+from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
+from ....agent.threads import ThreadState
+from ....core.errors import AlreadyAnswered, NothingToResume
+from ....core.pauses import Pause, PersonAnswer
+from ....graphs import Composed
+from .._contract.surfaces import (
+    ConverseArguments,
+    ResumeArguments,
+    ScheduledArguments,
+    SkillArgument,
+    SkillArguments,
+    SurfaceArguments,
+    TaskArguments,
+)
+from .._contract.turns import TurnAnswer
+from .._pauses import Asking, Round, read_answers
+from .._people import check_resume, is_of
+from ._answering import standing, turn_answer
+from ._call import Call, role_of, thread_of
+from ._following import Following, Start
+from ._progress import Progress
+
+Going = Call[SurfaceArguments] | Call[ResumeArguments]
+
+
+async def surface(call: Call[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
+    """Run `converse`, `task`, `run_skill` or `run_scheduled`."""
+    thread, asking = thread_of(agent, call, name=call.given.name), _asking(call)
+    if asking.round is not None:
+        return await _come_again(call, thread, asking, asking.round)
+    return await _until_answered(call, thread, asking, lambda: _begin(call.given, thread))
+
+
+async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
+    """Run `resume`."""
+    given, thread, asking = call.given, thread_of(agent, call), _asking(call)
+    if asking.round is not None:
+        return await _come_again(call, thread, asking, asking.round)
+    pauses = await thread.pauses()
+    state = await thread.state()
+    if state is not None:  # first: whose turn it is not learns neither who may answer nor how
+        check_resume(call.caller, state, given.answers.keys(), pauses, changes=_says_more(given))
+    answers = read_answers(given.answers, pauses, account=call.caller.account)
+    return await _until_answered(call, thread, asking, lambda: _go_on(call.given, thread, answers))
+
+
+def _asking(call: Going) -> Asking:
+    wanted = call.given.pauses == "elicit"
+    return Asking.of(call.ctx, call.params, account=call.caller.account, wanted=wanted)
+
+
+async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
+    """Take what a person said since the same call was answered with questions (revision 2026-07-28)."""
+    state, pauses = await thread.state(), await thread.pauses()
+    if state is None or (state.turn_id, state.thread) != (before.turn, before.thread) or state.status != "paused":
+        return await _moved_on(call, thread, asking, before)
+    call.noted.turn = state.turn_id
+    own = is_of(call.caller, state)
+    got = await asking.answers(state.turn_id, state.thread, _open_to(call, state, pauses), own=own)
+    if isinstance(got, InputRequiredResult):
+        return got
+    if not got and (pauses or not own):
+        return standing(call, state, pauses)
+    got = got or {}  # all is answered; whoever did that may not have come to go on
+    check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
+    try:
+        return await _until_answered(call, thread, asking, _answering(call.given, thread, got))
+    except (AlreadyAnswered, NothingToResume):
+        pass  # the same call was made twice at once, and the other one was first
+    return await _moved_on(call, thread, asking, before)
+
+
+async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
+    """Answer a call that is made again since its answer was lost: follow the turn by its key, or tell how it stands.
+
+    Raises:
+        NothingToResume: The turn is no longer the thread's newest, and has no key.
+        AlreadyAnswered: It is another account's.
+    """
+    given, state = call.given, await thread.state()
+    if isinstance(given, SurfaceArguments) and given.key is not None:
+        return await _until_answered(call, thread, asking, lambda: _begin(given, thread))
+    if state is None or (state.turn_id, state.thread) != (before.turn, before.thread):
+        raise NothingToResume(
+            "the turn that was asked about is no longer the thread's newest",
+            remedy="look at what the thread waits for with pauses, and at what was said with history",
+        )
+    if not is_of(call.caller, state):
+        raise AlreadyAnswered(
+            "nobody waits for the answer any more", remedy="call the tool `pauses` to see what is open"
+        )
+    call.noted.turn = state.turn_id
+    return standing(call, state, await thread.pauses())
+
+
+async def _until_answered(
+    call: Going, thread: Thread, asking: Asking, start: Start
+) -> TurnAnswer | InputRequiredResult:
+    """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call."""
+    progress, went_on = Progress(call), False
+    while True:
+        turn = await _follow(call, progress, start)
+        if turn.status != "paused":
+            return turn_answer(call, turn, seq=progress.seq)
+        state = await thread.state()
+        own = state is not None and is_of(call.caller, state)
+        got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
+        if isinstance(got, InputRequiredResult):
+            return got
+        if not got and (turn.pauses or not own or went_on):
+            return turn_answer(call, turn, seq=progress.seq)
+        went_on = not got  # all is answered; whoever did that may not have come to go on
+        start = _answering(call.given, thread, got or {})
+
+
+def _says_more(given: SurfaceArguments | ResumeArguments) -> bool:
+    """Whether a call says more of how a turn goes on than answers."""
+    if not isinstance(given, ResumeArguments):
+        return True  # it began the turn, and brings what it began with
+    return "role" in given.model_fields_set or given.skill is not None or given.on_role_change != "fail"
+
+
+def _open_to(call: Going, state: ThreadState | None, pauses: Sequence[Pause]) -> Sequence[Pause]:
+    """Which pauses are the caller's to answer; whether a pause takes their account is looked at later."""
+    if state is None or is_of(call.caller, state):
+        return pauses
+    return [pause for pause in pauses if pause.approvers]
+
+
+async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
+    house, given = call.house, call.given
+    following = Following(house.agents, call.caller.workspace, start, lag=house.limits.reader_lag, detach=given.detach)
+    del start
+    try:
+        async for event in following.events():
+            call.noted.turn = following.turn_id
+            await progress.send(event)
+        turn = following.outcome()
+        call.noted.turn = turn.id
+        return turn
+    finally:
+        following.leave()
+
+
+def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> Start:
+    return lambda: _go_on(given, thread, answers)
+
+
+async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
+    how: dict[str, Any] = {
+        "role": role_of(given.role),
+        "model": given.model,
+        "key": given.key,
+        "detach": given.detach,
+    }
+    match given:
+        case ConverseArguments():
+            return thread.stream(given.text, **how)
+        case TaskArguments():
+            return thread.stream_task(given.shape, given.params, **how)
+        case SkillArguments():
+            return thread.stream_skill(_skill_of(given.skill), given.params, **how)
+        case ScheduledArguments():
+            fired = datetime.fromisoformat(given.fired_at)
+            trigger = Trigger(schedule=given.schedule, fired_at=fired, payload=given.payload)
+            return thread.stream_scheduled(trigger, **how)
+        case _:
+            raise AssertionError(f"no surface takes {type(given).__name__}")
+
+
+async def _go_on(
+    given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]
+) -> TurnStream:
+    """Go on with the thread's turn; a call that began it brings its own role and skill again."""
+    again = isinstance(given, ResumeArguments)
+    left_out = again and "role" not in given.model_fields_set
+    skill = given.skill if isinstance(given, ResumeArguments | SkillArguments) else None
+    return await thread.stream_resume(
+        answers,
+        role=UNSET if left_out else role_of(given.role),
+        on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
+        skill=None if skill is None else _skill_of(skill),
+        detach=given.detach,
+    )
+
+
+def _skill_of(given: SkillArgument) -> Composed:
+    return Composed(given.prompt, shape=given.shape, params=given.params, name=given.name)
+
+
+__all__ = ["resume", "surface"]

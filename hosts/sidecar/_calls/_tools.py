@@ -1,0 +1,114 @@
+"""What a call of a tool comes to: its arguments, then its token, then the tool; every error as the contract has it.
+
+Nothing here knows a transport. A refusal of arguments names fields and rules, and holds no value that was sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
+
+from ....agent import WorldAgent
+from ....core.errors import AgentClosed, InvalidArgument, ThreadPaused, WorldAgentError
+from ....core.pauses import Pause
+from .._access import Grant
+from .._contract import TOOLS
+from .._contract.turns import Answer
+from .._contract.words import ThreadArguments
+from .._ports import Refused
+from ._answering import answered, checked, failed
+from ._call import Call, Context, House, Noted, thread_of
+from ._changing import cancel, fork, thread_role_clear, thread_role_set
+from ._events import events
+from ._reading import explain_role, history, pauses, threads
+from ._surfaces import resume, surface
+
+_log = logging.getLogger("worldagent.sidecar")
+
+Tool = Callable[[Any, WorldAgent], Awaitable[Answer | InputRequiredResult]]
+
+_RUN: Final[dict[str, Tool]] = {
+    "converse": surface,
+    "task": surface,
+    "run_skill": surface,
+    "run_scheduled": surface,
+    "resume": resume,
+    "events": events,
+    "pauses": pauses,
+    "cancel": cancel,
+    "history": history,
+    "fork": fork,
+    "thread_role_set": thread_role_set,
+    "thread_role_clear": thread_role_clear,
+    "explain_role": explain_role,
+    "threads": threads,
+}
+
+
+async def call_tool(
+    house: House, ctx: Context, params: CallToolRequestParams, *, grant: Grant, noted: Noted
+) -> CallToolResult | InputRequiredResult:
+    """Run one of the contract's tools. Nothing but a cancellation comes out of it as an exception.
+
+    Args:
+        house: What all calls share.
+        ctx: The request.
+        params: Its params.
+        grant: What the caller's token reaches.
+        noted: Takes what the request log may say of the call.
+    """
+    waiting: tuple[Pause, ...] | None = None
+    failure: WorldAgentError | Refused
+    try:
+        if house.client_roles is not None:
+            house.client_roles.serve(ctx.session)
+        call = _checked(house, ctx, params, grant, noted)
+        async with house.agents.use(call.caller.workspace) as agent:
+            try:
+                answer = await _RUN[call.tool](call, agent)
+            except ThreadPaused as error:
+                thread = thread_of(agent, call)
+                waiting, state = await thread.pauses(), await thread.state()
+                error.turn_id = None if state is None else state.turn_id  # the one that waits, not the one that began
+                raise
+        return answered(answer) if isinstance(answer, Answer) else _asking(answer, noted)
+    except AgentClosed as error:
+        failure = house.agents.refusal() if house.agents.draining else error
+    except (WorldAgentError, Refused) as error:
+        failure = error
+    except Exception as error:  # not by name: functions of others run below; the text may hold what was sent
+        _log.error("%s failed: %s", params.name, type(error).__name__)
+        failure = Refused(
+            "internal",
+            "the sidecar failed inside",
+            remedy="look into its log, or ask whoever runs it",
+            turn_id=noted.turn,
+        )
+    noted.code, noted.turn = failure.code, failure.turn_id or noted.turn
+    return failed(failure, waiting)
+
+
+def _checked(house: House, ctx: Context, params: CallToolRequestParams, grant: Grant, noted: Noted) -> Call[Any]:
+    model = TOOLS[params.name].arguments
+    given = checked(model, params.arguments or {})
+    if isinstance(given, str):
+        raise InvalidArgument(
+            f"the arguments do not fit: {given}", remedy=f"the arguments are {', '.join(model.model_fields)}"
+        )
+    caller = grant.caller(given.workspace, given.account)
+    noted.workspace = caller.workspace
+    if isinstance(given, ThreadArguments):
+        grant.check_thread(given.thread)
+        noted.thread = given.thread
+    return Call(house=house, ctx=ctx, params=params, given=given, grant=grant, caller=caller, noted=noted)
+
+
+def _asking(result: InputRequiredResult, noted: Noted) -> InputRequiredResult:
+    noted.code = "input_required"
+    return result
+
+
+__all__ = ["call_tool"]

@@ -1,0 +1,116 @@
+"""What the tools answer that read or change a thread, as it stands in `structuredContent`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ....agent.threads import ThreadStatus
+from .turns import Answer, NextStep
+from .words import Wire
+
+
+class PausesAnswer(Answer):
+    """Of `pauses`."""
+
+    thread: str
+    turn_id: str | None = None
+    status: ThreadStatus | None = Field(default=None, description="null where the thread has no turn")
+    pauses: list[dict[str, Any]] = Field(default_factory=list)
+    next: list[NextStep] = Field(default_factory=list)
+
+
+class CancelAnswer(Answer):
+    """Of `cancel`."""
+
+    cancelled: bool = Field(description="false where there was no turn to cancel")
+
+
+class MessageRecord(Wire):
+    """A message of a conversation."""
+
+    id: str
+    parent: str | None
+    turn_id: str
+    author: str
+    kind: str
+    body: dict[str, Any]
+    at: str
+
+
+class HistoryAnswer(Answer):
+    """Of `history`."""
+
+    messages: list[MessageRecord] = Field(description="oldest first")
+
+
+class ForkAnswer(Answer):
+    """Of `fork`."""
+
+    thread: str = Field(description="the new thread")
+
+
+class RoleSetAnswer(Answer):
+    """Of `thread_role_set`."""
+
+    set: Literal[True] = True
+
+
+class RoleClearAnswer(Answer):
+    """Of `thread_role_clear`."""
+
+    cleared: bool = Field(description="false where there was none")
+
+
+class TierRecord(Wire):
+    """A tier in an explanation: a name and a length, never a content."""
+
+    tier: str
+    state: str
+    name: str | None
+    length: int
+    signatures: list[str]
+
+
+class ExplainAnswer(Answer):
+    """Of `explain_role`."""
+
+    policy: str
+    tiers: list[TierRecord] = Field(description="all five, lowest precedence first")
+
+
+class ThreadRecord(Wire):
+    """Where a thread stands: its newest turn."""
+
+    thread: str
+    account: str | None
+    channel: str | None
+    turn_id: str
+    kind: str | None
+    status: ThreadStatus
+    since: str
+    pauses: int
+    answers: int
+    resumable: bool
+
+
+class ThreadsAnswer(Answer):
+    """Of `threads`."""
+
+    threads: list[ThreadRecord] = Field(description="the one with the newest turn first")
+
+
+__all__ = [
+    "CancelAnswer",
+    "ExplainAnswer",
+    "ForkAnswer",
+    "HistoryAnswer",
+    "MessageRecord",
+    "PausesAnswer",
+    "RoleClearAnswer",
+    "RoleSetAnswer",
+    "ThreadRecord",
+    "ThreadsAnswer",
+    "TierRecord",
+]

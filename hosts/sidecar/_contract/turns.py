@@ -1,0 +1,93 @@
+"""How a turn, what to do next and an error are answered, as it stands in `structuredContent`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .words import Wire
+
+Status = Literal["done", "paused", "stopped", "cancelled", "failed", "running", "cut_off", "abandoned"]
+
+
+class NextStep(Wire):
+    """A call that goes on from here."""
+
+    tool: str = Field(description="the tool to call", examples=["resume"])
+    arguments: dict[str, Any] = Field(description="its arguments, as far as they are known")
+    why: str = Field(description="what it is for, and what has to be filled in")
+
+
+class TurnUsageRecord(Wire):
+    """Tokens of a turn, as the model's service counts them."""
+
+    input_tokens: int
+    output_tokens: int
+    calls: int
+
+
+class TurnRecord(Wire):
+    """A turn as the call left it. What `events` does not know is null there."""
+
+    id: str
+    thread: str
+    status: Status
+    text: str | None = Field(default=None, description="the answer")
+    result: Any = Field(default=None, description="the typed result of a task or a skill")
+    role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
+    skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
+    usage: TurnUsageRecord | None = None
+    pauses: list[dict[str, Any]] = Field(default_factory=list, description="what waits for a person")
+
+
+class Answer(Wire):
+    """What all answers have in common."""
+
+    contract: Literal[1] = 1
+
+
+class TurnAnswer(Answer):
+    """Of the surfaces and of `resume`."""
+
+    turn: TurnRecord
+    seq: int = Field(description="the number of the turn's last event that this call saw")
+    next: list[NextStep] = Field(default_factory=list, description="what to call to go on")
+
+
+class EventsAnswer(TurnAnswer):
+    """Of `events`."""
+
+    events: list[dict[str, Any]] = Field(
+        default_factory=list, description="the events after `after`; empty where they went out as progress"
+    )
+
+
+class ErrorRecord(Wire):
+    """Why a call was not done."""
+
+    code: str = Field(examples=["thread_busy"])
+    problem: str
+    remedy: str
+    retryable: bool = Field(description="whether the same call may succeed later")
+    turn_id: str | None = None
+    pauses: list[dict[str, Any]] | None = None
+
+
+class ErrorAnswer(Answer):
+    """Of a tool error."""
+
+    error: ErrorRecord
+
+
+__all__ = [
+    "Answer",
+    "ErrorAnswer",
+    "ErrorRecord",
+    "EventsAnswer",
+    "NextStep",
+    "Status",
+    "TurnAnswer",
+    "TurnRecord",
+    "TurnUsageRecord",
+]

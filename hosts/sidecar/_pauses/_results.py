@@ -1,0 +1,75 @@
+"""Pauses in results, and what to call next. Nothing here asks anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ....core.pauses import Pause, may_be_always
+from ...pauses import is_late, pause_object
+from ._answers import FORMS, default_forms
+
+_GOES_ON: Final = {
+    "cut_off": "the process that ran it ended; it goes on from its last step",
+    "stopped": "it was told to stop; it goes on from its last step",
+}
+
+
+def pause_result(pause: Pause) -> dict[str, Any]:
+    """A pause as JSON, with what fits it.
+
+    Returns:
+        All of the pause; `expired`, whether it takes no answer any more; `answers`, the forms of answer by their names,
+        each as it can be sent where it holds all that there is to say; `always`, whether `approve` may have it.
+    """
+    late = is_late(pause)
+    forms = {} if late else default_forms(pause)
+    about: dict[str, Any] = {"expired": late, "answers": forms}
+    if pause.kind == "approval":
+        about["always"] = may_be_always(pause)
+    return {**pause_object(pause), **about}
+
+
+def next_steps(
+    status: str, turn_id: str, *, ids: Mapping[str, Any], pauses: Sequence[Pause] = (), seq: int = 0
+) -> list[dict[str, Any]]:
+    """What to call to go on with a turn; empty where it is over.
+
+    Args:
+        status: How the turn stands.
+        turn_id: The turn.
+        ids: `workspace`, `account`, `channel` and `thread` as the call had them; None is left out.
+        pauses: What it waits for.
+        seq: The last event that was seen.
+
+    Returns:
+        Objects with `tool`, `arguments` and `why`. What a person has to say is never filled in.
+    """
+    known = {name: value for name, value in ids.items() if value is not None}
+    match status:
+        case "paused" if not pauses:
+            return [_step("resume", known, "it is answered; resume goes on")]
+        case "paused":
+            return [_step("resume", {**known, "answers": {}}, _why(pauses))]
+        case "cut_off" | "stopped":
+            return [_step("resume", known, _GOES_ON[status])]
+        case "running":
+            where = {name: value for name, value in known.items() if name in ("workspace", "account")}
+            return [_step("events", {**where, "turn_id": turn_id, "after": seq}, "the turn runs; its next events")]
+        case _:
+            return []
+
+
+def _why(pauses: Sequence[Pause]) -> str:
+    asked = [f"{pause.id} ({' or '.join(FORMS[pause.kind])})" for pause in pauses if not is_late(pause)]
+    late = "; what has expired fails once the turn goes on" if len(asked) < len(pauses) else ""
+    if not asked:
+        return f"nothing can be answered any more{late}"
+    return f"a person is to answer; `answers` takes one form of answer for each pause: {', '.join(asked)}{late}"
+
+
+def _step(tool: str, arguments: dict[str, Any], why: str) -> dict[str, Any]:
+    return {"tool": tool, "arguments": arguments, "why": why}
+
+
+__all__ = ["next_steps", "pause_result"]

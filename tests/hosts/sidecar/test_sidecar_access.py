@@ -1,0 +1,192 @@
+"""Who reaches what: tokens, workspaces, accounts and threads. What is not reached is told alike, there or not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from support.role_hosts import Mode
+from support.sidecar_served import agents, caller_of, served, tokens
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.serving import Tokens
+from worldagent.hosts.sidecar import EVERYTHING, Grant, Sidecar, read_token_file
+from worldagent.testing import ScriptedLM
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+KNOWN = tokens(
+    operator=EVERYTHING,
+    ana=Grant(("novel",), ("ana",), ("ana-*", "shared")),
+    ben=Grant(("novel", "shop"), ("ben",)),
+)
+
+
+@asynccontextmanager
+async def guarded(home: Path) -> AsyncGenerator[str]:
+    lm = ScriptedLM(lambda call: {"reply": "Yes."})
+    async with served(Sidecar(agents(home, lm=lm), tokens=KNOWN)) as url:
+        yield url
+
+
+def about(error: dict[str, Any]) -> tuple[str, str, str]:
+    return error["code"], error["problem"], error["remedy"]
+
+
+async def test_a_request_without_a_known_token_gets_401_and_nothing_else(tmp_path: Path) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    async with guarded(tmp_path) as url, httpx2.AsyncClient() as http:
+        for headers in ({}, {"Authorization": "Bearer nobody"}, {"Authorization": "Basic ana"}):
+            answer = await http.post(url, json=body, headers=headers)
+            assert answer.status_code == 401
+            assert "nobody" not in answer.text
+
+
+@MODES
+async def test_foreign_workspaces_accounts_and_threads_are_told_alike_there_or_not(tmp_path: Path, mode: Mode) -> None:
+    async with (
+        guarded(tmp_path) as url,
+        caller_of(url, mode, "operator") as all_of_it,
+        caller_of(url, mode, "ana") as ana,
+    ):
+        for workspace, thread in (("shop", "t1"), ("novel", "ben-1"), ("novel", "ana-1")):
+            await all_of_it("converse", workspace=workspace, thread=thread, account="ben", text="Well?")
+        cases: list[tuple[dict[str, str], dict[str, str]]] = [
+            ({"workspace": "shop", "thread": "ana-1"}, {"workspace": "nowhere", "thread": "ana-1"}),
+            ({"account": "ben", "thread": "ana-1"}, {"account": "nobody", "thread": "ana-1"}),
+            ({"thread": "ben-1"}, {"thread": "ben-2"}),
+        ]
+        for there, missing in cases:
+            for tool, more in (("converse", {"text": "Well?"}), ("history", {}), ("cancel", {}), ("pauses", {})):
+                told = [about(await ana.refused(tool, **where, **more)) for where in (there, missing)]
+                assert told[0] == told[1]
+                assert told[0][0] == "forbidden"
+
+
+@MODES
+async def test_a_foreign_turn_is_told_like_one_that_there_is_not(tmp_path: Path, mode: Mode) -> None:
+    async with (
+        guarded(tmp_path) as url,
+        caller_of(url, mode, "operator") as all_of_it,
+        caller_of(url, mode, "ana") as ana,
+    ):
+        told: list[Any] = []
+        for workspace, thread in (("novel", "ben-1"), ("shop", "shared")):
+            done = await all_of_it("converse", workspace=workspace, thread=thread, text="Well?", detach=True)
+            told.append(about(await ana.refused("events", turn_id=done["turn"]["id"])))
+        told.append(about(await ana.refused("events", turn_id="turn_nowhere")))
+        assert told[0] == told[1] == told[2]
+        assert told[0][0] == "unknown_turn"
+        done = await all_of_it("converse", workspace="novel", thread="shared", text="Well?", detach=True)
+        assert (await ana("events", follow=False, turn_id=done["turn"]["id"]))["events"]
+
+
+@MODES
+async def test_what_a_token_has_one_of_may_be_left_out(tmp_path: Path, mode: Mode) -> None:
+    async with guarded(tmp_path) as url, caller_of(url, mode, "ana") as ana, caller_of(url, mode, "ben") as ben:
+        await ana("converse", thread="ana-1", text="Well?")
+        [state] = (await ana("threads"))["threads"]
+        assert (state["thread"], state["account"]) == ("ana-1", "ana")
+        assert (await ben.refused("converse", thread="t1", text="Well?"))["code"] == "forbidden"
+        await ben("converse", workspace="shop", thread="t1", text="Well?")
+
+
+@MODES
+async def test_threads_and_forks_stay_within_what_a_token_reaches(tmp_path: Path, mode: Mode) -> None:
+    async with guarded(tmp_path) as url, caller_of(url, mode, "ben") as ben, caller_of(url, mode, "ana") as ana:
+        await ben("converse", workspace="novel", thread="ben-1", text="Well?")
+        await ana("converse", thread="ana-1", text="Well?")
+        await ana("converse", thread="shared", text="Well?")
+        assert {one["thread"] for one in (await ana("threads"))["threads"]} == {"ana-1", "shared"}
+        assert [one["thread"] for one in (await ana("threads", limit=1))["threads"]] == ["shared"]
+        assert (await ana.refused("fork", thread="ana-1", to="ben-2"))["code"] == "forbidden"
+        assert (await ana.refused("fork", thread="shared"))["code"] == "forbidden"
+        assert (await ana("fork", thread="ana-1"))["thread"].startswith("ana-1.")
+
+
+@MODES
+async def test_a_fork_without_a_name_makes_none_that_the_token_does_not_reach(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM(lambda call: {"reply": "Yes."})
+    known = tokens(odd=Grant(("novel",), ("ana",), ("g-*1",)), few=Grant(("novel",), ("ana",), ("f", "f.[23]")))
+    async with (
+        served(Sidecar(agents(tmp_path, lm=lm), tokens=known)) as url,
+        caller_of(url, mode, "odd") as odd,
+        caller_of(url, mode, "few") as few,
+    ):
+        await odd("converse", thread="g-1", text="Well?")
+        assert (await odd.refused("fork", thread="g-1"))["code"] == "forbidden"
+        await few("converse", thread="f", text="Well?")
+        assert [(await few("fork", thread="f"))["thread"] for _ in range(2)] == ["f.2", "f.3"]
+        assert (await few.refused("fork", thread="f"))["code"] == "forbidden"
+        assert {one["thread"] for one in (await few("threads"))["threads"]} == {"f", "f.2", "f.3"}
+    async with guarded(tmp_path) as url, caller_of(url, mode, "operator") as all_of_it:
+        threads = (await all_of_it("threads", workspace="novel"))["threads"]
+    assert {one["thread"] for one in threads} == {"g-1", "f", "f.2", "f.3"}
+
+
+@MODES
+async def test_the_same_key_of_another_account_is_another_start(tmp_path: Path, mode: Mode) -> None:
+    async with guarded(tmp_path) as url, caller_of(url, mode, "ana") as ana, caller_of(url, mode, "ben") as ben:
+        mine = await ana("converse", thread="shared", text="Well?", key="k")
+        again = await ana("converse", thread="shared", text="Well?", key="k")
+        assert again["turn"]["id"] == mine["turn"]["id"]
+        error = await ben.refused("converse", workspace="novel", thread="shared", text="Well?", key="k")
+    assert error["code"] == "key_reused"
+    assert "turn_id" not in error
+
+
+def test_a_token_file_says_who_reaches_what(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(
+        """
+        [[token]]
+        token = "of-ana"
+        workspaces = ["novel"]
+        accounts = ["ana"]
+        threads = ["ana-*"]
+
+        [[token]]
+        token = "of-everybody"
+        workspaces = ["*"]
+        operator = true
+        """
+    )
+    found = read_token_file(file)
+    assert list(found.grants) == [Grant(("novel",), ("ana",), ("ana-*",)), Grant(("*",), operator=True)]
+    plain = tmp_path / "token"
+    plain.write_text("only-one\n")
+    assert list(read_token_file(plain).grants) == [EVERYTHING]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'workspaces = ["novel"]\ncolour = "s3cret"',
+        'workspaces = "s3cret"',
+        'workspaces = ["s3cret", 3]',
+        'workspaces = ["novel"]\noperator = "s3cret"',
+        'accounts = ["s3cret"]',
+        'workspaces = ["novel", ""]',
+    ],
+)
+def test_a_token_file_that_does_not_fit_is_told_without_its_text(tmp_path: Path, entry: str) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(f'[[token]]\ntoken = "t0ken"\n{entry}\n')
+    with pytest.raises(InvalidArgument) as raised:
+        read_token_file(file)
+    assert "s3cret" not in str(raised.value)
+    assert "t0ken" not in str(raised.value)
+
+
+def test_a_grant_of_one_text_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        Grant("novel", ("ana",))
+
+
+def test_tokens_show_nothing_of_themselves() -> None:
+    assert isinstance(KNOWN, Tokens)
+    assert "operator" not in repr(KNOWN)

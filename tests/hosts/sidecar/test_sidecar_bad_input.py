@@ -1,0 +1,180 @@
+"""Arguments that do not fit: told by field and rule, never by value; and what the contract publishes of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # mcp brings it, without types
+from mcp import MCPError
+
+from support.role_hosts import Mode
+from support.sidecar_served import agents, caller_of, served
+from worldagent import WorldAgent
+from worldagent.hosts.sidecar import CONTRACT, Sidecar, schemas
+from worldagent.testing import ScriptedLM
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+DEEP: Any = json.loads('{"a":' * 80 + "1" + "}" * 80)
+
+MISFITS: list[tuple[str, dict[str, Any], str]] = [
+    ("converse", {"thread": "t", "text": 3}, "text: Input should be a valid string"),
+    ("converse", {"thread": "t"}, "text: Field required"),
+    ("converse", {"thread": "t", "text": "   "}, "text: It is blank"),
+    ("converse", {"thread": "", "text": "hm"}, "thread: String should have at least 1 character"),
+    ("converse", {"thread": "a\nb", "text": "hm"}, "thread: It is blank or has characters that cannot be printed"),
+    ("converse", {"thread": "t" * 201, "text": "hm"}, "thread: String should have at most 200 characters"),
+    ("converse", {"thread": "t", "text": "hm", SECRET: 1}, "an argument that the tool does not have"),
+    ("converse", {"thread": "t", "text": "hm", "role": SECRET}, "role: Input should be a valid dictionary"),
+    ("converse", {"thread": "t", "text": "hm", "role": {"content": [SECRET]}}, "role.content: Input should be"),
+    ("converse", {"thread": "t", "text": "hm", "role": {"content": SECRET, "name": f"a\n{SECRET}"}}, "role.name: "),
+    ("converse", {"thread": "t", "text": "hm", "role": {"content": " "}}, "role.content: It is blank"),
+    ("converse", {"thread": "t", "text": "hm", "role": {"content": SECRET, SECRET: 1}}, "role: Extra inputs"),
+    ("converse", {"thread": "t", "text": "hm", "detach": "yes"}, "detach: Input should be a valid boolean"),
+    ("converse", {"thread": "t", "text": "hm", "after": -1}, "after: Input should be greater than or equal to 0"),
+    ("converse", {"thread": "t", "text": "hm", "pauses": SECRET}, "pauses: Input should be 'elicit' or 'return'"),
+    ("converse", {"thread": "t", "text": "hm", "name": "n" * 81}, "name: String should have at most 80 characters"),
+    ("converse", {"thread": "t", "text": "hm", "model": []}, "model: "),
+    ("task", {"thread": "t", "shape": "subagent", "params": [SECRET]}, "params: Input should be a valid dictionary"),
+    ("task", {"thread": "t", "shape": "subagent", "params": DEEP}, "params: It is nested too deep"),
+    ("run_skill", {"thread": "t", "skill": {"prompt": ""}}, "skill.prompt: "),
+    ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": SECRET}, "fired_at: It is no RFC 3339 time"),
+    ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": "2030-01-01T10:00:00"}, "fired_at: It is no RFC"),
+    ("resume", {"thread": "t", "answers": [SECRET]}, "answers: Input should be a valid dictionary"),
+    ("resume", {"thread": "t", "on_role_change": SECRET}, "on_role_change: Input should be"),
+    ("events", {"turn_id": "x", "wait": 1e9}, "wait: Input should be less than or equal to 300"),
+    ("events", {"turn_id": "x", "limit": 0}, "limit: Input should be greater than or equal to 1"),
+    ("history", {"thread": "t", "limit": 1001}, "limit: Input should be less than or equal to 1000"),
+    ("thread_role_set", {"thread": "t"}, "role: Field required"),
+    ("thread_role_set", {"thread": "t", "role": {"content": SECRET}, "ttl": 0}, "ttl: Input should be greater than 0"),
+    ("threads", {"status": SECRET}, "status: Input should be"),
+]
+
+
+@MODES
+async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
+    tmp_path: Path, mode: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="worldagent")
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([])))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        for tool, arguments, told in MISFITS:
+            error = await ask.refused(tool, workspace="novel", **arguments)
+            assert error["code"] == "invalid_argument"
+            assert told in error["problem"], (tool, error)
+            assert SECRET not in str(error)
+        assert sidecar.health()["workspaces"] == 0  # nothing was opened for any of them
+    assert SECRET not in caplog.text
+
+
+@MODES
+async def test_what_the_package_refuses_does_not_quote_either(tmp_path: Path, mode: Mode) -> None:
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
+    where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        await ask("converse", **where, text="Well?")
+        cases: list[tuple[str, dict[str, Any], str]] = [
+            ("task", {"shape": SECRET}, "unknown_shape"),
+            ("task", {"shape": "subagent", "params": {SECRET: 1}}, "params_invalid"),
+            ("history", {"before": SECRET}, "unknown_message"),
+            ("fork", {"at": SECRET}, "unknown_message"),
+            ("converse", {"text": "hm", "role": {"content": SECRET * 1000}}, "role_too_long"),
+            ("thread_role_set", {"role": {"content": SECRET * 1000}}, "role_too_long"),
+        ]
+        for tool, arguments, code in cases:
+            error = await ask.refused(tool, **where, **arguments)
+            assert error["code"] == code, error
+            assert SECRET not in str(error), error
+
+
+@MODES
+async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path, mode: Mode) -> None:
+    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, mode) as ask:
+        with pytest.raises(MCPError) as raised:
+            await ask.raw(SECRET)
+    assert raised.value.error.code == -32602
+    assert SECRET not in str(raised.value.error)
+    assert "converse" in raised.value.error.message
+
+
+@MODES
+async def test_what_is_published_is_the_contract_and_answers_keep_to_it(tmp_path: Path, mode: Mode) -> None:
+    known = schemas()
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
+        assert {f"{name}.{way}" for name in tools for way in ("input", "output")} | {"error"} == known.keys()
+        for name, tool in tools.items():
+            assert tool.input_schema == known[f"{name}.input"]
+            assert tool.output_schema == known[f"{name}.output"]
+            Draft202012Validator.check_schema(tool.input_schema)
+            described = tool.input_schema["properties"]
+            assert all("description" in part or "$ref" in part or "anyOf" in part for part in described.values())
+        where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
+        done = await ask("converse", **where, text="Well?", detach=True)
+        turn = {"workspace": "novel", "turn_id": done["turn"]["id"]}
+        for tool_name, arguments in (("events", turn), ("pauses", where), ("history", where), ("cancel", where)):
+            answer = await ask(tool_name, follow=False, **arguments)
+            assert answer["contract"] == CONTRACT
+            Draft202012Validator(known[f"{tool_name}.output"]).validate(answer)
+        error = await ask.raw("converse", text=3)
+        Draft202012Validator(known["error"]).validate(error.structured_content)
+    Draft202012Validator(known["converse.output"]).validate(done)
+
+
+@MODES
+@pytest.mark.requirement("R7")
+async def test_the_request_log_has_one_line_a_request_of_ids_and_codes_alone(
+    tmp_path: Path, mode: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="worldagent.requests")
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": SECRET}])))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
+        caplog.clear()
+        done = await ask("converse", **where, text=SECRET, role={"content": SECRET, "name": SECRET})
+        await ask.refused("fork", **where, at=SECRET)
+        await ask.refused("fork", workspace=SECRET, thread=SECRET, to="")
+    lines = [_told(record) for record in caplog.records if record.name == "worldagent.requests"]
+    calls = [line for line in lines if line["method"] == "tools/call"]
+    assert [(line["tool"], line.get("workspace"), line.get("thread"), line["code"]) for line in calls] == [
+        ("converse", "novel", "t1", "ok"),
+        ("fork", "novel", "t1", "unknown_message"),
+        ("fork", None, None, "invalid_argument"),
+    ]
+    assert calls[0]["turn"] == done["turn"]["id"]
+    assert SECRET not in str(lines)
+
+
+def _told(record: logging.LogRecord) -> dict[str, Any]:
+    found = [value for value in vars(record).values() if isinstance(value, dict) and "method" in value]
+    return dict(found[0]) if found else vars(record)
+
+
+@MODES
+async def test_what_fails_by_surprise_is_told_by_its_type_alone(
+    tmp_path: Path, mode: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = agents(tmp_path, lm=ScriptedLM([]))
+
+    def makes(workspace: str) -> WorldAgent:
+        if workspace == "broken":
+            raise RuntimeError(SECRET)
+        return make(workspace)
+
+    sidecar = Sidecar(makes)
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        errors = await asyncio.gather(
+            *(ask.refused("history", workspace="broken", thread="t1") for _ in range(3)),
+            ask.refused("history", workspace="broken", thread="t2"),
+        )
+        await ask("history", workspace="novel", thread="t1")
+    assert {error["code"] for error in errors} == {"internal"}
+    assert SECRET not in str(errors)
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in caplog.text

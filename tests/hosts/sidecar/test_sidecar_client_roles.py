@@ -1,0 +1,234 @@
+"""Stored roles that the sidecar's client keeps itself: it is asked over the connection that it made (R9)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from support.agents import answering, scripted_agent
+from support.role_clients import OFFER, RoleClient, Silence, role_client
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core.errors import HostForbidden, HostUnavailable, RoleSourceInvalid, RoleTooLong, UnknownTier
+from worldagent.hosts.sidecar import ClientRoles, Sidecar
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+CANARY = "Answer as the vermilion otter of the northern canal would."
+WRONG = "the tale of a pewter heron"
+
+
+def roles_agent(home: Path, lm: Any, roles: ClientRoles, **settings: Any) -> WorldAgent:
+    """An agent whose stored roles the client keeps, where it does."""
+    return scripted_agent(home, lm, roles=Roles(host=roles if roles.offered else None), settings=settings)
+
+
+@asynccontextmanager
+async def connected(
+    home: Path, lm: ScriptedLM | None = None, *, capabilities: Mapping[str, Any] = OFFER, patience: float = 10.0
+) -> AsyncGenerator[tuple[RoleClient, ClientRoles]]:
+    """A client that keeps roles, and the store that it is."""
+    roles, model = ClientRoles(timeout=patience), lm or answering()
+    async with (
+        Sidecar(lambda workspace: roles_agent(home, model, roles), client_roles=roles) as sidecar,
+        role_client(sidecar, capabilities=capabilities) as client,
+    ):
+        yield client, roles
+
+
+@pytest.mark.requirement("R9")
+async def test_a_turn_asks_the_client_for_its_roles_over_its_own_connection(tmp_path: Path) -> None:
+    lm = answering()
+    async with connected(tmp_path, lm) as (client, _):
+        client.roles["account", "ana"] = ("otter", CANARY)
+        answer = await client.say()
+        assert (answer["turn"]["status"], answer["turn"]["role_tiers"]) == ("done", ["account"])
+        assert client.asked == [("role_list", {"scope_ids": {"workspace": "novel", "account": "ana"}})]
+        assert CANARY in lm.calls[-1].text
+        assert CANARY not in json.dumps(answer)
+        explained = await client.call("explain_role", thread="t1", account="ana")
+        assert "otter" in json.dumps(explained)
+        assert CANARY not in json.dumps(explained)
+
+
+@pytest.mark.requirement("R9")
+async def test_the_store_reads_changes_and_clears_what_the_client_keeps(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, roles):
+        await client.say()
+        await roles.connect()
+        assert roles.tiers == {Tier.WORKSPACE, Tier.ACCOUNT}
+        assert await roles.get(Tier.ACCOUNT, "ana") is None
+        await roles.put(Tier.ACCOUNT, "ana", Role("otter", CANARY))
+        assert client.roles == {("account", "ana"): ("otter", CANARY)}
+        assert await roles.get(Tier.ACCOUNT, "ana") == Role("otter", CANARY)
+        assert (await roles.delete(Tier.ACCOUNT, "ana"), await roles.delete(Tier.ACCOUNT, "ana")) == (True, False)
+        with pytest.raises(UnknownTier):
+            await roles.get(Tier.CHANNEL, "c")
+
+
+@pytest.mark.requirement("R9")
+async def test_a_client_may_keep_channel_roles_as_well_and_says_so(tmp_path: Path) -> None:
+    offer = {"experimental": {"worldagent/roles": {"contract": 1, "tiers": ["workspace", "account", "channel"]}}}
+    async with connected(tmp_path, capabilities=offer) as (client, roles):
+        client.roles["channel", "c7"] = ("otter", CANARY)
+        answer = await client.say(channel="c7")
+        assert answer["turn"]["role_tiers"] == ["channel"]
+        assert roles.tiers == {Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL}
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("capabilities", [{}, {"experimental": {}}, {"experimental": {"other": {"contract": 1}}}])
+async def test_a_client_that_keeps_no_roles_is_never_asked(capabilities: Any, tmp_path: Path) -> None:
+    async with connected(tmp_path, capabilities=capabilities) as (client, roles):
+        client.roles["account", "ana"] = ("otter", CANARY)
+        answer = await client.say()
+        assert (answer["turn"]["status"], answer["turn"]["role_tiers"]) == ("done", [])
+        assert (client.asked, roles.offered) == ([], False)
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize(
+    "offer", [{}, {"contract": 2}, {"contract": True}, {"contract": "1"}, {"contract": 1, "tiers": ["thread"]}]
+)
+async def test_an_offer_that_cannot_be_kept_to_fails_the_turn_and_says_why(offer: Any, tmp_path: Path) -> None:
+    async with connected(tmp_path, capabilities={"experimental": {"worldagent/roles": offer}}) as (client, _):
+        answer = await client.say()
+        assert answer["error"]["code"] == "role_source_invalid"
+        assert client.asked == []
+
+
+def structured(**content: Any) -> dict[str, Any]:
+    return {"structuredContent": {"contract": 1, **content}}
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({}, "role_source_invalid"),
+        ({"structuredContent": {"contract": 2, "roles": []}}, "role_source_invalid"),
+        (structured(roles={"a": WRONG}), "role_source_invalid"),
+        (structured(roles=[{"tier": "account", "name": "n", "content": 7}]), "role_source_invalid"),
+        (structured(roles=[{"tier": "channel", "name": "n", "content": WRONG}]), "role_source_invalid"),
+        ({"content": WRONG, **structured(roles=[])}, "role_source_invalid"),
+        ({"isError": True, **structured(code="unavailable")}, "role_source_unavailable"),
+        ({"isError": True, **structured(code="forbidden")}, "host_forbidden"),
+        ({"isError": True, **structured(code=WRONG)}, "role_source_invalid"),
+        ({"error": {"code": -32601, "message": WRONG, "data": WRONG}}, "role_source_unavailable"),
+    ],
+)
+async def test_a_client_that_answers_wrongly_fails_the_turn_and_is_not_quoted(
+    answer: Any, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="worldagent")
+    lm = answering()
+    async with connected(tmp_path, lm) as (client, _):
+        client.answer = lambda tool, arguments: answer
+        given = await client.say()
+        assert (given.get("error", {}).get("code"), lm.calls) == (code, []), given
+        assert WRONG not in json.dumps(given)
+        client.answer = None  # it is mended, and so is the next turn
+        assert (await client.say())["turn"]["status"] == "done"
+    assert WRONG not in caplog.text
+
+
+@pytest.mark.requirement("R9")
+async def test_a_client_that_does_not_answer_in_time_fails_the_turn_and_may_answer_the_next(tmp_path: Path) -> None:
+    def silent(tool: str, arguments: Mapping[str, Any]) -> Any:
+        raise Silence
+
+    async with connected(tmp_path, patience=0.05) as (client, roles):
+        client.answer = silent
+        given = await client.say()
+        assert (given["error"]["code"], given["error"]["retryable"]) == ("role_source_unavailable", True)
+        assert "0.05 s" in given["error"]["problem"]
+        client.answer = None
+        assert (await client.say())["turn"]["status"] == "done"
+        assert (await roles.list({Tier.ACCOUNT: "ana"})) == {}
+
+
+@pytest.mark.requirement("R9")
+async def test_a_client_that_is_gone_is_a_host_that_is_down(tmp_path: Path) -> None:
+    roles = ClientRoles()
+    with pytest.raises(HostUnavailable):
+        await roles.list({Tier.ACCOUNT: "ana"})  # nobody has come
+    async with Sidecar(lambda workspace: roles_agent(tmp_path, answering(), roles), client_roles=roles) as sidecar:
+        async with role_client(sidecar) as client:
+            await client.say()
+            assert await roles.list({Tier.ACCOUNT: "ana"}) == {}
+        with pytest.raises(HostUnavailable, match="not connected"):
+            await roles.list({Tier.ACCOUNT: "ana"})
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("capabilities", [OFFER, {}])
+async def test_the_roles_of_one_client_never_serve_another(capabilities: Any, tmp_path: Path) -> None:
+    roles, lm = ClientRoles(), answering()
+    async with (
+        Sidecar(lambda workspace: roles_agent(tmp_path, lm, roles), client_roles=roles) as sidecar,
+        role_client(sidecar) as one,
+        role_client(sidecar, capabilities=capabilities) as other,
+    ):
+        one.roles["account", "ana"] = ("otter", CANARY)
+        assert (await one.say())["turn"]["role_tiers"] == ["account"]
+        calls, asked = len(lm.calls), len(one.asked)
+        given = await other.say()
+        assert given["error"]["code"] == "forbidden"
+        assert (len(lm.calls), len(one.asked), other.asked) == (calls, asked, [])
+        assert (await one.say())["turn"]["role_tiers"] == ["account"]
+
+
+@pytest.mark.requirement("R9")
+async def test_clients_that_keep_no_roles_are_served_side_by_side_and_one_that_comes_later_is_not_asked(
+    tmp_path: Path,
+) -> None:
+    roles = ClientRoles()
+    async with (
+        Sidecar(lambda workspace: roles_agent(tmp_path, answering(), roles), client_roles=roles) as sidecar,
+        Client(sidecar.server) as modern,  # every request of this revision is a connection of its own
+        role_client(sidecar) as keeper,
+    ):
+        given = {"workspace": "novel", "thread": "t1", "text": "Hello."}
+        for _ in range(2):
+            found = await modern.call_tool("converse", given)
+            assert not found.is_error
+        keeper.roles["account", "ana"] = ("otter", CANARY)
+        assert (await keeper.say())["turn"]["role_tiers"] == []
+        assert keeper.asked == []
+
+
+@pytest.mark.requirement("R9")
+async def test_what_the_client_refuses_to_keep_is_told_apart(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, roles):
+        await client.say()
+        for code, error in (
+            ("too_long", RoleTooLong),
+            ("forbidden", HostForbidden),
+            ("unavailable", HostUnavailable),
+            ("nonsense", RoleSourceInvalid),
+        ):
+            client.answer = lambda tool, arguments, code=code: {"isError": True, **structured(code=code)}
+            with pytest.raises(error) as caught:
+                await roles.put(Tier.ACCOUNT, "ana", Role("otter", CANARY))
+            assert CANARY not in str(caught.value)
+
+
+@pytest.mark.requirement("R7")
+async def test_the_home_and_the_logs_at_debug_hold_nothing_of_the_clients_roles(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    home = tmp_path / "home"
+    async with connected(home) as (client, roles):
+        client.roles["account", "ana"] = ("otter", CANARY)
+        await client.say()
+        await roles.put(Tier.WORKSPACE, "novel", Role("heron", WRONG))
+        await client.say("Once more.", thread="t2", detach=True)
+    assert not [record for record in caplog.records if CANARY in record.getMessage() or WRONG in record.getMessage()]
+    for canary in (CANARY, WRONG):
+        assert_no_role_leak(home, canary)

@@ -1,0 +1,194 @@
+"""The example clients in Rust, TypeScript and curl, each on a real sidecar that is killed under them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from support.example_clients import (
+    CURL_CHAT,
+    RUST_CHAT,
+    SERVE,
+    TYPESCRIPT_CHAT,
+    Sidecar,
+    client,
+    curl_chat,
+    plain,
+    typescript_chat,
+)
+from support.example_hosts import NODE, code_lines, rust_command, rust_in_standard_form
+from support.processes import eventually
+
+pytestmark = pytest.mark.timeout(300)  # several processes one after the other, each of which loads a model library
+
+COUNT = "one two three four five six seven eight nine ten eleven twelve"
+LEAVE = '[may it call {}pay{} with {{"what":"hat"}}? y or n]'
+
+
+@pytest.fixture(scope="module")
+def rust(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return [*rust_command(tmp_path_factory.mktemp("rust"), RUST_CHAT, "sidecar-chat"), *SERVE, "--stdio"]
+
+
+@pytest_asyncio.fixture
+async def sidecar(tmp_path: Path) -> AsyncGenerator[Sidecar]:
+    """A sidecar over HTTP."""
+    (tmp_path / "home").mkdir()
+    async with Sidecar(tmp_path / "home") as running:
+        yield running
+
+
+# --- Rust, over stdio -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_the_chat_in_rust_goes_on_after_its_sidecar_was_killed(rust: list[str], tmp_path: Path) -> None:
+    async with client(rust, tmp_path, SHOP_PACE="0.15") as chat:
+        await chat.types("count to twelve")
+        await chat.sees("one two three")
+        [running] = chat.children
+        running.kill()
+        await chat.sees("[the sidecar is gone; starting another]", f"\n{COUNT}\n")
+        await chat.types("buy a hat")
+        await chat.sees(LEAVE.format('"', '"'))
+        [running] = chat.children
+        running.kill()
+        await chat.sees("[the sidecar is gone; starting another]")
+        await chat.types("y")
+        await chat.sees("\nIt is yours.\n")
+        assert await chat.ends() == 0
+    assert "was cut off" not in chat.said
+
+
+@pytest.mark.requirement("T4")
+async def test_the_chat_in_rust_asks_cancels_and_ends_its_sidecar(rust: list[str], tmp_path: Path) -> None:
+    async with client(rust, tmp_path, SHOP_PACE="0.15") as chat:
+        await chat.types("buy a hat")
+        await chat.sees(LEAVE.format('"', '"'))
+        await chat.types("n")
+        await chat.sees("\nThen not.\n")
+        await chat.types("count to twelve")
+        await chat.sees("one two")
+        await chat.types("/cancel")
+        await chat.sees("\n[cancelled]\n")
+        assert "twelve" not in chat.said
+        await chat.types("buy a coat")
+        await chat.sees("? y or n]")
+        [running] = chat.children
+        assert await chat.ends() == 0
+        assert await eventually(lambda: not running.is_running())
+
+
+async def test_the_chat_in_rust_does_not_start_a_sidecar_for_ever(rust: list[str], tmp_path: Path) -> None:
+    async with client([rust[0], *SERVE[:3], "worldagent.hosts.no_such_module"], tmp_path) as chat:
+        await chat.types("count to twelve")
+        await chat.sees("the sidecar ends as soon as it is started")
+        assert await chat.ends() == 1
+
+
+# --- TypeScript and curl, over HTTP -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T10")
+async def test_the_chat_in_typescript_misses_nothing_when_its_connection_breaks(
+    sidecar: Sidecar, tmp_path: Path
+) -> None:
+    async with client(typescript_chat(sidecar.url), tmp_path) as chat:
+        await chat.types("count to twelve")
+        for number in ("two", "five", "eight"):
+            await chat.sees(number)
+            sidecar.cut()
+            await chat.sees("[the sidecar cannot be reached; trying again]\n")
+        await chat.sees("twelve\n")
+        assert plain(chat.said) == COUNT
+        assert await chat.ends() == 0
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_the_chat_in_typescript_goes_on_after_its_sidecar_was_killed(sidecar: Sidecar, tmp_path: Path) -> None:
+    async with client(typescript_chat(sidecar.url), tmp_path) as chat:
+        await chat.types("count to twelve")
+        await chat.sees("one two three")
+        await sidecar.kill()
+        await chat.sees("[the sidecar cannot be reached; trying again]\n")
+        await sidecar.start()
+        await chat.sees(f"\n{COUNT}\n")
+        await chat.types("buy a hat")
+        await chat.sees(LEAVE.format("", ""))
+        await sidecar.kill()
+        await sidecar.start()
+        await chat.types("y")
+        await chat.sees("\nIt is yours.\n")
+        await chat.types("count again")
+        await chat.sees("one two")
+        await chat.types("/cancel")
+        await chat.sees("\n[cancelled]\n")
+        assert await chat.ends() == 0
+
+
+async def test_the_chat_in_typescript_with_a_wrong_token_says_so_and_ends(sidecar: Sidecar, tmp_path: Path) -> None:
+    async with client(typescript_chat(sidecar.url), tmp_path, WORLDAGENT_SIDECAR_TOKEN="another") as chat:
+        await chat.sees("Unauthorized")
+        assert await chat.ends() == 1
+    assert "another" not in chat.said
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_the_conversation_with_curl_leaves_comes_back_asks_and_cancels(sidecar: Sidecar, tmp_path: Path) -> None:
+    async with client(curl_chat(sidecar.url), tmp_path) as chat:
+        await chat.sees("> count to twelve\n", "[gone after event 4, and back]\n", "[done]\n", "> buy a hat\n")
+        assert plain(chat.said).startswith(f"> count to twelve {COUNT} > buy a hat")
+        await chat.sees("[may it call pay? y or n]\n")
+        await chat.types("y")
+        await chat.sees("It is yours.", "[done]\n")
+        await chat.sees("> count again\n", "one two", "[cancelled]\n")
+        assert await chat.ends() == 0
+
+
+@pytest.mark.requirement("T10")
+async def test_the_conversation_with_curl_goes_on_after_its_sidecar_was_killed(
+    sidecar: Sidecar, tmp_path: Path
+) -> None:
+    async with client(curl_chat(sidecar.url), tmp_path) as chat:
+        await chat.sees("[gone after event 4, and back]\n", "six")
+        await sidecar.kill()
+        await sidecar.start()
+        await chat.sees(f"\n{COUNT}\n[done]\n")
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+def test_each_is_small() -> None:
+    assert code_lines(TYPESCRIPT_CHAT / "chat.ts") < 150
+    assert code_lines(RUST_CHAT / "src" / "main.rs") < 200
+    assert code_lines(*(RUST_CHAT / "src").glob("*.rs")) < 450
+    assert code_lines(CURL_CHAT / "conversation.sh") < 100
+
+
+def test_the_one_in_typescript_passes_the_type_checker() -> None:
+    typescript_chat("")
+    words = [NODE, str(TYPESCRIPT_CHAT / "node_modules" / "typescript" / "bin" / "tsc"), "--project"]
+    done = subprocess.run([*words, str(TYPESCRIPT_CHAT)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_the_one_in_rust_is_in_standard_form() -> None:
+    assert rust_in_standard_form(RUST_CHAT)
+
+
+def test_what_they_are_built_from_is_pinned_and_names_no_registry() -> None:
+    lock = json.loads((TYPESCRIPT_CHAT / "package-lock.json").read_text(encoding="utf-8"))
+    packages = [package for name, package in lock["packages"].items() if name]
+    assert packages
+    assert [package for package in packages if "resolved" in package or "integrity" not in package] == []
+    wanted = json.loads((TYPESCRIPT_CHAT / "package.json").read_text(encoding="utf-8"))
+    for version in (*wanted["dependencies"].values(), *wanted["devDependencies"].values()):
+        assert re.fullmatch(r"[\d.]+", version)
+    assert (RUST_CHAT / "Cargo.lock").read_text(encoding="utf-8").count("[[package]]") == 1

@@ -1,0 +1,209 @@
+"""Forms of MCP's elicitation: what each pause asks for, and what comes back as an answer (T4)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.types import ElicitRequestFormParams
+from pydantic import BaseModel, Field, TypeAdapter
+
+from worldagent.core.errors import AnswerInvalid
+from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from worldagent.harness.journal import decision_of
+from worldagent.hosts.sidecar._pauses import next_steps, pause_result, read_answers
+from worldagent.hosts.sidecar._pauses._forms import answer_of, form_of, message_of
+
+PLAIN = {"string", "integer", "number", "boolean"}
+KEPT = {"type", "title", "description", "enum", "minLength", "maxLength", "minimum", "maximum", "format", "default"}
+
+
+def pause(kind: Any = "question", form: Any = None, **more: Any) -> Pause:
+    if form is not None:
+        more["schema"] = TypeAdapter(form).json_schema()
+    return Pause(id="turn_1/pay:1", kind=kind, function="pay", since=datetime.now(UTC), hash="h", **more)
+
+
+class Order(BaseModel):
+    street: str = Field(description="where\x1b[2J to", min_length=1)
+    number: int = Field(ge=1)
+    size: Literal["small", "large"]
+    colour: Literal["red", "blue"] = "red"
+    floor: int | None = None
+    note: str | None
+    price: float = 0.5
+    gift: bool = False
+
+
+class Deep(BaseModel):
+    street: str
+    sizes: list[int]
+
+
+class Loop(BaseModel):
+    inner: Loop | None = None
+
+
+@pytest.mark.requirement("T4")
+def test_a_form_keeps_to_what_every_client_can_show() -> None:
+    schema = form_of(pause(form=Order))
+    ElicitRequestFormParams(message="", requested_schema=schema)
+    fields = schema["properties"]
+    assert schema["required"] == ["street", "number", "size"]  # what may be null may be left out
+    assert all(set(field) <= KEPT and field["type"] in PLAIN for field in fields.values())
+    assert fields["street"]["description"] == "where[2J to"
+    assert (fields["size"]["enum"], fields["colour"]["default"]) == (["small", "large"], "red")
+    assert (fields["number"]["minimum"], fields["floor"]["type"], fields["note"]["type"]) == (1, "integer", "string")
+
+
+@pytest.mark.requirement("T4")
+def test_what_comes_back_is_what_the_form_means() -> None:
+    asked = pause(form=Order)
+    answer = answer_of(asked, {"street": "Row", "number": 2, "size": "small", "gift": True, "floor": None})
+    assert answer == Answer({"street": "Row", "number": 2, "size": "small", "gift": True, "note": None})
+    decision_of(asked, answer)
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("form", [Deep, list[int], dict[str, int], Loop, Any, int | str, None | int])
+def test_what_no_flat_form_can_hold_is_a_text_of_json(form: Any) -> None:
+    asked = pause(form=form) if form is not Any else pause(schema={})
+    assert list(form_of(asked)["properties"]) == ["json"]
+    assert answer_of(asked, {"json": "[1]"}) == Answer([1])
+    for wrong in ("", "[1", "NaN", '"\\ud800"', "[" * 100_000):
+        with pytest.raises(AnswerInvalid, match="json"):
+            answer_of(asked, {"json": wrong})
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("form", "value"), [(int, 7), (float, 0.5), (bool, False), (str, "x"), (Literal["red", "blue"], "red")]
+)
+def test_a_single_value_is_one_field(form: Any, value: Any) -> None:
+    asked = pause(form=form)
+    assert list(form_of(asked)["properties"]) == ["answer"]
+    assert answer_of(asked, {"answer": value}) == Answer(value)
+
+
+@pytest.mark.requirement("T4")
+def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
+    asked = pause("approval", risk=("write",))
+    assert answer_of(asked, {"decision": "approve"}) == Approve(hash="h")
+    assert answer_of(asked, {"decision": "approve_always", "reason": None}) == Approve(always=True, hash="h")
+    assert answer_of(asked, {"decision": "reject", "reason": "no"}) == Reject("no")
+    destructive = pause("approval", risk=("destructive",))
+    assert form_of(destructive)["properties"]["decision"]["enum"] == ["approve", "reject"]
+    with pytest.raises(AnswerInvalid, match="decision"):
+        answer_of(destructive, {"decision": "approve_always"})
+    with pytest.raises(AnswerInvalid, match="destructive"):
+        read_answers({asked.id: {"approve": {"always": True}}}, [destructive], account=None)
+    assert (pause_result(destructive)["always"], pause_result(asked)["always"]) == (False, True)
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("content", "form", "answer"),
+    [
+        ({"outcome": "happened"}, {"happened": {}}, Happened()),
+        (
+            {"outcome": "happened", "result": '{"paid": 3}'},
+            {"happened": {"result": {"paid": 3}}},
+            Happened({"paid": 3}),
+        ),
+        ({"outcome": "not_happened", "result": " "}, {"not_happened": {}}, NotHappened()),
+        ({"outcome": "run_again"}, {"run_again": {}}, RunAgain()),
+    ],
+)
+def test_an_effect_that_was_cut_off_is_told_in_a_form_or_as_json(content: Any, form: Any, answer: Any) -> None:
+    asked = pause("uncertain")
+    assert answer_of(asked, content) == answer
+    assert read_answers({asked.id: form}, [asked], account=None) == {asked.id: answer}
+    assert list(pause_result(asked)["answers"]) == ["happened", "not_happened", "run_again"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"outcome": "perhaps"}, {"outcome": "happened", "result": "{"}, {"outcome": "run_again", "result": "3"}],
+)
+def test_what_does_not_say_what_became_of_an_effect_is_refused(content: Any) -> None:
+    with pytest.raises(AnswerInvalid, match=r"outcome|result"):
+        answer_of(pause("uncertain"), content)
+
+
+@pytest.mark.requirement("T4")
+def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
+    late = pause("approval", expires=datetime(2020, 1, 1, tzinfo=UTC))
+    assert (pause_result(late)["expired"], pause_result(late)["answers"]) == (True, {})
+    [step] = next_steps("paused", "turn_1", ids={"thread": "t1", "account": None}, pauses=[late])
+    assert step["arguments"] == {"thread": "t1", "answers": {}}
+    assert "nothing can be answered any more" in step["why"]
+
+
+@pytest.mark.requirement("T4")
+def test_a_paused_turn_whose_pauses_are_all_answered_is_gone_on_with() -> None:
+    [step] = next_steps("paused", "turn_1", ids={"thread": "t1"})
+    assert (step["tool"], step["arguments"], step["why"]) == (
+        "resume",
+        {"thread": "t1"},
+        "it is answered; resume goes on",
+    )
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("status", ["done", "failed", "cancelled", "abandoned"])
+def test_what_is_over_has_no_next_step(status: str) -> None:
+    assert next_steps(status, "turn_1", ids={"thread": "t1"}) == []
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(("status", "tool"), [("cut_off", "resume"), ("stopped", "resume"), ("running", "events")])
+def test_what_goes_on_says_how(status: str, tool: str) -> None:
+    ids = {"workspace": "w", "account": "a", "channel": None, "thread": "t1"}
+    [step] = next_steps(status, "turn_1", ids=ids, seq=7)
+    wanted = {"workspace": "w", "account": "a", "thread": "t1"}
+    if tool == "events":
+        wanted = {"workspace": "w", "account": "a", "turn_id": "turn_1", "after": 7}  # type: ignore[dict-item]  # a number
+    assert (step["tool"], step["arguments"]) == (tool, wanted)
+
+
+SCHEMAS = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"]),
+            "enum": st.lists(st.none() | st.booleans() | st.integers() | st.text(), min_size=1, max_size=3),
+            "default": st.none() | st.integers() | st.text(),
+            "minLength": st.integers(0, 9),
+            "$ref": st.sampled_from(["#/$defs/A", "#/$defs/none"]),
+        },
+    ),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(["object", "array"]),
+            "properties": st.dictionaries(st.text(max_size=5), inner, max_size=3),
+            "required": st.lists(st.text(max_size=5), max_size=2),
+            "anyOf": st.lists(inner, min_size=1, max_size=3),
+        },
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.requirement("T4")
+@given(schema=SCHEMAS, shared=SCHEMAS)
+def test_whatever_a_stranger_asks_for_becomes_a_form(schema: Any, shared: Any) -> None:
+    if not isinstance(schema, dict):
+        schema = {"anyOf": [schema]}
+    asked = pause(schema={**schema, "$defs": {"A": shared}}, question="\x1b[31m?")
+    form = form_of(asked)
+    json.dumps(form)
+    assert all(set(field) <= KEPT and field["type"] in PLAIN for field in form["properties"].values())
+    assert set(form["required"]) <= form["properties"].keys()
+    assert "\x1b" not in message_of(asked, "\x1b")

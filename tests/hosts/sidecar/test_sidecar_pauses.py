@@ -1,0 +1,306 @@
+"""Pauses over the wire: results that say what to call next, answers as JSON, and asking through the client (T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
+
+from support.asked_people import CANCEL, DECLINE, MODES, Mode, Shop, accept, asked, call, task
+from worldagent.hosts.sidecar import Sidecar
+from worldagent.hosts.sidecar._pauses import _asking
+
+pytestmark = pytest.mark.parametrize("mode", MODES)
+
+SECRET = "vermilion-otter"
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(mode: Mode, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, mode, shop=shop) as (client, _):
+        found = await task(client, "buy", account="ana", channel="c")
+        turn, [step] = found["turn"], found["next"]
+        [pause] = turn["pauses"]
+        assert (turn["status"], pause["kind"], pause["function"]) == ("paused", "approval", "pay")
+        assert (pause["arguments"], pause["always"], pause["expired"]) == ({"what": "hat"}, True, False)
+        assert pause["answers"] == {"approve": {"hash": pause["hash"]}, "reject": {"reason": ""}}
+        assert step["tool"] == "resume"
+        ids = {"workspace": "novel", "account": "ana", "channel": "c", "thread": "t1"}
+        assert step["arguments"] == {**ids, "answers": {}}
+        assert pause["id"] in step["why"]
+        assert "approve or reject" in step["why"]
+        answer = {"approve": pause["answers"]["approve"]}
+        done = await call(client, "resume", **{**step["arguments"], "answers": {pause["id"]: answer}})
+        assert (done["turn"]["status"], done["turn"]["result"], done["next"]) == (
+            "done",
+            {"text": "paid for the hat"},
+            [],
+        )
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("shape", "form", "text"),
+    [
+        ("buy", {"approve": {}}, "paid for the hat"),
+        ("buy", {"approve": {"arguments": {"what": "cap"}}}, "paid for the cap"),
+        ("say", {"answer": "nice"}, "nice"),
+        ("fit", {"answer": {"street": "Long Row", "number": 4}}, "Long Row 4 False None"),
+        ("pack", {"answer": {"sizes": [1, 2]}}, "[1, 2]"),
+    ],
+)
+async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode) as (client, _):
+        [pause] = (await task(client, shape))["turn"]["pauses"]
+        assert list(form) <= list(pause["answers"])
+        done = await call(client, "resume", thread="t1", answers={pause["id"]: form})
+        assert done["turn"]["result"] == {"text": text}
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        (SECRET, "one form of answer"),
+        ({}, "one form of answer"),
+        ({"approve": {}, "reject": {}}, "one form of answer"),
+        ({SECRET: {}}, "a form that does not fit it"),
+        ({"answer": SECRET}, "a form that does not fit it"),
+        ({"happened": {"result": SECRET}}, "a form that does not fit it"),
+        ({"approve": SECRET}, "approve: "),
+        ({"approve": {SECRET: 1}}, "approve has a field that it does not know"),
+        ({"approve": {"always": SECRET}}, "approve.always"),
+        ({"approve": {"arguments": [SECRET]}}, "approve.arguments"),
+        ({"approve": {"arguments": {"what": [SECRET]}}}, "what"),
+        ({"approve": {"hash": SECRET}}, "other arguments"),
+        ({"reject": {"reason": 7}}, "reject.reason"),
+        ({"reject": {"reason": SECRET * 1000}}, "reject.reason"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_refused_by_pause_and_field_and_not_repeated(
+    form: Any, field: str, mode: Mode, tmp_path: Path
+) -> None:
+    shop = Shop()
+    async with asked(tmp_path, mode, shop=shop) as (client, _):
+        [pause] = (await task(client, "buy"))["turn"]["pauses"]
+        refused = await call(client, "resume", thread="t1", answers={pause["id"]: form})
+        assert refused["error"]["code"] == "answer_invalid"
+        assert pause["id"] in refused["error"]["problem"]
+        assert field in refused["error"]["problem"]
+        assert SECRET not in json.dumps(refused)
+        assert (await call(client, "pauses", thread="t1"))["pauses"][0]["id"] == pause["id"]
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_an_answer_to_what_was_never_asked_or_is_answered_is_told_apart(mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode) as (client, _):
+        [pause] = (await task(client, "both"))["turn"]["pauses"]
+        unknown = await call(client, "resume", thread="t1", answers={SECRET: {"answer": "red"}})
+        assert unknown["error"]["code"] == "unknown_pause"
+        assert SECRET not in json.dumps(unknown)
+        again = await call(client, "resume", thread="t1", answers={pause["id"]: {"answer": "red"}})
+        assert again["turn"]["status"] == "paused"
+        second = await call(client, "resume", thread="t1", answers={pause["id"]: {"answer": "blue"}})
+        assert second["error"]["code"] == "already_answered"
+
+
+# --- asking through the client ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4")
+async def test_an_approval_is_asked_as_a_form_and_the_call_goes_on(mode: Mode, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, mode, accept(decision="approve"), shop=shop) as (client, said):
+        found = await task(client, "buy")
+    assert (found["turn"]["status"], found["turn"]["result"]) == ("done", {"text": "paid for the hat"})
+    [form] = said.asked
+    assert form.message.splitlines()[:3] == ["approval of a call: pay", '  what: "hat"', "risk: write, network"]
+    assert "asked since: " in form.message
+    fields = form.requested_schema["properties"]
+    assert (fields["decision"]["enum"], form.requested_schema["required"]) == (
+        ["approve", "approve_always", "reject"],
+        ["decision"],
+    )
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("no", [accept(decision="reject", reason="too dear"), DECLINE])
+async def test_what_is_rejected_or_declined_is_not_done(no: Any, mode: Mode, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, mode, no, shop=shop) as (client, said):
+        found = await task(client, "buy")
+        assert found["error"]["code"] == "call_refused", found
+        assert len(said.asked) == 1
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_several_pauses_are_asked_one_after_another(mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode, accept(answer="red"), accept(decision="approve")) as (client, said):
+        found = await task(client, "both")
+    assert found["turn"]["result"] == {"text": "red: paid for the hat"}
+    assert [each.message.splitlines()[0] for each in said.asked] == ["question:", "approval of a call: pay"]
+    assert said.asked[0].requested_schema["properties"]["answer"]["enum"] == ["red", "blue"]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_question_that_is_declined_stays_open_and_is_not_asked_again(mode: Mode, tmp_path: Path) -> None:
+    shop = Shop()
+
+    def person(form: Any) -> Any:
+        return DECLINE if form.message.startswith("question") else accept(decision="approve")
+
+    async with asked(tmp_path, mode, person, shop=shop) as (client, said):
+        found = await task(client, "side")
+        assert (found["turn"]["status"], len(said.asked), shop.done) == ("paused", 2, ["hat"])
+        [pause] = found["turn"]["pauses"]
+        assert (pause["kind"], found["next"][0]["tool"]) == ("question", "resume")
+        done = await call(client, "resume", thread="t1", answers={pause["id"]: {"answer": "blue"}})
+        assert done["turn"]["result"] == {"text": "blue: paid for the hat"}
+
+
+@pytest.mark.requirement("T4")
+async def test_a_person_who_cancels_leaves_everything_open(mode: Mode, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, mode, CANCEL, shop=shop) as (client, said):
+        found = await task(client, "buy")
+        assert (found["turn"]["status"], len(said.asked), found["next"][0]["tool"]) == ("paused", 1, "resume")
+        assert len((await call(client, "pauses", thread="t1"))["pauses"]) == 1
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_whoever_wants_pauses_returned_is_not_asked(mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode, accept(decision="approve")) as (client, said):
+        found = await task(client, "buy", pauses="return")
+    assert (found["turn"]["status"], said.asked) == ("paused", [])
+
+
+@pytest.mark.requirement("T4")
+async def test_a_form_of_plain_fields_is_asked_flat_and_checked(mode: Mode, tmp_path: Path) -> None:
+    short, fits = accept(street="X", number=0), accept(street="Long Row", number=4, gift=True)
+    async with asked(tmp_path, mode, short, fits) as (client, said):
+        found = await task(client, "fit")
+    assert found["turn"]["result"] == {"text": "Long Row 4 True None"}
+    schema = said.asked[0].requested_schema
+    assert (schema["type"], schema["required"]) == ("object", ["street", "number"])
+    assert {name: field["type"] for name, field in schema["properties"].items()} == {
+        "street": "string",
+        "number": "integer",
+        "gift": "boolean",
+        "floor": "integer",
+    }
+    assert schema["properties"]["street"]["description"] == "where to"
+    assert "the last answer was not taken" in said.asked[1].message
+    assert "the last answer was not taken" not in said.asked[0].message
+
+
+@pytest.mark.requirement("T4")
+async def test_what_a_flat_form_cannot_hold_is_asked_as_json(mode: Mode, tmp_path: Path) -> None:
+    wrong, fits = accept(json="[1, 2"), accept(json='{"sizes": [1, 2]}')
+    async with asked(tmp_path, mode, wrong, accept(json='{"sizes": "all"}'), fits) as (client, said):
+        found = await task(client, "pack")
+    assert found["turn"]["result"] == {"text": "[1, 2]"}
+    assert list(said.asked[0].requested_schema["properties"]) == ["json"]
+    assert "sizes" in said.asked[0].message
+    assert len(said.asked) == 3
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    "wrong",
+    [accept(), accept(decision="maybe"), accept(decision=7), accept(decision="approve", more="x"), accept(decision="")],
+)
+async def test_a_form_that_never_fits_is_asked_three_times_and_left_open(
+    wrong: Any, mode: Mode, tmp_path: Path
+) -> None:
+    shop = Shop()
+    async with asked(tmp_path, mode, wrong, shop=shop) as (client, said):
+        found = await task(client, "buy")
+        assert (found["turn"]["status"], len(said.asked)) == ("paused", 3)
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_path: Path) -> None:
+    failure = ErrorData(code=INVALID_PARAMS, message=SECRET)
+    async with asked(tmp_path, mode, failure) as (client, said):
+        if mode == "legacy":
+            found = await task(client, "buy")
+            assert (found["turn"]["status"], SECRET in json.dumps(found)) == ("paused", False)
+        else:  # its own library fails the call, and calls no second time
+            with pytest.raises(MCPError):
+                await task(client, "buy")
+        found = await call(client, "pauses", thread="t1")
+        assert (found["status"], len(found["pauses"]), len(said.asked)) == ("paused", 1, 1)
+
+
+@pytest.mark.requirement("T4")
+async def test_what_is_shown_to_a_person_cannot_steer_their_screen(mode: Mode, tmp_path: Path) -> None:
+    what = "hat\x1b[2J\u202e\nrisk: none" + "x" * 2000
+    async with asked(tmp_path, mode, CANCEL) as (client, said):
+        await task(client, "buy", params={"what": what})
+    [form] = said.asked
+    assert not {"\x1b", "\u202e"} & set(form.message)
+    assert "\\u001b[2J" in form.message
+    assert "(20" in form.message
+    assert [line for line in form.message.splitlines() if line.startswith("risk")] == ["risk: write, network"]
+    assert len(form.message) < 1000
+
+
+@pytest.mark.requirement("T4")
+async def test_a_person_who_takes_too_long_leaves_it_open(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_asking, "_PATIENCE", 0.05)
+    gone = asyncio.Event()
+
+    async def never(context: Any, params: Any) -> ElicitResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+        return CANCEL
+
+    shop = Shop()
+    async with (
+        Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar,
+        Client(sidecar.server, mode="legacy", elicitation_callback=never) as client,
+    ):
+        found = await task(client, "buy")
+        assert (found["turn"]["status"], found["next"][0]["tool"]) == ("paused", "resume")
+        async with asyncio.timeout(10):
+            await gone.wait()  # the client was told that nobody waits any more
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_what_somebody_else_answered_meanwhile_counts(mode: Mode, tmp_path: Path) -> None:
+    shop = Shop()
+    async with Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar, Client(sidecar.server) as other:
+
+        async def slow(context: Any, params: Any) -> ElicitResult:
+            [pause] = (await call(other, "pauses", thread="t1"))["pauses"]
+            await call(other, "resume", thread="t1", answers={pause["id"]: {"approve": {}}})
+            return accept(decision="reject")
+
+        async with Client(sidecar.server, mode=mode, elicitation_callback=slow) as client:
+            found = await task(client, "buy")
+    if mode == "legacy":
+        assert found["error"]["code"] in ("already_answered", "nothing_to_resume")
+    else:  # a round may be one whose answer was lost, so it is told what became of the turn
+        assert (found["turn"]["status"], [step["tool"] for step in found["next"]]) == ("done", ["history"])
+    assert shop.done == ["hat"]

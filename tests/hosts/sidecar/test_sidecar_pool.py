@@ -1,0 +1,185 @@
+"""The agents of a sidecar: opened once, bounded, tried again; limits on turns; the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.role_hosts import BOUND, Mode
+from support.sidecar_served import Caller, agents, caller_of, served
+from worldagent import WorldAgent
+from worldagent.core.errors import StorageUnavailable
+from worldagent.hosts.sidecar import Limits, Sidecar
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+class Makers:
+    """Makes agents and tells what became of them."""
+
+    def __init__(self, home: Path, lm: ScriptedLM, *, fail: int = 0) -> None:
+        self._make = agents(home, lm=lm)
+        self._fail = fail
+        self.made: list[str] = []
+        self.closed: list[str] = []
+
+    def __call__(self, workspace: str) -> WorldAgent:
+        self.made.append(workspace)
+        if self._fail:
+            self._fail -= 1
+            raise StorageUnavailable("the disk is gone", remedy="bring it back")
+        agent = self._make(workspace)
+        close = agent.aclose
+
+        async def aclose() -> None:
+            await close()
+            self.closed.append(workspace)
+
+        agent.aclose = aclose  # type: ignore[method-assign]  # to see it
+        return agent
+
+
+class Gate:
+    """A model that answers when it may."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+
+    async def __call__(self, call: ScriptedCall) -> AsyncGenerator[str]:
+        self.begun.release()
+        await self.go.wait()
+        return self._told()
+
+    async def _told(self) -> AsyncGenerator[str]:
+        yield "[[ ## reply ## ]]\nYes.\n\n[[ ## completed ## ]]"
+
+
+def yes() -> ScriptedLM:
+    return ScriptedLM(lambda call: {"reply": "Yes."})
+
+
+async def say(ask: Caller, workspace: str, thread: str = "t1") -> dict[str, Any]:
+    return await ask("converse", workspace=workspace, thread=thread, text="Well?")
+
+
+async def test_many_who_ask_at_the_same_time_open_an_agent_once(tmp_path: Path) -> None:
+    make = Makers(tmp_path, yes())
+    async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
+        await asyncio.gather(*(say(ask, "novel", f"t{number}") for number in range(20)))
+    assert make.made == ["novel"]
+    assert make.closed == ["novel"]
+
+
+async def test_an_agent_that_cannot_open_is_a_typed_error_and_tried_again(tmp_path: Path) -> None:
+    make = Makers(tmp_path, yes(), fail=1)
+    async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
+        error = await ask.refused("converse", workspace="novel", thread="t1", text="Well?")
+        assert error["code"] == "storage_unavailable"
+        assert (await say(ask, "novel"))["turn"]["status"] == "done"
+    assert make.made == ["novel", "novel"]
+
+
+async def test_idle_agents_make_room_for_others_and_are_made_again(tmp_path: Path) -> None:
+    make = Makers(tmp_path, yes())
+    sidecar = Sidecar(make, limits=Limits(workspaces=2))
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
+        for workspace in ("one", "two", "one", "three"):
+            await say(ask, workspace)
+            assert sidecar.health()["workspaces"] <= 2
+        assert make.closed == ["two"]
+        await say(ask, "two")
+        assert make.made == ["one", "two", "three", "two"]
+        assert make.closed == ["two", "one"]
+
+
+async def test_an_agent_that_holds_a_role_in_memory_is_closed_last(tmp_path: Path) -> None:
+    make = Makers(tmp_path, yes())
+    async with served(Sidecar(make, limits=Limits(workspaces=2))) as url, caller_of(url, "auto") as ask:
+        await ask("thread_role_set", workspace="one", thread="t1", role={"content": "Speak of the tide."})
+        for workspace in ("two", "three", "four"):
+            await say(ask, workspace)
+        answer = await say(ask, "one")
+    assert answer["turn"]["role_tiers"] == ["thread"]
+    assert make.closed[:2] == ["two", "three"]
+
+
+async def test_agents_in_use_are_never_closed_for_others(tmp_path: Path) -> None:
+    gate = Gate()
+    make = Makers(tmp_path, ScriptedLM(gate))
+    async with served(Sidecar(make, limits=Limits(workspaces=1))) as url, caller_of(url, "auto") as ask:
+        asking = asyncio.create_task(say(ask, "one"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        error = await ask.refused("converse", workspace="two", thread="t1", text="Well?")
+        assert (error["code"], error["retryable"]) == ("too_many_turns", True)
+        gate.go.set()
+        assert (await asking)["turn"]["status"] == "done"
+        await say(ask, "two")
+
+
+@MODES
+async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path, mode: Mode) -> None:
+    gate = Gate()
+    sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=2))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        asking = [asyncio.create_task(say(ask, "one", f"t{number}")) for number in range(2)]
+        for _ in asking:
+            await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        error = await ask.refused("converse", workspace="one", thread="t3", text="Well?")
+        assert (error["code"], error["retryable"]) == ("too_many_turns", True)
+        await ask("history", workspace="one", thread="t3")  # what begins no turn is not counted
+        other = asyncio.create_task(say(ask, "two"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        gate.go.set()
+        assert {answer["turn"]["status"] for answer in await asyncio.gather(*asking, other)} == {"done"}
+        await say(ask, "one", "t3")
+        assert sidecar.health() == {"draining": False, "workspaces": 2, "turns": 0}
+
+
+@MODES
+async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path, mode: Mode) -> None:
+    gate = Gate()
+    first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
+    async with served(first) as url, caller_of(url, mode) as ask:
+        asking = asyncio.create_task(ask("converse", workspace="one", thread="t1", text="Well?", key="k"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        ending = asyncio.create_task(first.drain(0.2))
+        answer = await asking
+        await ending
+        assert answer["turn"]["status"] in ("stopped", "cancelled")
+        error = await ask.refused("history", workspace="one", thread="t1")
+        assert (error["code"], error["retryable"]) == ("draining", True)
+        assert await first.ready() == {"ready": False, "draining": True, "workspaces": 0, "turns": 0}
+    async with served(Sidecar(Makers(tmp_path, yes()))) as url, caller_of(url, mode) as ask:
+        stands = await ask("pauses", workspace="one", thread="t1")
+        assert stands["status"] == "stopped"
+        [step] = stands["next"]
+        assert step["tool"] == "resume"
+        again = await ask("resume", **step["arguments"])
+        assert (again["turn"]["id"], again["turn"]["status"]) == (answer["turn"]["id"], "done")
+
+
+async def test_events_that_nobody_will_write_any_more_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    gate = Gate()
+    one, two = Sidecar(Makers(tmp_path, ScriptedLM(gate))), Sidecar(Makers(tmp_path, yes()))
+    async with (
+        served(one) as url,
+        caller_of(url, "auto") as ask,
+        served(two) as there,
+        caller_of(there, "auto") as other,
+    ):
+        asking = asyncio.create_task(ask("converse", workspace="one", thread="t1", text="Well?", detach=True))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        await asyncio.wait_for(ask.come.wait(), BOUND)
+        following = asyncio.create_task(other.refused("events", workspace="one", turn_id=ask.events[0].turn_id))
+        await asyncio.wait_for(other.come.wait(), BOUND)
+        await two.drain(0.2)
+        error = await asyncio.wait_for(following, BOUND)
+        assert (error["code"], error["retryable"]) == ("draining", True)
+        gate.go.set()
+        await asking

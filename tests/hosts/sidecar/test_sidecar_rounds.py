@@ -1,0 +1,176 @@
+"""Rounds of the revision 2026-07-28: a call that asks ends, and the client calls again with what a person said (T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.types import InputRequiredResult
+
+from support.asked_people import CANCEL, Said, Shop, accept, asked, call, task
+from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.hosts.sidecar._pauses._rounds import Round, call_of
+
+SECRET = "vermilion-otter"
+
+
+async def turn_of(client: Client) -> str:
+    """The newest turn of the thread."""
+    [state] = (await call(client, "threads"))["threads"]
+    return str(state["turn_id"])
+
+
+async def paused_round(client: Client, **arguments: Any) -> tuple[dict[str, Any], InputRequiredResult]:
+    """A call that is answered with questions, and what it was."""
+    given = {"workspace": "novel", "thread": "t1", "shape": "buy", "params": {"what": "hat"}, **arguments}
+    found = await client.session.call_tool("task", given, allow_input_required=True)
+    assert isinstance(found, InputRequiredResult)
+    return given, found
+
+
+async def again(client: Client, given: dict[str, Any], state: str | None, responses: Any) -> Any:
+    """The same call again, with what a person said."""
+    return await client.session.call_tool(
+        "task", given, request_state=state, input_responses=responses, allow_input_required=True
+    )
+
+
+@pytest.mark.requirement("T4")
+async def test_a_round_goes_on_in_another_process_that_was_never_asked(tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto", accept(decision="approve")) as (client, _):
+        given, found = await paused_round(client)
+    assert found.input_requests is not None
+    shop = Shop()
+    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, said):
+        done = await again(
+            client, given, found.request_state, dict.fromkeys(found.input_requests, accept(decision="approve"))
+        )
+        assert done.structured_content["turn"]["result"] == {"text": "paid for the hat"}
+        assert said.asked == []
+        late = await again(
+            client, given, found.request_state, dict.fromkeys(found.input_requests, accept(decision="approve"))
+        )
+        assert late.structured_content["turn"] | {"pauses": []} == {
+            **dict.fromkeys(("text", "result", "role_tiers", "skipped_tiers", "usage")),
+            "id": done.structured_content["turn"]["id"],
+            "thread": "t1",
+            "status": "done",
+            "pauses": [],
+        }
+        assert [step["tool"] for step in late.structured_content["next"]] == ["history"]
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("responses", [True, False], ids=["the same answers", "no answers"])
+async def test_a_round_that_is_repeated_with_its_key_gives_the_turns_answer(responses: bool, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+        given, found = await paused_round(client, key="k1", detach=True)
+        answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+        first = await again(client, given, found.request_state, answers)
+        second = await again(client, given, found.request_state, answers if responses else {})
+    assert second.structured_content == first.structured_content
+    assert first.structured_content["turn"]["result"] == {"text": "paid for the hat"}
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_the_same_answers_twice_at_once_are_one_answer(keyed: bool, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+        given, found = await paused_round(client, detach=True, **({"key": "k1"} if keyed else {}))
+        answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+        both = await asyncio.gather(*(again(client, given, found.request_state, answers) for _ in range(2)))
+        told = [each.structured_content for each in both]
+    assert {each["turn"]["id"] for each in told} == {told[0]["turn"]["id"]}
+    assert not any("error" in each for each in told)
+    assert {"text": "paid for the hat"} in [each["turn"]["result"] for each in told]
+    if keyed:
+        assert [each["turn"]["status"] for each in told] == ["done", "done"]
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize(
+    "state",
+    ["", "wa1.", "wa1.!!!", "wa2.e30=", "wa1.e30=", "wa1." + "A" * 100_000, "v1.abc", SECRET],
+    ids=lambda state: str(len(state)) + state[:4],
+)
+async def test_a_state_that_is_none_is_refused(state: str, tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+        given, found = await paused_round(client)
+        refused = await again(
+            client, given, state, dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+        )
+        assert refused.structured_content["error"]["code"] == "invalid_argument"
+        assert SECRET not in json.dumps(refused.structured_content)
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("other", [{"params": {"what": "cap"}}, {"account": "bob"}, {"shape": "both"}])
+async def test_a_state_belongs_to_one_call(other: dict[str, Any], tmp_path: Path) -> None:
+    shop = Shop()
+    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+        given, found = await paused_round(client)
+        responses = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+        refused = await again(client, {**given, **other}, found.request_state, responses)
+        assert refused.structured_content["error"]["code"] == "invalid_argument"
+        assert (await again(client, given, None, responses)).structured_content["error"]["code"] == "invalid_argument"
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path) -> None:
+    shop = Shop()
+    grant = Grant({"novel"}, {"bob"})
+    async with Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar:
+        async with Client(sidecar.server) as ana:
+            [pause] = (await task(ana, "buy", account="ana"))["turn"]["pauses"]
+            turn = await turn_of(ana)
+        sidecar._grant = grant
+        async with Client(sidecar.server, elicitation_callback=Said([CANCEL])) as bob:
+            given = {"workspace": "novel", "account": "bob", "thread": "t1", "shape": "buy", "params": {"what": "hat"}}
+            forged = Round(turn=turn, thread="t1", call=call_of("task", given)).text()
+            refused = await again(bob, given, forged, {pause["id"]: accept(decision="approve")})
+            assert refused.structured_content["error"]["code"] in ("forbidden", "already_answered")
+            other = Round(turn="turn_0", thread="t1", call=call_of("task", given)).text()
+            refused = await again(bob, given, other, {pause["id"]: accept(decision="approve")})
+            assert "error" in refused.structured_content
+    assert shop.done == []
+
+
+@pytest.mark.requirement("T4")
+async def test_responses_that_are_none_are_asked_again_and_then_given_up(tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto", CANCEL) as (client, _):
+        given, found = await paused_round(client)
+        [pause] = found.input_requests or {}
+        wrong: tuple[dict[str, Any], ...] = ({}, {pause: {"roots": []}}, {pause: accept(decision="perhaps")})
+        last: Any = found
+        for responses in wrong:
+            assert isinstance(last, InputRequiredResult)
+            last = await again(client, given, last.request_state, responses)
+        assert last.structured_content["turn"]["status"] == "paused"
+        unknown = await paused_again(client, given, SECRET)
+        assert unknown.structured_content["error"]["code"] == "unknown_pause"
+        assert SECRET not in json.dumps(unknown.structured_content)
+
+
+async def paused_again(client: Client, given: dict[str, Any], pause_id: str) -> Any:
+    state = Round(turn=await turn_of(client), thread="t1", call=call_of("task", given)).text()
+    return await again(client, given, state, {pause_id: accept(decision="approve")})
+
+
+@pytest.mark.requirement("R1")
+def test_the_state_holds_nothing_of_the_role_or_the_skill() -> None:
+    one = {"thread": "t1", "role": {"content": SECRET}, "skill": {"prompt": SECRET}}
+    other = {"thread": "t1", "role": {"content": "another"}, "skill": {"prompt": "another"}}
+    assert call_of("run_skill", one) == call_of("run_skill", other) == call_of("run_skill", {"thread": "t1"})
+    assert call_of("run_skill", one) != call_of("task", one)

@@ -1,0 +1,293 @@
+"""The sidecar's tools over real HTTP, in both revisions: what a client in any language sees of the surfaces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.role_hosts import BOUND, Mode
+from support.sidecar_served import Caller as Client
+from support.sidecar_served import agents, as_json, caller_of, served
+from worldagent.core.events import TurnEnded
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Worker, tool
+from worldagent.hosts.sidecar import Sidecar
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", ["auto", "legacy"])]
+
+ROLE = "You are a lighthouse keeper of few words, who speaks of nothing but the tide."
+
+
+class Order(BaseModel):
+    what: str = "hat"
+
+
+class Receipt(BaseModel):
+    text: str
+
+
+@tool(approval=True)
+async def pay(what: str) -> str:
+    return f"paid for the {what}"
+
+
+async def buy(params: Order, ctx: TaskContext) -> Receipt:
+    return Receipt(text=await ctx.call("pay", {"what": params.what}))
+
+
+def shop(home: Path, lm: ScriptedLM) -> Sidecar:
+    shapes = [Shape("buy", Order, Receipt, buy)]
+    return Sidecar(agents(home, lm=lm, functions=[pay], shapes=shapes, workers=[Worker("critic", "You judge.")]))
+
+
+class Held:
+    """A reply whose first word comes at once and whose second one waits."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def __call__(self, call: ScriptedCall) -> AsyncGenerator[str]:
+        return self._words()
+
+    async def _words(self) -> AsyncGenerator[str]:
+        yield "[[ ## reply ## ]]\nfirst"
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except BaseException:
+            self.left.set()
+            raise
+        yield " second\n\n[[ ## completed ## ]]"
+
+
+async def test_a_conversation_streams_its_events_as_progress(tmp_path: Path, mode: Mode) -> None:
+    sidecar = shop(tmp_path, ScriptedLM([{"reply": "The tide is out."}]))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        answer = await ask("converse", workspace="novel", thread="t1", text="Well?")
+    turn = answer["turn"]
+    assert list(answer) == ["contract", "turn", "seq", "next"]
+    assert list(turn)[:4] == ["id", "thread", "status", "text"]
+    assert (turn["status"], turn["text"], turn["thread"], answer["next"]) == ("done", "The tide is out.", "t1", [])
+    assert ask.text == "The tide is out."
+    assert [event.seq for event in ask.events] == list(range(1, answer["seq"] + 1)) == ask.progress
+    assert {event.turn_id for event in ask.events} == {turn["id"]}
+    assert isinstance(ask.events[-1], TurnEnded)
+    assert turn["usage"]["calls"] == 1
+
+
+async def test_a_client_that_asks_for_no_progress_gets_the_answer_alone(tmp_path: Path, mode: Mode) -> None:
+    sidecar = shop(tmp_path, ScriptedLM([{"reply": "The tide is out."}]))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        answer = await ask("converse", follow=False, workspace="novel", thread="t1", text="Well?")
+    assert answer["turn"]["text"] == "The tide is out."
+    assert not ask.events
+
+
+async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode: Mode) -> None:
+    told: list[str] = []
+
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        told.append(call.text)
+        return {"reply": "fine", "answer": "fine", "result": "fine"}
+
+    sidecar = shop(tmp_path, ScriptedLM(reply))
+    params = {"worker": "critic", "request": "Judge the tide."}
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        task = await ask("task", workspace="novel", thread="t1", shape="subagent", params=params)
+        skill = await ask(
+            "run_skill", workspace="novel", thread="t2", skill={"prompt": "Judge in verse."}, params=params
+        )
+        fired = await ask(
+            "run_scheduled", workspace="novel", thread="t3", schedule="nightly", fired_at="2030-01-01T10:00:00Z"
+        )
+    assert task["turn"]["status"] == skill["turn"]["status"] == fired["turn"]["status"] == "done"
+    assert task["turn"]["result"] is not None
+    assert task["turn"]["result"] == skill["turn"]["result"]
+    assert fired["turn"]["text"] == "fine"
+    assert fired["turn"]["result"] is None
+    assert "Judge in verse." not in told[0]
+    assert "Judge in verse." in told[1]
+
+
+@pytest.mark.requirement("R8")
+async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
+    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+        first = await ask("converse", workspace="novel", thread="t1", text="Well?", role={"content": ROLE})
+        await ask("converse", workspace="novel", thread="t1", text="And?")
+        history = await ask("history", workspace="novel", thread="t1")
+    assert first["turn"]["role_tiers"] == ["call"]
+    assert ROLE in lm.calls[0].text
+    assert ROLE not in lm.calls[1].text
+    assert ROLE not in str(first)
+    assert ROLE not in str(history)
+    assert ROLE not in str(ask.events)
+
+
+async def test_a_paused_turn_says_what_to_call_and_resume_goes_on(tmp_path: Path, mode: Mode) -> None:
+    async with served(shop(tmp_path, ScriptedLM([]))) as url, caller_of(url, mode) as ask:
+        paused = await ask("task", workspace="novel", thread="t1", shape="buy", params={"what": "hat"})
+        [pause], [step] = paused["turn"]["pauses"], paused["next"]
+        assert (paused["turn"]["status"], pause["function"], pause["arguments"]) == ("paused", "pay", {"what": "hat"})
+        assert step["tool"] == "resume"
+        assert await ask("pauses", workspace="novel", thread="t1") == {
+            "contract": 1,
+            "thread": "t1",
+            "turn_id": paused["turn"]["id"],
+            "status": "paused",
+            "pauses": [pause],
+            "next": [step],
+        }
+        error = await ask.refused("converse", workspace="novel", thread="t1", text="Hello?")
+        assert (error["code"], error["turn_id"]) == ("thread_paused", paused["turn"]["id"])
+        assert error["pauses"] == [pause]
+        done = await ask("resume", **step["arguments"] | {"answers": {pause["id"]: {"approve": {}}}})
+    assert (done["turn"]["id"], done["turn"]["status"]) == (paused["turn"]["id"], "done")
+    assert done["turn"]["result"] == {"text": "paid for the hat"}
+
+
+async def test_of_two_clients_that_resume_one_pause_one_wins(tmp_path: Path, mode: Mode) -> None:
+    async with served(shop(tmp_path, ScriptedLM([]))) as url, caller_of(url, mode) as one, caller_of(url, mode) as two:
+        paused = await one("task", workspace="novel", thread="t1", shape="buy", pauses="return")
+        answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
+        both = await asyncio.gather(
+            *(each.raw("resume", workspace="novel", thread="t1", answers=answers) for each in (one, two))
+        )
+        later = await one.refused("resume", workspace="novel", thread="t1", answers=answers)
+    [won] = [each.structured_content for each in both if not each.is_error]
+    [lost] = [each.structured_content for each in both if each.is_error]
+    assert won["turn"]["status"] == "done"
+    assert lost["error"]["code"] in ("already_answered", "nothing_to_resume")
+    assert later["code"] == "nothing_to_resume"
+
+
+async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mode: Mode) -> None:
+    held = Held()
+    sidecar = shop(tmp_path, ScriptedLM(held))
+    async with served(sidecar) as url, caller_of(url, mode) as ask, caller_of(url, mode) as other:
+        asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?"))
+        await asyncio.wait_for(held.begun.wait(), BOUND)
+        assert await other("cancel", workspace="novel", thread="t1") == {"contract": 1, "cancelled": True}
+        answer = await asking
+        assert answer["turn"]["status"] == "cancelled"
+        assert await other("cancel", workspace="novel", thread="t1") == {"contract": 1, "cancelled": False}
+
+
+@pytest.mark.requirement("T10")
+async def test_a_client_that_goes_away_cancels_its_turn(tmp_path: Path, mode: Mode) -> None:
+    held = Held()
+    sidecar = shop(tmp_path, ScriptedLM(held))
+    async with served(sidecar) as url, caller_of(url, mode) as other:
+        async with caller_of(url, mode) as ask:
+            asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?"))
+            await asyncio.wait_for(held.begun.wait(), BOUND)
+            asking.cancel()
+            await asyncio.wait({asking})
+        await asyncio.wait_for(held.left.wait(), BOUND)
+        await _until(other, "t1", "cancelled")
+
+
+@pytest.mark.requirement("T10")
+async def test_a_detached_turn_goes_on_and_events_attaches_again(tmp_path: Path, mode: Mode) -> None:
+    held = Held()
+    sidecar = shop(tmp_path, ScriptedLM(held))
+    async with served(sidecar) as url, caller_of(url, mode) as other:
+        async with caller_of(url, mode) as ask:
+            asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=True))
+            await asyncio.wait_for(held.begun.wait(), BOUND)
+            while not ask.events:
+                await asyncio.wait_for(ask.come.wait(), BOUND)
+            seen = ask.events[-1]
+            asking.cancel()
+            await asyncio.wait({asking})
+        assert sidecar.health()["turns"] == 1
+        following = asyncio.create_task(other("events", workspace="novel", turn_id=seen.turn_id, after=seen.seq))
+        held.go.set()
+        answer = await following
+    assert (answer["turn"]["status"], answer["turn"]["text"]) == ("done", "first second")
+    assert [event.seq for event in other.events] == list(range(seen.seq + 1, answer["seq"] + 1))
+    assert answer["events"] == []
+    assert isinstance(other.events[-1], TurnEnded)
+
+
+@pytest.mark.requirement("T10")
+async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> None:
+    sidecar = shop(tmp_path, ScriptedLM([{"reply": "one two three four five"}]))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        done = await ask("converse", workspace="novel", thread="t1", text="Well?", detach=True)
+        told: dict[str, Any] = {"workspace": "novel", "turn_id": done["turn"]["id"], "follow": False}
+        page = await ask("events", **told, limit=3)
+        assert [event["seq"] for event in page["events"]] == [1, 2, 3]
+        assert page["seq"] == 3
+        [step] = page["next"]
+        assert (step["tool"], step["arguments"]["after"]) == ("events", 3)
+        assert step["why"] == "there are more of its events"  # it runs no longer
+        rest = await ask("events", **step["arguments"], follow=False)
+        empty = await ask("events", **told, after=done["seq"], wait=0)
+    assert page["events"] + rest["events"] == [as_json(event) for event in ask.events]
+    assert rest["next"] == []
+    assert rest["turn"]["text"] == "one two three four five"
+    assert empty["events"] == []
+    assert empty["seq"] == done["seq"]
+    assert empty["turn"]["status"] == "done"
+
+
+@pytest.mark.requirement("T10")
+async def test_the_events_of_a_turn_that_kept_none_are_gone(tmp_path: Path, mode: Mode) -> None:
+    sidecar = shop(tmp_path, ScriptedLM([{"reply": "Yes."}]))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        done = await ask("converse", workspace="novel", thread="t1", text="Well?")
+        error = await ask.refused("events", workspace="novel", turn_id=done["turn"]["id"])
+    assert error["code"] == "events_gone"
+
+
+async def test_history_fork_threads_and_explain_role_tell_what_stands(tmp_path: Path, mode: Mode) -> None:
+    sidecar = shop(tmp_path, ScriptedLM([{"reply": "Yes."}]))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        where: dict[str, Any] = {"workspace": "novel", "thread": "t1", "account": "ana"}
+        await ask("converse", **where, text="Well?", name="Ana")
+        history = await ask("history", **where)
+        assert [(message["kind"], message["body"]["text"]) for message in history["messages"]] == [
+            ("message", "Well?"),
+            ("answer", "Yes."),
+        ]
+        assert history["messages"][0]["body"]["name"] == "Ana"
+        assert await ask("fork", **where, to="t2") == {"contract": 1, "thread": "t2"}
+        told = await ask("threads", workspace="novel")
+        assert {(one["thread"], one["status"], one["account"]) for one in told["threads"]} == {
+            ("t1", "done", "ana"),
+            ("t2", "forked", None),
+        }
+        explained = await ask("explain_role", **where, role={"content": ROLE, "name": "keeper"})
+        [call] = [tier for tier in explained["tiers"] if tier["tier"] == "call"]
+        assert (call["name"], call["length"]) == ("keeper", len(ROLE))
+        assert ROLE not in str(explained)
+
+
+@pytest.mark.requirement("R10")
+async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
+    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+        where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
+        assert await ask("thread_role_set", **where, role={"content": ROLE}) == {"contract": 1, "set": True}
+        first = await ask("converse", **where, text="Well?")
+        assert await ask("thread_role_clear", **where) == {"contract": 1, "cleared": True}
+        assert await ask("thread_role_clear", **where) == {"contract": 1, "cleared": False}
+        await ask("converse", **where, text="And?")
+    assert first["turn"]["role_tiers"] == ["thread"]
+    assert ROLE in lm.calls[0].text
+    assert ROLE not in lm.calls[1].text
+
+
+async def _until(ask: Client, thread: str, status: str) -> None:
+    async with asyncio.timeout(BOUND):
+        while (await ask("pauses", follow=False, workspace="novel", thread=thread))["status"] != status:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)  # what is waited for is written down after the connection has gone

@@ -1,0 +1,563 @@
+"""`worldagent serve`: the sidecar as a process, as people start it (T10). What it answers is tested elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from support.command_line import BOUND, COMMAND, Done, command, environment, started
+from support.openai_stub import openai_stub
+from support.processes import eventually, next_line, run_script
+from support.role_hosts import Mode
+from support.sidecar_calls import LEGACY, MODERN, Revision
+from support.sidecar_clients import StdioClient
+from support.sidecar_served import Caller, caller_of
+from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli._sidecar_files import running_sidecars
+
+TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
+MAKE = ("--app", "support.sidecar_app:make")
+HTTP = ("serve", "--http", "127.0.0.1:0")
+NOTE = "note: no token is asked for, so every program of this machine may use the agents"
+
+# What an app of somebody's may be like: it prints, while it is loaded and later.
+_APPS = """
+import sys
+from worldagent import Settings, WorldAgent
+from worldagent.testing import ScriptedLM
+
+print("loading")
+
+
+def make(workspace):
+    print("making", workspace)
+    return WorldAgent(workspace, lm=ScriptedLM(said))
+
+
+def said(call):
+    print("asked")
+    sys.stdout.flush()
+    return {"reply": "Hello from the app."}
+
+
+def with_roles(workspace, roles=None):
+    return WorldAgent(workspace, lm=ScriptedLM(lambda call: {"reply": str(call.role)}), roles=roles)
+
+
+def alone():
+    return make("alone")
+
+
+def same(workspace):
+    return make("another")
+
+
+def broken(workspace):
+    raise RuntimeError("the secret of the app")
+
+
+only = make("alone")
+"""
+
+
+@dataclass
+class Running:
+    """A sidecar over HTTP."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    home: Path
+
+    async def ended(self, number: int = signal.SIGTERM) -> Done:
+        """Ask it to end, and give how it did."""
+        self.process.send_signal(number)
+        out, told = await asyncio.wait_for(self.process.communicate(), BOUND)
+        assert self.process.returncode is not None
+        return Done(self.process.returncode, out.decode(), told.decode())
+
+
+@asynccontextmanager
+async def serving(home: Path, *words: str, **env: str) -> AsyncGenerator[Running]:
+    async with started(home, *HTTP, *words, **env) as process:
+        url = await next_line(process, BOUND)
+        if not url.startswith("http"):
+            _, told = await asyncio.wait_for(process.communicate(), BOUND)
+            raise AssertionError(f"it did not start: {url} {told.decode()}")
+        yield Running(process, url, home)
+
+
+@asynccontextmanager
+async def over_stdio(
+    home: Path, *words: str, revision: Revision = MODERN, **env: str
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, StdioClient]]:
+    async with (
+        started(home, "serve", "--stdio", *words, **env) as process,
+        StdioClient(process, revision) as client,
+    ):
+        yield process, client
+
+
+async def listed(home: Path, **env: str) -> dict[str, Any]:
+    done = await command(home, "ps", "--json", stdin=b"", **env)
+    assert done.code == 0, done.told
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+async def until_state(home: Path, state: str) -> dict[str, Any]:
+    assert await eventually(lambda: [each.state for each in running_sidecars(home / "sidecars")] == [state], BOUND)
+    return await listed(home)
+
+
+async def begun(client: Caller, account: str | None = None) -> str:
+    """Begin a turn that goes on by itself until there is a file `go`, and leave it; gives its id."""
+    given = {} if account is None else {"account": account}
+    call = asyncio.create_task(client("converse", follow=True, thread="t1", text="Hello hold=go", detach=True, **given))
+    await asyncio.wait_for(client.come.wait(), BOUND)
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+    turn_id: str = client.events[0].turn_id
+    return turn_id
+
+
+def apps(home: Path) -> Path:
+    home.mkdir(exist_ok=True)
+    (home / "apps.py").write_text(_APPS)
+    return home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_of_either_revision_has_a_conversation(home: Path, mode: Mode) -> None:
+    env = {"WORLDAGENT_SIDECAR_TOKEN": TOKEN}
+    async with serving(home, *MAKE, "--workspace", "shop", **env) as sidecar:
+        async with caller_of(sidecar.url, mode, TOKEN) as client:
+            said = await client("converse", thread="t1", account="ana", text="Hello words=3")
+            assert said["turn"]["text"] == "word0 word1 word2"
+            assert client.text.split() == ["word0", "word1", "word2"]
+            assert (await client("threads"))["threads"][0]["thread"] == "t1"
+        done = await sidecar.ended()
+    assert done.code == 143
+    assert TOKEN not in done.out + done.told
+    assert "Hello" not in done.told
+    assert NOTE not in done.told
+
+
+@pytest.mark.requirement("T10")
+async def test_it_tells_where_it_is_reached_and_that_no_token_is_asked_for(home: Path) -> None:
+    async with serving(home, *MAKE) as sidecar:
+        assert sidecar.url.endswith("/mcp")
+        [told] = (await listed(home))["sidecars"]
+        assert told == {
+            "pid": sidecar.process.pid,
+            "transport": "http",
+            "address": sidecar.url,
+            "workspaces": ["default"],
+            "since": told["since"],
+            "state": "ready",
+            "version": told["version"],
+        }
+        async with httpx2.AsyncClient(timeout=BOUND) as http:
+            root = sidecar.url.removesuffix("/mcp")
+            assert (await http.get(f"{root}/health")).status_code == 200
+            assert (await http.get(f"{root}/ready")).json()["ready"] is True
+        done = await sidecar.ended()
+    assert NOTE in done.told.splitlines()
+    assert list((home / "sidecars").iterdir()) == []
+
+
+async def test_as_json_it_tells_a_program_how_it_is_reached(home: Path) -> None:
+    async with started(home, *HTTP, *MAKE, "--workspace", "novel", "--workspace", "shop", "--json") as process:
+        told = json.loads(await next_line(process, BOUND))
+        assert told.pop("version")
+        assert told.pop("address").startswith("http://127.0.0.1:")
+        assert told == {"pid": process.pid, "transport": "http", "workspaces": ["novel", "shop"]}
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_signal_stops_a_turn_which_can_be_resumed(home: Path, number: int, code: int) -> None:
+    env = {"WORLDAGENT_SIDECAR_TOKEN": TOKEN}
+    async with (
+        serving(home, *MAKE, "--workspace", "shop", "--drain", "0.2", **env) as sidecar,
+        caller_of(sidecar.url, "auto", TOKEN) as client,
+    ):
+        turn = await begun(client)
+        done = await sidecar.ended(number)
+    assert done.code == code
+    assert (await listed(home)) == {"sidecars": [], "turns": []}
+    (home / "go").touch()
+    async with (
+        serving(home, *MAKE, "--workspace", "shop", **env) as sidecar,
+        caller_of(sidecar.url, "auto", TOKEN) as client,
+    ):
+        again = await client("resume", thread="t1")
+        assert (again["turn"]["id"], again["turn"]["status"]) == (turn, "done")
+
+
+@pytest.mark.requirement("T10")
+async def test_one_that_drains_says_so_and_lists_the_turns_it_waits_for(home: Path) -> None:
+    async with serving(home, *MAKE, "--workspace", "shop", "--drain", "60") as sidecar:
+        async with caller_of(sidecar.url, "auto") as client:
+            turn = await begun(client, account="ana")
+        sidecar.process.terminate()
+        found = await until_state(home, "draining")
+        assert [(each["turn"], each["account"], each["status"]) for each in found["turns"]] == [
+            (turn, "ana", "running")
+        ]
+        (home / "go").touch()
+        assert await asyncio.wait_for(sidecar.process.wait(), BOUND) == 143
+    assert await listed(home) == {"sidecars": [], "turns": []}
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.on_every_database
+class TestKills:
+    async def test_after_a_kill_the_turn_is_cut_off_and_the_sidecar_gone(self, home: Path) -> None:
+        env = {name: os.environ[name] for name in ("WORLDAGENT_DATABASE_URL",) if name in os.environ}
+        async with (
+            serving(home, *MAKE, "--workspace", "shop", **env) as sidecar,
+            caller_of(sidecar.url, "auto") as client,
+        ):
+            turn = await begun(client)
+            before = await listed(home, **env)
+            sidecar.process.kill()
+            await asyncio.wait_for(sidecar.process.wait(), BOUND)
+        assert [each["state"] for each in before["sidecars"]] == ["ready"]
+        assert [each["status"] for each in before["turns"]] == ["running"]
+        after = await listed(home, **env)
+        assert after["sidecars"] == []
+        assert [(each["turn"], each["status"]) for each in after["turns"]] == [(turn, "cut_off")]
+        assert list((home / "sidecars").iterdir()) == []
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("revision", [MODERN, LEGACY])
+async def test_over_stdio_there_is_nothing_but_the_protocol_whatever_an_app_prints(
+    home: Path, revision: Revision
+) -> None:
+    async with over_stdio(apps(home), "--app", "apps:make", "--workspace", "w", revision=revision) as (process, client):
+        said = await client.ask("converse", thread="t1", text="Hello")
+        assert said["turn"]["text"] == "Hello from the app."
+        [told] = (await listed(home))["sidecars"]
+        assert (told["transport"], told["address"], told["pid"]) == ("stdio", None, process.pid)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), BOUND) == 0
+        assert process.stderr is not None
+        printed = (await process.stderr.read()).decode().split()
+    assert {"loading", "making", "asked"} <= set(printed)
+    assert all(message["jsonrpc"] == "2.0" for message in client.heard)
+    assert list((home / "sidecars").iterdir()) == []
+
+
+class Keeper:
+    """A client that keeps one role, of the workspace `w`."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(tool)
+        return {"contract": 1, "roles": [{"tier": "workspace", "name": "house", "content": "Answer as a lighthouse."}]}
+
+
+@pytest.mark.requirement("R9")
+async def test_over_stdio_an_app_that_takes_roles_gets_those_that_the_client_keeps(home: Path) -> None:
+    keeper = Keeper()
+    words = ("serve", "--stdio", "--app", "apps:with_roles", "--workspace", "w")
+    async with started(apps(home), *words) as process, StdioClient(process, LEGACY, roles=keeper) as client:
+        said = await client.ask("converse", thread="t1", text="Hello")
+        assert said["turn"]["role_tiers"] == ["workspace"]
+    assert keeper.asked
+    async with over_stdio(home, "--app", "apps:with_roles", "--workspace", "w", revision=LEGACY) as (_, client):
+        assert (await client.ask("converse", thread="t2", text="Hello"))["turn"]["role_tiers"] == []
+
+
+@pytest.mark.requirement("R9")
+async def test_over_stdio_agents_of_options_have_the_roles_that_the_client_keeps(home: Path) -> None:
+    keeper = Keeper()
+    async with openai_stub() as stub:
+        env = {"WORLDAGENT_API_BASE": stub.url, "WORLDAGENT_MODEL_ATTEMPTS": "1"}
+        words = ("serve", "--stdio", "--lm", "openai/answer", "--workspace", "w")
+        async with started(home, *words, **env) as process, StdioClient(process, LEGACY, roles=keeper) as client:
+            assert (await client.ask("converse", thread="t", text="Hello"))["turn"]["role_tiers"] == ["workspace"]
+        asked = len(keeper.asked)
+        alone = (*words, "--role-host", "embedded")
+        async with started(home, *alone, **env) as process, StdioClient(process, LEGACY, roles=keeper) as client:
+            assert (await client.ask("converse", thread="t", text="Hello"))["turn"]["role_tiers"] == []
+    assert len(keeper.asked) == asked
+
+
+async def test_over_stdio_what_is_wrong_is_told_beside_the_protocol(home: Path) -> None:
+    done = await command(home, "serve", "--stdio", "--app", "nowhere:agent")
+    assert (done.code, done.out) == (2, "")
+    assert done.told.startswith("error: --app: there is no module 'nowhere'\nremedy: ")
+
+
+@pytest.mark.requirement("T10")
+async def test_over_stdio_it_ends_with_its_parent(home: Path) -> None:
+    home.mkdir()
+    words = [*COMMAND, "serve", "--stdio", *MAKE]
+    script = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen({words!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "print(child.pid, flush=True); sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(  # noqa: ASYNC220 -- it is started at once
+        [sys.executable, "-c", script], env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert parent.stdout is not None
+        pid = int(await asyncio.to_thread(parent.stdout.readline))
+        found = await until_state(home, "ready")
+        assert [each["pid"] for each in found["sidecars"]] == [pid]
+    finally:
+        parent.kill()
+        parent.communicate(timeout=BOUND)
+
+    def gone() -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    ended = await eventually(gone, BOUND)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    assert ended
+    assert (await listed(home))["sidecars"] == []
+
+
+async def workspaces_of(home: Path, *words: str, **env: str) -> list[str]:
+    async with serving(home, *words, **env):
+        [sidecar] = running_sidecars(home / "sidecars")
+        return list(sidecar.workspaces)
+
+
+def tokens(home: Path, **grants: Sequence[str]) -> Path:
+    home.mkdir(exist_ok=True)
+    file = home / "tokens.toml"
+    entries = (f'[[token]]\ntoken = "{name}"\nworkspaces = {list(ids)!r}\n' for name, ids in grants.items())
+    file.write_text("".join(entries))
+    file.chmod(0o600)
+    return file
+
+
+class TestWorkspaces:
+    async def test_those_that_the_tokens_name_are_served(self, home: Path) -> None:
+        file = tokens(home, one=["novel"], two=["shop", "novel"])
+        assert await workspaces_of(home, *MAKE, "--token-file", str(file)) == ["novel", "shop"]
+
+    async def test_no_token_reaches_more_than_what_is_served(self, home: Path) -> None:
+        file = tokens(home, one=["novel"], two=["*"])
+        async with serving(home, *MAKE, "--token-file", str(file), "--workspace", "shop") as sidecar:
+            async with caller_of(sidecar.url, "auto", "two") as client:
+                assert (await client("threads"))["threads"] == []
+                assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
+            async with caller_of(sidecar.url, "auto", "one") as client:
+                assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
+
+    async def test_a_file_of_tokens_none_of_which_reaches_anything_is_refused(self, home: Path) -> None:
+        file = tokens(home, one=["novel"])
+        done = await command(home, *HTTP, *MAKE, "--token-file", str(file), "--workspace", "shop", "--json")
+        assert (done.code, json.loads(done.out)["error"]["message"]) == (
+            2,
+            "no token reaches a workspace that is served",
+        )
+
+    @pytest.mark.parametrize("name", ["alone", "only"])
+    async def test_an_app_with_one_agent_serves_its_workspace(self, home: Path, name: str) -> None:
+        async with serving(apps(home), "--app", f"apps:{name}") as sidecar:
+            assert [each.workspaces for each in running_sidecars(home / "sidecars")] == [("alone",)]
+            async with caller_of(sidecar.url, "auto") as client:
+                assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
+
+    async def test_any_can_be_served_and_an_app_makes_their_agents_as_they_are_asked_for(self, home: Path) -> None:
+        async with serving(home, *MAKE, "--workspace", "*") as sidecar, caller_of(sidecar.url, "auto") as client:
+            for workspace in ("novel", "shop"):
+                said = await client("converse", workspace=workspace, thread="t", text="Hi words=2")
+                assert said["turn"]["text"] == "word0 word1"
+            assert (await client.refused("converse", thread="t", text="Hi"))["code"] == "forbidden"
+
+    async def test_an_app_that_gives_another_workspaces_agent_is_refused(self, home: Path) -> None:
+        done = await command(apps(home), *HTTP, "--app", "apps:same", "--workspace", "novel")
+        assert done.code == 2
+        assert "gives an agent of the workspace 'another' where 'novel' is wanted" in done.told
+
+
+@pytest.mark.requirement("T10")
+async def test_agents_are_made_of_options_for_each_workspace(home: Path) -> None:
+    async with openai_stub() as stub:
+        words = ("--lm", "openai/answer", "--identity", "You are a lighthouse.")
+        env = {"WORLDAGENT_API_BASE": stub.url, "WORLDAGENT_MODEL_ATTEMPTS": "1"}
+        async with (
+            serving(home, *words, "--workspace", "a", "--workspace", "b", **env) as sidecar,
+            caller_of(sidecar.url, "auto") as client,
+        ):
+            for workspace in ("a", "b"):
+                said = await client("converse", workspace=workspace, thread="t", text="Hello")
+                assert said["turn"]["text"] == "Paris."
+        assert len(stub.requests) == 2
+        assert all("You are a lighthouse." in json.dumps(request) for request in stub.requests)
+
+
+@pytest.mark.local
+async def test_the_embedded_model_is_loaded_once_for_all_workspaces(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, threading
+from pathlib import Path
+from worldagent.hosts.cli._output import Output
+from worldagent.hosts.cli._serve_agents import served_by
+from worldagent.hosts.cli._serve_commands import ServeOptions
+from worldagent.hosts.cli._app import app
+
+async def main():
+    options = ServeOptions(stdio=True, lm="local", home=Path({str(tmp_path)!r}), workspace=["a", "b", "c"])
+    served = served_by(options, Output.of(json=False))
+    agents = [served.make(workspace) for workspace in served.workspaces]
+    for agent in agents:
+        await agent.start()
+    models = {{id(agent._runner.parts.engine) for agent in agents}}
+    for agent in agents[1:]:
+        await agent.aclose()
+    said = await agents[0].thread("t").converse("Hello")
+    await agents[0].aclose()
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("worldagent-local_")]
+    print(len(models), names, said.status)
+
+asyncio.run(main())
+"""
+    assert await run_script(script) == "3 ['worldagent-local_0'] done\n"
+
+
+async def test_a_token_file_that_others_may_read_is_told_of(home: Path) -> None:
+    home.mkdir()
+    file = home / "token.txt"
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o644)
+    async with serving(home, *MAKE, "--token-file", str(file)) as sidecar:
+        async with caller_of(sidecar.url, "auto", TOKEN) as client:
+            assert (await client("threads"))["threads"] == []
+        told = (await sidecar.ended()).told
+    assert f"others may read the token file {str(file)!r}" in told
+    assert TOKEN not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "serve takes one of --stdio and --http"),
+        (["--stdio", "--http", "127.0.0.1:0"], "serve takes one of --stdio and --http"),
+        (["--stdio", "--token-file", "t"], "--token-file is for --http"),
+        (["--stdio", "--allow-remote"], "--allow-remote is for --http"),
+        (["--stdio", "--json"], "--json is for --http"),
+        (["--stdio", "--worker", "critic=-"], "--worker reads standard input"),
+        (["--http", "8200"], "--http '8200' is no address"),
+        (["--http", "127.0.0.1:0", "--tls-cert", "c"], "--tls-cert and --tls-key go together"),
+        (["--http", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k"], "cannot be used: No such file or directory"),
+        (["--http", "0.0.0.0:0"], "'0.0.0.0' can be reached from other machines"),
+        (["--http", "0.0.0.0:0", "--allow-remote"], "no token is asked for"),
+        (["--http", "127.0.0.1:0", "--token-file", "nowhere"], "the token file 'nowhere' cannot be read"),
+        (["--http", "127.0.0.1:0", "--token-file", "bad.toml"], "the token file 'bad.toml' does not fit"),
+        (["--http", "127.0.0.1:0", "--turns", "0"], "--turns is 0"),
+        (["--http", "127.0.0.1:0", "--workspaces", "-1"], "--workspaces is -1"),
+        (["--http", "127.0.0.1:0", "--drain", "nan"], "--drain is nan"),
+        (["--http", "127.0.0.1:0", "--log-level", "loud"], "--log-level 'loud' is unknown"),
+        (["--http", "127.0.0.1:0", "--log-format", "xml"], "--log-format 'xml' is unknown"),
+        (["--http", "127.0.0.1:0", "--workspace", ""], "--workspace"),
+        (["--http", "127.0.0.1:0", "--role-host-token-file", "t"], "--role-host-token-file is for --role-host"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_served(
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(apps(home))
+    (home / "bad.toml").write_text(f"[[token]]\ntoken = '{TOKEN}'\nmore = 1\n")
+    done = CliRunner().invoke(
+        app, ["serve", *words, *MAKE], env={"WORLDAGENT_HOME": str(home), "WORLDAGENT_LM": "openai/none"}
+    )
+    refused(home, Done(done.exit_code, done.stdout, done.stderr), told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--http", "127.0.0.1:0", "--app", "apps:make", "--lm", "openai/x"], "--app and --lm exclude each other"),
+        (["--http", "127.0.0.1:0", "--app", "apps:broken"], "fails with RuntimeError in 'apps.py', line "),
+        (["--http", "127.0.0.1:0", "--app", "apps:only", "--workspace", "b"], "the agent of --app is of 'alone'"),
+        (["--http", "127.0.0.1:0", "--app", "apps:nothing"], "the module 'apps' has no 'nothing'"),
+    ],
+)
+async def test_an_app_that_does_not_fit_is_refused_before_anything_is_served(
+    home: Path, words: list[str], told: str
+) -> None:
+    refused(home, await command(apps(home), "serve", *words), told)
+
+
+def refused(home: Path, done: Done, told: str) -> None:
+    assert (done.code, done.out) == (2, ""), done.told
+    assert told in done.told
+    assert "remedy: " in done.told
+    assert "Traceback" not in done.told
+    assert TOKEN not in done.told
+    assert "secret of the app" not in done.told
+    assert not (home / "sidecars").exists()
+
+
+async def test_a_port_that_is_taken_is_told(home: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = await command(home, "serve", "--http", address, *MAKE, "--json")
+    error = json.loads(done.out)["error"]
+    assert (done.code, error["code"]) == (2, "invalid_argument")
+    assert error["message"].startswith(f"{address} cannot be listened on: Address already in use")
+    assert not (home / "sidecars").exists()
+
+
+async def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "sidecars").write_text("a file")
+    done = await command(home, *HTTP, *MAKE, "--json")
+    assert (done.code, json.loads(done.out.splitlines()[-1])["error"]["code"]) == (1, "storage_unavailable")
+
+
+async def test_limits_of_the_options_hold(home: Path) -> None:
+    async with (
+        serving(home, *MAKE, "--workspace", "shop", "--turns", "1") as sidecar,
+        caller_of(sidecar.url, "auto") as client,
+    ):
+        await begun(client)
+        refused = await client.refused("converse", thread="t2", text="Hello")
+        assert (refused["code"], refused["retryable"]) == ("too_many_turns", True)
+        (home / "go").touch()
+
+
+async def test_requests_are_logged_as_json_without_their_texts(home: Path) -> None:
+    async with serving(home, *MAKE, "--workspace", "shop", "--log-format", "json", "--log-level", "debug") as sidecar:
+        async with caller_of(sidecar.url, "auto") as client:
+            await client("converse", thread="t1", text="Hello from the lighthouse")
+        told = (await sidecar.ended()).told
+    lines = [json.loads(line) for line in told.splitlines() if not line.startswith("note: ")]
+    [line] = [line for line in lines if line.get("tool") == "converse"]
+    assert (line["workspace"], line["thread"], line["code"]) == ("shop", "t1", "ok")
+    assert "lighthouse" not in told

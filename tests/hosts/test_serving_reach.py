@@ -1,0 +1,212 @@
+"""Who can reach a server over HTTP: loopback, other machines with TLS or leave, and never without tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from support.served import Plain, served
+from support.served_wire import Wire, call, initialize, modern
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.serving import Address, HttpOptions, Tokens, read_token_file, serve_http
+
+TOKEN = "t0ken-of-the-novel"
+OTHERS = ("0.0.0.0", "::", "host.example", "192.0.2.1")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate of `localhost` and its key."""
+    return certificate(tmp_path, "one")
+
+
+def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / f"{name}.cert.pem", folder / f"{name}.key.pem"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    sealed = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    pem = serialization.PrivateFormat.PKCS8
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, sealed))
+    return cert_file, key_file
+
+
+async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        await serve_http(service, Address(host, 0), HttpOptions(**options))
+    assert caught.value.remedy
+    return caught.value.problem
+
+
+@pytest.mark.parametrize("host", OTHERS)
+async def test_other_machines_need_leave_or_tls_and_a_token(
+    tmp_path: Path, files: tuple[Path, Path], host: str
+) -> None:
+    tls: dict[str, Any] = {"tls_cert": files[0], "tls_key": files[1]}
+    with_token = Plain(tmp_path / "notes", Tokens([(TOKEN, "")]))
+    without = Plain(tmp_path / "notes", None)
+    assert "other machines" in await refused(with_token, host)
+    for options in (tls, {"allow_remote": True}, {**tls, "allow_remote": True}):
+        assert "no token is asked for" in await refused(without, host, **options)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_other_machines_are_served_over_tls(tmp_path: Path, files: tuple[Path, Path], era: str) -> None:
+    context = ssl.create_default_context(cafile=str(files[0]))
+    bearer = {"Authorization": f"Bearer {TOKEN}", "Host": "ship.example", "Origin": "https://ship.example"}
+    options: dict[str, Any] = {
+        "tls_cert": str(files[0]),
+        "tls_key": str(files[1]),
+        "tokens": {TOKEN: ""},
+        "arrival": 2.0,
+    }
+    with served(tmp_path, host="0.0.0.0", **options) as found:
+        assert found.address.url == f"https://0.0.0.0:{found.address.port}/mcp"
+        local = Address("127.0.0.1", found.address.port)
+        message = call("count", {"to": 20}, progress=True)
+        with Wire(local, context=context) as wire:
+            body, headers = modern(message)
+            if era == "legacy":
+                body, headers = json.dumps(message).encode(), initialize(wire, **bearer)
+            answer = wire.ask("POST", "/mcp", body, **{**headers, **bearer})
+            assert [event["params"]["progress"] for event in answer.events[:-1]] == list(range(20))
+            assert wire.ask("POST", "/mcp", body, **{**headers, **bearer, "Authorization": "Bearer x"}).status == 401
+            foreign = {**headers, **bearer, "Origin": "https://evil.example"}
+            assert wire.ask("POST", "/mcp", body, **foreign).status == 403
+        with Wire(local) as plain:  # it never begins TLS, so it is let go in time
+            assert plain.ended()
+
+
+def test_names_that_are_given_are_the_only_ones(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"names": ["ship.example"], "allow_remote": True, "tokens": {TOKEN: ""}}
+    names = (("ship.example", 200), ("SHIP.example:99", 200), ("localhost", 200), ("else", 421))
+    with served(tmp_path, host="0.0.0.0", **options) as found:
+        local = Address("127.0.0.1", found.address.port)
+        for name, status in names:
+            with Wire(local) as wire:
+                assert wire.ask("GET", "/health", Host=name).status == status
+
+
+def test_ipv6_is_loopback_too(tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6")
+    with served(tmp_path, host="::1") as found, Wire(found.address) as wire:
+        assert found.address.url == f"http://[::1]:{found.address.port}/mcp"
+        for name, status in ((f"[::1]:{found.address.port}", 200), ("[::1]", 200), ("[::2]", 421)):
+            assert wire.ask("GET", "/health", Host=name).status == status
+
+
+async def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path, files: tuple[Path, Path]) -> None:
+    service = Plain(tmp_path / "notes", None)
+    sealed = certificate(tmp_path, "sealed", b"pass phrase")
+    other = certificate(tmp_path, "other")
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate", encoding="utf-8")
+    missing = tmp_path / "missing.pem"
+    async with asyncio.timeout(20):  # a key with a password asks nobody for it
+        for cert, key in ((missing, files[1]), (files[0], missing), (text, files[1]), (files[0], text)):
+            assert "cannot be used" in await refused(service, tls_cert=cert, tls_key=key)
+        assert "cannot be used" in await refused(service, tls_cert=files[0], tls_key=other[1])
+        assert "cannot be used" in await refused(service, tls_cert=sealed[0], tls_key=sealed[1])
+        assert "cannot be used" in await refused(service, tls_cert=tmp_path, tls_key=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tls_cert": Path("cert.pem")},
+        {"tls_key": Path("key.pem")},
+        {"max_body": 0},
+        {"stall": -1.0},
+        {"arrival": float("inf")},
+        {"keep_alive": float("nan")},
+        {"connections": 0},
+        {"drain": -1.0},
+    ],
+)
+def test_options_that_are_none_are_refused(given: Mapping[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        HttpOptions(**given)
+
+
+async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(InvalidArgument, match="cannot be listened on"):
+            await serve_http(Plain(tmp_path / "notes", None), Address("127.0.0.1", taken.getsockname()[1]))
+
+
+# --- token files ------------------------------------------------------------------------------------------------------
+
+
+def entry(table: dict[str, Any]) -> str:
+    if table.keys() != {"ship"} or not isinstance(table["ship"], str):
+        raise ValueError("does not name one ship")
+    return table["ship"]
+
+
+def read(path: Path) -> Tokens[str]:
+    return read_token_file(path, "all", entry=entry, example='[[token]], token = "...", ship = "..."')
+
+
+async def granted(tokens: Tokens[str], token: str) -> str | None:
+    return tokens.grant_of(await tokens.verify_token(token))
+
+
+async def test_a_token_file_says_what_each_token_grants(tmp_path: Path) -> None:
+    alone, tables = tmp_path / "token", tmp_path / "tokens.toml"
+    alone.write_text(f"{TOKEN}\n", encoding="utf-8")
+    tables.write_text(
+        f'[[token]]\ntoken = "{TOKEN}"\nship = "a"\n[[token]]\ntoken = "b"\nship = "b"\n', encoding="utf-8"
+    )
+    assert [await granted(read(alone), token) for token in (TOKEN, "b", "")] == ["all", None, None]
+    assert [await granted(read(tables), token) for token in (TOKEN, "b", "c", "ä")] == ["a", "b", None, None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "token = 'a'",
+        "[token]\ntoken = 'a'",
+        "[[token]]\nship = 'a'",
+        "[[token]]\ntoken = 'a b'\nship = 'a'",
+        f"[[token]]\ntoken = '{TOKEN}'",
+        f"[[token]]\ntoken = '{TOKEN}'\nship = ['{TOKEN}']",
+        f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'",
+        f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n[[token]]\ntoken = '{TOKEN}'\nship = 'b'",
+        f"other = '{TOKEN}'",
+        f"[[token]\n{TOKEN}",
+    ],
+)
+def test_a_token_file_that_does_not_fit_is_refused_and_not_quoted(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidArgument) as caught:
+        read(path)
+    assert TOKEN not in str(caught.value)

@@ -1,0 +1,235 @@
+"""A server over standard streams: when it ends, and what it says by then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.processes import clean_environment, eventually
+from support.served import BOUND, SECRET, command
+from support.served_wire import LEGACY, call
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+NO_MESSAGES = [
+    (SECRET.encode(), -32700),
+    (b"\xff\xfe", -32700),
+    (b"{" * 5000, -32700),
+    (b'{"jsonrpc":"2.0","id":"\\ud800","method":"tools/list"}', -32700),
+    (b"", -32700),
+    (b"[]", -32600),
+    (json.dumps(SECRET).encode(), -32600),
+    (json.dumps({"jsonrpc": "1.0", "id": SECRET, "method": SECRET}).encode(), -32600),
+    (json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": [SECRET]}).encode(), -32600),
+]
+"""Lines that are no messages, and the codes that they are refused with."""
+
+FLOODING = b"{" * 1000 + b"\n"
+
+
+def lines(*messages: Mapping[str, Any]) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in (INITIALIZE, READY, *messages))
+
+
+@contextmanager
+def started(notes: Path, **options: Any) -> Generator[subprocess.Popen[bytes], None, None]:
+    """A server whose client this process is."""
+    pipe = subprocess.PIPE
+    words = command(notes, stdio=True, **options)
+    process = subprocess.Popen(words, env=clean_environment(), stdin=pipe, stdout=pipe, stderr=pipe)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=BOUND)
+
+
+def script_process(script: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", script], env=clean_environment(), stdin=pipe, stdout=pipe)
+
+
+async def noted(notes: Path, what: str) -> bool:
+    return await eventually(lambda: notes.exists() and what in notes.read_text(encoding="utf-8").splitlines(), BOUND)
+
+
+def send(process: subprocess.Popen[bytes], *messages: Mapping[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(lines(*messages))
+    process.stdin.flush()
+
+
+async def next_answer(process: subprocess.Popen[bytes]) -> Any:
+    assert process.stdout is not None
+    return json.loads(await asyncio.to_thread(process.stdout.readline))
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_it_drains_at_the_end_of_its_input_and_answers_what_it_was_asked(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    asked = [call("say", {"text": str(number)}, number=number) for number in range(2, 52)]
+    with started(notes) as process:
+        given = lines(*asked, call("open", {}, number=60))
+        out, told = await asyncio.to_thread(process.communicate, given, BOUND)
+        assert process.returncode == 0
+    answers = {row["id"]: row["result"] for row in map(json.loads, out.splitlines())}
+    assert answers.keys() == {1, *range(2, 52), 60}
+    assert [answers[number]["content"][0]["text"] for number in range(2, 52)] == [str(n) for n in range(2, 52)]
+    assert notes.read_text(encoding="utf-8").splitlines()[-3:] == ["drain 10", "streams ended", "ended in order"]
+    assert b"error" not in told
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_signal_drains_it_while_its_input_is_open(tmp_path: Path, number: int, code: int) -> None:
+    notes = tmp_path / "notes"
+    with started(notes) as process:
+        send(process, call("open", {}, progress=True))
+        assert await noted(notes, "open began")
+        process.send_signal(number)
+        assert await asyncio.to_thread(process.wait, BOUND) == code
+        assert process.stdout is not None
+        answers = [json.loads(row) for row in process.stdout.read().splitlines()]
+    assert [answer.get("params", {}).get("message") for answer in answers] == [None, "opened", "last", None]
+    assert "result" in answers[-1]
+
+
+PARENT = """
+import subprocess, sys
+pipe = subprocess.PIPE
+server = subprocess.Popen({command!r}, stdin=pipe, stdout=pipe)
+server.stdin.write({given!r})
+server.stdin.flush()
+server.stdout.readline()
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"],
+    pass_fds=(server.stdin.fileno(), server.stdout.fileno()), stdout=subprocess.DEVNULL)
+print(server.pid, child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("tool", ["open", "count"])
+async def test_it_ends_with_its_parent_though_another_process_holds_its_streams_open(tmp_path: Path, tool: str) -> None:
+    """`count` fills the pipe that nobody reads, so its last write is never taken."""
+    notes = tmp_path / "notes"
+    asked = call(tool, {"to": 100_000, "size": 10_000}, progress=True)
+    script = PARENT.format(command=command(notes, stdio=True, drain=1.0), given=lines(asked))
+    parent = script_process(script)
+    assert parent.stdout is not None
+    server, holds = (int(word) for word in (await asyncio.to_thread(parent.stdout.readline)).split())
+    try:
+        assert await noted(notes, f"{tool} began")
+        parent.kill()
+        parent.communicate(timeout=BOUND)
+        assert await eventually(lambda: gone(server), BOUND)
+        assert not gone(holds)
+        assert await noted(notes, "drain 1")
+        assert await noted(notes, "ended in order")
+    finally:
+        for pid in (server, holds):
+            if not gone(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_client_that_reads_nothing_slows_its_handler_down(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    with started(notes, drain=1.0) as process:
+        send(process, call("count", {"to": 100_000, "size": 10_000}, progress=True))
+        assert await noted(notes, "counted 5")
+        before = psutil.Process(process.pid).memory_info().rss
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(call("wait", {}, number=8)).encode() + b"\n")
+        process.stdin.flush()
+        assert await noted(notes, "wait began")
+        assert notes.read_text(encoding="utf-8").count("counted") < 100
+        assert psutil.Process(process.pid).memory_info().rss - before < 20 << 20
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, BOUND) == 143
+
+
+@pytest.mark.requirement("R7")
+async def test_what_is_no_message_is_neither_logged_nor_an_end(tmp_path: Path) -> None:
+    with started(tmp_path / "notes", level="debug") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"".join(row + b"\n" for row, _ in NO_MESSAGES))
+        send(process, call("fail", {"role": SECRET}))
+        for _, code in NO_MESSAGES:
+            refused = await next_answer(process)
+            assert (refused["jsonrpc"], refused["id"], refused["error"]["code"]) == ("2.0", None, code)
+        assert (await next_answer(process))["id"] == 1
+        failed = await next_answer(process)
+        assert failed["error"]["message"] == "internal error"
+        out, told = await asyncio.to_thread(process.communicate, SECRET.encode() + b"\n", BOUND)
+    assert json.loads(out) == {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "Parse error"}}
+    assert SECRET.encode() not in told + out
+    assert process.returncode == 0
+
+
+@pytest.mark.requirement("R7")
+async def test_the_text_of_an_error_that_a_client_answers_goes_no_further(tmp_path: Path) -> None:
+    with started(tmp_path / "notes") as process:
+        send(process, call("ask", {}))
+        assert (await next_answer(process))["id"] == 1
+        asked = await next_answer(process)
+        assert asked["method"] == "ping"
+        error = {"code": -32000, "message": SECRET, "data": SECRET}
+        given = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}).encode() + b"\n"
+        out, told = await asyncio.to_thread(process.communicate, given, BOUND)
+    assert json.loads(json.loads(out)["result"]["content"][0]["text"]) == {"code": -32000, "message": "", "data": None}
+    assert SECRET.encode() not in told
+
+
+async def test_lines_that_are_no_messages_are_refused_as_fast_as_the_client_reads(tmp_path: Path) -> None:
+    flood = 3000
+    with started(tmp_path / "notes") as process:
+        assert process.stdin is not None
+        sending = asyncio.create_task(asyncio.to_thread(process.stdin.write, FLOODING * flood))
+        for _ in range(100):
+            assert (await next_answer(process))["error"]["code"] == -32700
+        assert not sending.done()  # what is not refused yet is not read yet
+        for _ in range(100, flood):
+            assert (await next_answer(process))["error"]["code"] == -32700
+        await sending
+        send(process, call("say", {"text": "after"}))
+        assert [(await next_answer(process))["id"] for _ in range(2)] == [1, 7]
+
+
+async def test_a_client_that_reads_no_refusals_is_served_and_ended_all_the_same(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    given = lines() + FLOODING * 3000 + json.dumps(call("say", {"text": "after"})).encode() + b"\n"
+    with started(notes, drain=0.1) as process:
+        assert process.stdin is not None
+        async with asyncio.timeout(BOUND):
+            await asyncio.to_thread(process.stdin.write, given)
+            process.stdin.close()
+            process.stdin = None
+            assert await asyncio.to_thread(process.wait, BOUND) == 0
+    assert notes.read_text(encoding="utf-8").splitlines()[:2] == ["say began", "drain 0.1"]
+
+
+async def test_what_a_tool_prints_does_not_reach_the_wire_and_children_have_no_input(tmp_path: Path) -> None:
+    with started(tmp_path / "notes") as process:
+        send(process, call("print", {}), call("say", {"text": "after"}, number=9))
+        assert {(await next_answer(process))["id"] for _ in range(3)} == {1, 7, 9}
+        _, told = await asyncio.to_thread(process.communicate, b"", BOUND)
+    assert b"a stray line" in told

@@ -1,0 +1,203 @@
+"""Streams over HTTP: clients that go away, that do not read, or that are there when the server ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.processes import eventually
+from support.served import BOUND, Served, served
+from support.served_wire import Wire, call, initialize, modern, request
+
+ERAS = pytest.mark.parametrize("era", ["modern", "legacy"])
+SLOW = 4096  # bytes that the system keeps for a client that does not read
+STALL = 3.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[Served, None, None]:
+    with served(tmp_path, stall=STALL, drain=5.0) as found:
+        yield found
+
+
+def ask(era: str, session: dict[str, str], tool: str, number: int = 7, **arguments: Any) -> bytes:
+    """The bytes of a call that asks for progress."""
+    message = call(tool, arguments, progress=True, number=number)
+    body, headers = (json.dumps(message).encode(), session) if era == "legacy" else modern(message)
+    return request("POST", "/mcp", body, headers)
+
+
+def session_of(era: str, server: Served) -> dict[str, str]:
+    with Wire(server.address) as wire:
+        return initialize(wire) if era == "legacy" else {}
+
+
+# --- a client that goes away ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T10")
+@ERAS
+@pytest.mark.parametrize("tool", ["wait", "open"])
+async def test_a_handler_whose_client_goes_away_is_cancelled(server: Served, era: str, tool: str) -> None:
+    session = session_of(era, server)
+    with Wire(server.address) as wire:
+        wire.send(ask(era, session, tool))
+        assert await server.notes_that(f"{tool} began")
+    assert await server.notes_that(f"{tool} cancelled True")
+
+
+@ERAS
+async def test_a_client_that_goes_away_takes_no_other_of_its_session_with_it(server: Served, era: str) -> None:
+    session = session_of(era, server)
+    with Wire(server.address) as stays:
+        stays.send(ask(era, session, "open", number=1))
+        with Wire(server.address) as goes:
+            goes.send(ask(era, session, "wait", number=2))
+            assert await server.notes_that("wait began")
+        assert await server.notes_that("wait cancelled True")
+        with Wire(server.address) as other:
+            other.send(ask(era, session, "say", number=3, text="hello"))
+            assert b"hello" in other.read().body
+        assert "open cancelled True" not in server.noted()
+
+
+# --- a client that does not read --------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T10")
+@ERAS
+async def test_a_client_that_reads_nothing_slows_its_handler_down_and_nobody_else(server: Served, era: str) -> None:
+    session = session_of(era, server)
+    process = psutil.Process(server.process.pid)
+    before = process.memory_info().rss
+    with Wire(server.address, buffer=SLOW) as slow:
+        slow.send(ask(era, session, "count", to=100_000, size=10_000))
+        assert await server.notes_that("counted 20")
+        for number in range(100, 110):
+            with Wire(server.address) as other:
+                other.socket.settimeout(STALL)
+                other.send(ask(era, session, "say", number=number, text="hello"))
+                assert b"hello" in other.read().body
+        counted = sum(note.startswith("counted") for note in server.noted())
+        assert counted < 200  # of what would be a gigabyte
+        assert process.memory_info().rss - before < 20 << 20
+
+
+@ERAS
+async def test_a_client_that_never_reads_is_cut_off_and_its_handler_cancelled(server: Served, era: str) -> None:
+    session = session_of(era, server)
+    with Wire(server.address, buffer=SLOW) as slow:
+        slow.send(ask(era, session, "count", to=100_000, size=10_000))
+        assert await server.notes_that("count cancelled True")
+        assert not process_connections(server)
+    assert "a client has read nothing for 3 seconds and is cut off" in server.told()
+
+
+@ERAS
+async def test_a_client_that_reads_slowly_gets_all_of_it(server: Served, era: str) -> None:
+    session = session_of(era, server)
+    with Wire(server.address, buffer=SLOW) as slow:
+        slow.send(ask(era, session, "count", to=300, size=10_000))
+        assert await server.notes_that("counted 30")
+        assert "counted 290" not in server.noted()
+        answer = await asyncio.to_thread(slow.read)
+    assert [event["params"]["progress"] for event in answer.events[:-1]] == list(range(300))
+    assert "result" in answer.events[-1]
+
+
+async def test_an_answer_that_is_not_read_does_not_keep_its_connection_for_ever(tmp_path: Path) -> None:
+    with served(tmp_path, stall=1.0, keep_alive=0.5) as found, Wire(found.address, buffer=SLOW) as slow:
+        body, headers = modern(call("say", {"text": "x" * 3_000_000}))
+        slow.send(request("POST", "/mcp", body, headers))
+        assert await found.notes_that("say began")
+        assert await eventually(lambda: not process_connections(found), 20)
+
+
+def process_connections(server: Served) -> list[Any]:
+    """The connections that a server holds."""
+    process = psutil.Process(server.process.pid)
+    return [each for each in process.net_connections("tcp") if each.status == psutil.CONN_ESTABLISHED]
+
+
+@pytest.mark.parametrize("era", ["modern"])
+async def test_five_hundred_clients_stream_at_once(tmp_path: Path, era: str) -> None:
+    with served(tmp_path) as found, ExitStack() as stack:
+        wires = [stack.enter_context(Wire(found.address)) for _ in range(520)]
+        for number, wire in enumerate(wires):
+            wire.send(ask(era, {}, "open", number=number))
+
+        def opened() -> bool:
+            return found.noted().count("open began") == len(wires)
+
+        assert await eventually(opened, BOUND)
+        found.process.terminate()
+        for wire in wires:
+            answer = await asyncio.to_thread(wire.read)
+            assert [event.get("params", {}).get("message") for event in answer.events] == ["opened", "last", None]
+        assert await asyncio.to_thread(found.process.wait, BOUND) == 143
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+async def test_at_sigterm_streams_get_their_last_events_and_the_process_ends_in_order(server: Served, era: str) -> None:
+    session = session_of(era, server)
+    hold = server.notes.with_suffix(".hold")
+    hold.touch()
+    with Wire(server.address) as stream, Wire(server.address) as kept:
+        stream.send(ask(era, session, "open"))
+        assert kept.ask("GET", "/ready").status == 200
+        assert await server.notes_that("open began")
+        server.process.terminate()
+        assert await server.notes_that("drain 5")
+        told = kept.ask("GET", "/ready")
+        assert (told.status, told.json) == (503, {"ready": False, "draining": True})
+        assert kept.ask("GET", "/health").status == 200
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((server.address.host, server.address.port), BOUND)
+        hold.unlink()
+        answer = await asyncio.to_thread(stream.read)
+        assert [event.get("params", {}).get("message") for event in answer.events] == ["opened", "last", None]
+        assert await asyncio.to_thread(server.process.wait, BOUND) == 143
+    assert server.noted()[-4:] == ["end", "drain 5", "streams ended", "ended in order"]
+    assert "error" not in server.told()
+
+
+async def test_at_sigterm_the_stream_that_a_session_listens_on_ends_in_order(server: Served) -> None:
+    session = session_of("legacy", server)
+    with Wire(server.address) as stream:
+        stream.send(request("GET", "/mcp", b"", session))
+        assert stream.head()[0] == 200
+        server.process.terminate()
+        async with asyncio.timeout(10):
+            while b"0\r\n\r\n" not in stream.rest:
+                assert await asyncio.to_thread(stream._more)
+            assert await asyncio.to_thread(server.process.wait, BOUND) == 143
+
+
+async def test_a_second_signal_ends_the_process_at_once(server: Served) -> None:
+    server.notes.with_suffix(".hold").touch()
+    server.process.terminate()
+    assert await server.notes_that("drain 5")
+    server.process.terminate()
+    async with asyncio.timeout(4):
+        assert await asyncio.to_thread(server.process.wait, BOUND) == -signal.SIGTERM
+    assert "ended in order" not in server.noted()
+
+
+async def test_a_client_that_reads_nothing_does_not_keep_the_process(server: Served) -> None:
+    with Wire(server.address, buffer=SLOW) as slow:
+        slow.send(ask("modern", {}, "count", to=100_000, size=10_000))
+        assert await server.notes_that("counted 20")
+        server.process.terminate()
+        assert await asyncio.to_thread(server.process.wait, 30) == 143

@@ -1,0 +1,225 @@
+"""The example clients of a sidecar: how they are started and typed into, a sidecar for them, and a wire that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import forks
+from support.example_hosts import NODE
+from support.house import ROOT
+from support.processes import clean_environment
+
+EXAMPLES = ROOT / "examples"
+RUST_CHAT = EXAMPLES / "sidecar-rust"
+TYPESCRIPT_CHAT = EXAMPLES / "sidecar-typescript"
+CURL_CHAT = EXAMPLES / "sidecar-curl"
+SERVE = (sys.executable, "-P", "-m", "worldagent.hosts.cli", "serve", "--app", "sidecar_shop:agent")
+TOKEN = "token-of-the-sidecar"
+BOUND = 120  # seconds; a sidecar that a client starts loads a model library
+
+
+def typescript_chat(url: str) -> list[str]:
+    """The argv of the example in TypeScript."""
+    assert (TYPESCRIPT_CHAT / "node_modules").is_dir(), "the packages of the example are missing: run `make setup`"
+    return [NODE, str(TYPESCRIPT_CHAT / "chat.ts"), url]
+
+
+def curl_chat(url: str) -> list[str]:
+    """The argv of the example with curl. Skips where there is no curl, or no bash."""
+    for program in ("curl", "bash"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is missing: install the package {program} to try the example with curl")
+    return ["bash", str(CURL_CHAT / "conversation.sh"), url]
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a client, and of a sidecar that it starts."""
+    return clean_environment(**{"WORLDAGENT_HOME": str(home), "WORLDAGENT_SIDECAR_TOKEN": TOKEN} | more)
+
+
+class Client:
+    """An example that runs, and all that it has printed.
+
+    Attributes:
+        said: What it has printed.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._news = asyncio.Condition()
+        self._seen = 0
+        self._ended = False
+        self.said = ""
+        self._reading = asyncio.create_task(self._read())
+
+    async def sees(self, *texts: str) -> None:
+        """Wait until it has printed these, in this order, after what was waited for before."""
+        for text in texts:
+            async with self._news:
+                try:
+                    await asyncio.wait_for(self._news.wait_for(partial(self._has, text)), BOUND)
+                except TimeoutError:
+                    raise AssertionError(f"it did not print {text!r} in time: {self.said!r}") from None
+            assert self._seen <= self.said.find(text, self._seen), f"it ended without {text!r}: {self.said!r}"
+            self._seen = self.said.index(text, self._seen) + len(text)
+
+    async def types(self, line: str) -> None:
+        """Type a line into it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        await self._process.stdin.drain()
+
+    async def ends(self) -> int:
+        """End what is typed, and give the code that it ends with."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await asyncio.wait_for(self._reading, BOUND)
+        return await asyncio.wait_for(self._process.wait(), BOUND)
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """The processes that it has started, theirs too."""
+        found: list[psutil.Process] = psutil.Process(self._process.pid).children(recursive=True)
+        return found
+
+    def _has(self, text: str) -> bool:
+        return self._ended or self.said.find(text, self._seen) >= 0
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while piece := await self._process.stdout.read(1 << 16):
+            async with self._news:
+                self.said += piece.decode()
+                self._news.notify_all()
+        async with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+
+@asynccontextmanager
+async def client(command: Sequence[str], home: Path, **more: str) -> AsyncGenerator[Client]:
+    """Run an example, in the folder of the app that its sidecar serves."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=EXAMPLES, env=environment(home, **more)
+    )
+    running = Client(process)
+    try:
+        yield running
+    finally:
+        with suppress(psutil.NoSuchProcess):  # it has ended, and its sidecar with it
+            for child in running.children:
+                child.kill()
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+class Sidecar:
+    """A sidecar over HTTP that can be killed and started again, behind an address that stays. Started on entering.
+
+    Args:
+        home: Its home.
+        pace: Seconds before each word of its model.
+    """
+
+    def __init__(self, home: Path, pace: float = 0.15) -> None:
+        self._home, self._pace = home, pace
+        self._process: Process | None = None
+        self._port = 0
+        self._wires: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Sidecar:
+        self._relay = await asyncio.start_server(self._join, "127.0.0.1", 0)
+        await self.start()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._relay.close()
+        self.cut()
+        await self.kill()
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"http://127.0.0.1:{self._relay.sockets[0].getsockname()[1]}/mcp"
+
+    async def start(self) -> None:
+        """Start it."""
+        errors = self._home.with_suffix(".err")
+        with errors.open("ab") as out:
+            self._process = await forks.start(
+                (*SERVE, "--http", "127.0.0.1:0"),
+                cwd=EXAMPLES,
+                env=environment(self._home, SHOP_PACE=str(self._pace)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=out.fileno(),
+            )
+        assert self._process.stdout is not None
+        line = (await asyncio.wait_for(self._process.stdout.readline(), BOUND)).decode().strip()
+        assert line.startswith("http://127.0.0.1:"), f"it did not start: {errors.read_text(encoding='utf-8')}"
+        self._port = int(line.removeprefix("http://127.0.0.1:").removesuffix("/mcp"))
+
+    async def kill(self) -> None:
+        """End it as `kill -9` does."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.kill()
+        await asyncio.wait_for(self._process.wait(), BOUND)
+
+    def cut(self) -> None:
+        """Break every connection with it; it runs on."""
+        for wire in self._wires:
+            wire.transport.abort()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            writer.transport.abort()
+            return
+        wires = {writer, back}
+        self._wires |= wires
+        tasks = [asyncio.create_task(_pass(reader, back)), asyncio.create_task(_pass(there, writer))]
+        await asyncio.wait(tasks)
+        self._wires -= wires
+
+
+async def _pass(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await source.read(1 << 16):
+            sink.write(piece)
+            await sink.drain()
+        sink.close()
+    except OSError:
+        sink.transport.abort()
+
+
+def plain(said: str) -> str:
+    """What a client has printed without its notices in brackets, and with single blanks."""
+    lines = [line for line in said.splitlines() if not line.startswith("[")]
+    return " ".join(" ".join(lines).split())
+
+
+__all__ = [
+    "CURL_CHAT",
+    "RUST_CHAT",
+    "SERVE",
+    "TYPESCRIPT_CHAT",
+    "Client",
+    "Sidecar",
+    "client",
+    "curl_chat",
+    "plain",
+    "typescript_chat",
+]

@@ -1,0 +1,212 @@
+"""A small service of its own on the transports of `hosts.serving`, as a process that notes what happens to it.
+
+Run as `python -m support.served NOTES OPTIONS`: `OPTIONS` is JSON, and what happens is written to `NOTES`, a line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    PingRequest,
+    TextContent,
+    Tool,
+)
+
+from support.processes import clean_environment, eventually
+from worldagent.hosts.serving import (
+    Address,
+    HttpOptions,
+    RequestLog,
+    Tokens,
+    client_gone,
+    quiet_logs,
+    serve_http,
+    serve_stdio,
+)
+
+BOUND = 60  # seconds
+SECRET = "Speak as the night ferryman of the lower river speaks."
+TOOLS = ("say", "count", "wait", "fail", "open", "print", "ask")
+
+
+class Plain:
+    """A service that says what it is told, counts by progress, waits, and fails."""
+
+    def __init__(self, notes: Path, tokens: Tokens[str] | None) -> None:
+        self.tokens = tokens
+        self._notes = notes
+        self._log = RequestLog(TOOLS)
+        self._ended = asyncio.Event()
+        self.server: Server[Any] = Server(
+            "served", version="1", on_list_tools=self._list_tools, on_call_tool=self._call_tool
+        )
+
+    def end_streams(self) -> None:
+        self.note("streams ended")
+        self._ended.set()
+
+    def note(self, what: str) -> None:
+        with self._notes.open("a", encoding="utf-8") as file:
+            file.write(what + "\n")
+
+    async def _list_tools(
+        self, ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
+
+    async def _call_tool(self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+        began = time.perf_counter()
+        code = "ok"
+        self.note(f"{params.name} began")
+        try:
+            text = await self._run(ctx, params.name, params.arguments or {})
+            return CallToolResult(content=[TextContent(type="text", text=text)])
+        except asyncio.CancelledError:
+            gone = client_gone(ctx)
+            self.note(f"{params.name} cancelled {gone.is_set() if gone else None}")
+            code = "cancelled"
+            raise
+        except Exception:
+            code = "failed"
+            raise
+        finally:
+            ms = 1000 * (time.perf_counter() - began)
+            self._log.record(method=ctx.method, tool=params.name, workspace="novel", code=code, ms=ms)
+
+    async def _run(self, ctx: ServerRequestContext[Any, Any], tool: str, arguments: Mapping[str, Any]) -> str:
+        if tool == "say":
+            grant = "" if self.tokens is None else str(self.tokens.grant_of(get_access_token()))
+            return f"{grant}{arguments.get('text', '')}"
+        if tool == "count":
+            for number in range(arguments["to"]):
+                await ctx.session.report_progress(number, message="x" * arguments.get("size", 1))
+                self.note(f"counted {number}")
+        elif tool == "print":
+            sys.stdout.write("a stray line\n")
+            sys.stdout.flush()
+            child = [sys.executable, "-c", "import sys; print(sys.stdin.read())"]
+            await (await asyncio.create_subprocess_exec(*child)).wait()
+        elif tool == "ask":
+            try:
+                await ctx.session.send_request(PingRequest(), EmptyResult)
+            except MCPError as error:
+                return error.error.model_dump_json()
+        elif tool == "wait":
+            await asyncio.Event().wait()
+        elif tool == "open":  # as a turn that stops at its next step when the service drains
+            await ctx.session.report_progress(1, message="opened")
+            await self._ended.wait()
+            await ctx.session.report_progress(2, message="last")
+        else:
+            raise ValueError(SECRET)
+        return "done"
+
+
+class Watched(Plain):
+    """The same, watched and drained."""
+
+    draining = False
+
+    def health(self) -> Mapping[str, Any]:
+        return {"status": "ok"}
+
+    async def ready(self) -> Mapping[str, Any]:
+        return {"ready": not self.draining, "draining": self.draining}
+
+    async def drain(self, seconds: float) -> None:
+        self.draining = True
+        self.note(f"drain {seconds:g}")
+        hold = self._notes.with_suffix(".hold")
+        await eventually(lambda: not hold.exists(), seconds)
+
+
+@dataclass
+class Served:
+    """A process that serves, from the outside."""
+
+    process: subprocess.Popen[bytes]
+    address: Address
+    notes: Path
+    errors: Path
+
+    def noted(self) -> list[str]:
+        """What it has noted so far."""
+        return self.notes.read_text(encoding="utf-8").splitlines() if self.notes.exists() else []
+
+    async def notes_that(self, what: str, limit: float = BOUND) -> bool:
+        """Wait until it notes something."""
+        return await eventually(lambda: what in self.noted(), limit)
+
+    def told(self) -> str:
+        """What stands in its log."""
+        return self.errors.read_text(encoding="utf-8")
+
+
+def command(notes: Path, **options: Any) -> list[str]:
+    """The words that start one."""
+    return [sys.executable, "-P", "-m", "support.served", str(notes), json.dumps(options)]
+
+
+@contextmanager
+def served(folder: Path, *, before: tuple[str, ...] = (), **options: Any) -> Generator[Served, None, None]:
+    """Serve over HTTP on a free port. Options are those of `HttpOptions`, and `tokens`, `plain`, `level` and `form`."""
+    notes, errors = folder / "notes", folder / "errors"
+    with errors.open("wb") as log:
+        process = subprocess.Popen(
+            [*before, *command(notes, **options)], env=clean_environment(), stdout=subprocess.PIPE, stderr=log
+        )
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline().decode().split()
+            assert said, errors.read_text(encoding="utf-8")
+            yield Served(process, Address(said[0], int(said[1]), said[2] == "tls"), notes, errors)
+        finally:
+            process.kill()
+            process.communicate(timeout=BOUND)
+
+
+async def main(notes: Path, given: dict[str, Any]) -> int | None:
+    """Serve as the options say."""
+    tokens = given.pop("tokens", None)
+    made = Plain if given.pop("plain", False) else Watched
+    service = made(notes, None if tokens is None else Tokens(tokens.items()))
+    with quiet_logs(level=given.pop("level", "info"), form=given.pop("form", "text")):
+        if given.pop("stdio", False):
+            stopped = await serve_stdio(service, drain=given.pop("drain", 10.0))
+        else:
+            address = Address(given.pop("host", "127.0.0.1"), 0)
+            paths: dict[str, Any] = {name: Path(given.pop(name)) for name in ("tls_cert", "tls_key") if name in given}
+            options = HttpOptions(**given, **paths)
+            stopped = await serve_http(service, address, options, ready=_ready, draining=lambda: service.note("end"))
+    service.note("ended in order")
+    return stopped
+
+
+def _ready(address: Address) -> None:
+    sys.stdout.write(f"{address.host} {address.port} {'tls' if address.tls else 'plain'}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    stopped_by = asyncio.run(main(Path(sys.argv[1]), json.loads(sys.argv[2])))
+    sys.exit(0 if stopped_by is None else 130 if stopped_by == signal.SIGINT else 143)

@@ -1,0 +1,48 @@
+"""A server in the running loop, for tests: at its end nothing of it runs any more. It imports little."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Serves one connection, which is closed after it."""
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    serve: Serve, *gone: type[BaseException], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[int]:
+    """Serve on a free port of this machine, and give it; at the end those who are served are cut off.
+
+    Args:
+        serve: Serves one connection.
+        gone: What it may raise where the other side goes.
+        host: The address to listen on.
+        tls: For HTTPS.
+    """
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(asyncio.CancelledError, *gone):  # at the end, which asyncio would report as an error
+            await serve(reader, writer)
+        writer.close()
+        tasks.discard(task)
+
+    server = await asyncio.start_server(connected, host, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+__all__ = ["Serve", "serving"]

@@ -1,0 +1,157 @@
+"""What tests of the sidecar serve: `--app support.sidecar_app:make`, agents whose model does what a message tells it.
+
+The words `name=value` of a message steer the model that answers it:
+
+* `words=20` is the length of the answer, `delay=0.2` the seconds before it, `pace=0.05` those between its words;
+* `hold=NAME` keeps the model waiting until there is a file of that name in the home, `fail=1` lets it fail and quote
+  all that it was sent, `repeat=1` repeat its role, `slow=1` take longer than it may, which is a second in the
+  workspace `hasty`;
+* `do=KEY` dispatches the shape of that key first, which asks a person where it is `buy`, `choose` or `both`.
+
+What was bought is in the file `bought` of the home. The digests of the roles that the model got are in the file that
+`WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from worldagent import Roles, Settings, Storage, WorldAgent
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Worker, tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+HOME, SEEN = "WORLDAGENT_HOME", "WORLDAGENT_TESTS_SEEN"
+WORKSPACE, HASTY = "shop", "hasty"
+FUNCTION = "pay"
+_TICK = 0.01
+
+
+class Order(BaseModel):
+    what: str = "hat"
+
+
+class Receipt(BaseModel):
+    text: str
+
+
+class Address(BaseModel):
+    """Where to send it."""
+
+    street: str = Field(min_length=3)
+    number: int = Field(ge=1)
+
+
+def home() -> Path:
+    return Path(os.environ[HOME])
+
+
+async def pay(what: str) -> str:
+    """Pay for something."""
+    with (home() / "bought").open("a", encoding="utf-8") as file:
+        file.write(f"{what}\n")
+    return f"paid for the {what}"
+
+
+async def buy(params: Order, ctx: TaskContext) -> Receipt:
+    """One approval, then an effect."""
+    return Receipt(text=await ctx.call(FUNCTION, {"what": params.what}))
+
+
+async def choose(params: Order, ctx: TaskContext) -> Receipt:
+    """A question with options, then one with a form."""
+    colour = await ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"])
+    address = await ctx.calls.ask_person("Where to?", form=Address)
+    return Receipt(text=f"{colour}, to {address.street} {address.number}")
+
+
+async def both(params: Order, ctx: TaskContext) -> Receipt:
+    """A question and an approval side by side."""
+    colour, paid = await asyncio.gather(
+        ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"]), ctx.call(FUNCTION, {"what": params.what})
+    )
+    return Receipt(text=f"{paid}, {colour}")
+
+
+def agent() -> WorldAgent:
+    """The agent of one workspace."""
+    return make(WORKSPACE)
+
+
+def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
+    """The agent of a workspace; those of all workspaces share a home."""
+    lm = ScriptedLM(_reply, on_call=lambda call: lm.calls.clear())  # a soak would fill the memory with them
+    return WorldAgent(
+        workspace,
+        lm=lm,
+        workers=[Worker("critic", "You judge in one sentence.")],
+        functions=[tool(approval=True, risk="write")(pay)],
+        shapes=[
+            Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
+            for handler in (buy, choose, both)
+        ],
+        roles=roles,
+        storage=Storage(home=home()),
+        settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else 60),
+    )
+
+
+def digest(content: str) -> str:
+    """What stands in the file of digests for a role."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def wishes(text: str) -> dict[str, str]:
+    """The words `name=value` of a text; the last of a name counts."""
+    return dict(re.findall(r"\b([a-z]+)=([\w.]+)", text))
+
+
+async def _reply(call: ScriptedCall) -> Any:
+    _note(call.role)
+    fields = call.fields
+    wish = wishes(fields.get("message", ""))
+    if "request" in fields:
+        return {"result": "Fine."}
+    if "do" in wish and not _found(call):
+        return {"reply": "", "dispatches": [{"to": wish["do"], "params": {"what": wish.get("what", "hat")}}]}
+    await asyncio.sleep(float(wish.get("delay", "0")))
+    while "hold" in wish and not (home() / wish["hold"]).exists():  # noqa: ASYNC110 -- another process makes it
+        await asyncio.sleep(_TICK)
+    if "slow" in wish:
+        await asyncio.Event().wait()
+    if "fail" in wish:
+        raise RuntimeError(f"no reply to {call.text}", call.text)
+    if "repeat" in wish:
+        return {"reply": f"I am told: {call.role}", "dispatches": []}
+    return _told(int(wish.get("words", "1")), float(wish.get("pace", "0")))
+
+
+def _found(call: ScriptedCall) -> bool:
+    """Whether what was dispatched has come back: it stands before the message."""
+    return len(call.messages) > 1 and call.messages[-2][1].startswith("Result of ")
+
+
+def _note(role: str | None) -> None:
+    file = os.environ.get(SEEN)
+    if file and role is not None:
+        with open(file, "a", encoding="ascii") as out:
+            out.write(f"{digest(role)}\n")
+
+
+async def _told(words: int, pace: float) -> AsyncGenerator[str]:
+    yield "[[ ## reply ## ]]\n"
+    for number in range(words):
+        await asyncio.sleep(pace)
+        yield f"word{number} "
+    yield "\n\n[[ ## dispatches ## ]]\n[]\n\n[[ ## completed ## ]]"
+
+
+__all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "agent", "digest", "home", "make", "wishes"]

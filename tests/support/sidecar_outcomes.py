@@ -1,0 +1,410 @@
+"""What clients do with a sidecar in the leak suite: a function each, with a thread and a role of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.sidecar_app import HASTY, WORKSPACE
+from support.sidecar_calls import Call, Refused
+from support.sidecar_clients import HttpClient, StdioClient
+from support.sidecar_leaks import Looked
+from support.sidecar_wire import BOUND, Broken, Wire
+from worldagent.core import ECHO_RUN
+
+Client = HttpClient | StdioClient
+Outcome = Callable[["Asking"], Awaitable[None]]
+OUTCOMES: dict[str, Outcome] = {}
+LONGEST_ROLE = 32 * 1024
+
+
+@dataclass
+class Asking:
+    """One outcome of a case.
+
+    Attributes:
+        looked: The sidecar.
+        outcome: Its name.
+        workspace: Where it is.
+    """
+
+    looked: Looked
+    outcome: str
+    workspace: str = WORKSPACE
+
+    def __post_init__(self) -> None:
+        case = self.looked.case
+        self.content, self.label = case.content(self.outcome), case.label(self.outcome)
+        self.looked.planted += [self.content, self.label]
+        self.account = "_".join(self.outcome.split())
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        return {"workspace": self.workspace, "account": self.account, "thread": f"t-{self.account}"}
+
+    @property
+    def role(self) -> dict[str, Any]:
+        """The role as a call has it; empty where it comes from somewhere else."""
+        if self.looked.case.source != "call":
+            return {}
+        return {"role": {"content": self.content, "name": self.label}}
+
+    async def place(self, client: Client) -> None:
+        """Put the role where the case has it from, if that is not the call."""
+        if self.looked.case.source == "thread":
+            role = {"content": self.content, "name": self.label}
+            await client.ask("thread_role_set", **self.ids, role=role, ttl=600.0)
+        await self.looked.put(self.account, self.label, self.content)
+
+    def says(self, client: Client, text: str, *, progress: bool = True, **more: Any) -> Call:
+        """Begin a turn under the role."""
+        return client.call("converse", {**self.ids, "text": text, **self.role, **more}, progress=progress)
+
+    async def resumed(self, client: Client, **more: Any) -> dict[str, Any]:
+        """Go on under the role."""
+        async with client.call("resume", {**self.ids, **self.role, **more}) as call:
+            return await call.answer()
+
+    async def refused(self, work: Awaitable[Any]) -> Refused:
+        """See that something is refused; keeps what was said."""
+        try:
+            given = await work
+        except Refused as refused:
+            self.looked.told.append(refused.told)
+            return refused
+        raise AssertionError(f"it was not refused: {json.dumps(given)[:200]}")
+
+
+def outcome(name: str) -> Callable[[Outcome], Outcome]:
+    def add(work: Outcome) -> Outcome:
+        OUTCOMES[name] = work
+        return work
+
+    return add
+
+
+async def try_all(looked: Looked) -> None:
+    """Try every outcome, and look after each."""
+    for name, work in OUTCOMES.items():
+        asking = Asking(looked, name)
+        try:
+            async with asyncio.timeout(BOUND):
+                await work(asking)
+        except Exception as error:
+            error.add_note(f"in the outcome {name!r} of {looked.case}; the log ends {_end(looked.sidecar.errors)!r}")
+            raise
+        await looked.look([asking.content, asking.label])
+
+
+def _end(file: Path) -> str:
+    return file.read_text(errors="replace")[-1000:]
+
+
+# --- turns that end --------------------------------------------------------------------------------------------------
+
+
+@outcome("answers")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        async with asking.says(client, "Is it good? words=5") as call:
+            answer = await call.answer()
+        assert answer["turn"]["status"] == "done"
+        assert call.events, "there were no events, so this shows little"
+        asking.looked.told += [await client.ask(tool, **asking.ids) for tool in ("history", "pauses")]
+        asking.looked.told.append(await client.ask("threads", workspace=asking.workspace))
+    await asking.looked.reached(asking.content)
+
+
+@outcome("is recorded and read again")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        async with asking.says(client, "Is it good?", progress=False, key="k1") as call:
+            first = await call.answer()
+        async with asking.says(client, "Is it good?", key="k1") as call:
+            assert (await call.answer())["turn"]["id"] == first["turn"]["id"]
+        read = await client.ask(
+            "events", workspace=asking.workspace, account=asking.account, turn_id=first["turn"]["id"]
+        )
+        assert read["events"][-1]["type"] == "turn_ended"
+        other = {**asking.ids, "text": "Something else", "key": "k1", **asking.role}
+        assert (await asking.refused(client.ask("converse", **other))).code == "key_reused"
+    await asking.looked.reached(asking.content)
+
+
+@outcome("surfaces")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        task = {"worker": "critic", "request": "Judge it."}
+        for tool, more in (
+            ("task", {"shape": "subagent", "params": task}),
+            ("run_skill", {"skill": {"prompt": "Count syllables.", "params": task}}),
+            ("run_scheduled", {"schedule": "daily", "fired_at": "2030-01-01T10:00:00Z", "payload": {"n": 1}}),
+        ):
+            async with client.call(tool, {**asking.ids, **more, **asking.role, "detach": True}) as call:
+                assert (await call.answer())["turn"]["status"] == "done"
+        explained = await client.ask("explain_role", **asking.ids, **asking.role)
+        assert any(tier["length"] == len(asking.content) for tier in explained["tiers"])
+        _forget_name(client, asking.label)
+        await client.ask("fork", **asking.ids)
+        await client.ask("thread_role_clear", **asking.ids)
+    await asking.looked.reached(asking.content)
+
+
+def _forget_name(client: Client, label: str) -> None:
+    """Leave out the one answer that shows a role's name, which is what it is for; see that it has no content."""
+    told = client.heard.pop()
+    assert label in json.dumps(told)
+
+
+@outcome("model fails and quotes the prompt")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        for more in ({}, {"detach": True}):
+            async with asking.says(client, "Is it good? fail=1", **more) as call:
+                refused = await asking.refused(call.answer())
+            assert refused.code in ("model_unavailable", "model_refused")
+            asking.looked.told.append(call.events)
+    await asking.looked.reached(asking.content)
+
+
+@outcome("model repeats the role")
+async def _(asking: Asking) -> None:
+    # Less than that is the model's own word (R16).
+    text = "Is it good? repeat=1" if len(asking.content) >= ECHO_RUN else "Is it good?"
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        async with asking.says(client, text, detach=True) as call:
+            assert (await call.answer())["turn"]["status"] == "done"
+
+
+@outcome("model is too slow")
+async def _(asking: Asking) -> None:
+    asking.workspace = HASTY
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        async with asking.says(client, "Is it good? slow=1") as call:
+            assert (await asking.refused(call.answer())).code == "model_timeout"
+    await asking.looked.reached(asking.content)
+
+
+# --- turns that wait --------------------------------------------------------------------------------------------------
+
+
+@outcome("pauses and is resumed")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        async with asking.says(client, "do=buy what=hat", pauses="return", key="k1") as call:
+            paused = await call.answer()
+        assert paused["turn"]["status"] == "paused"
+        asking.looked.told.append(await client.ask("pauses", **asking.ids))
+        assert (await asking.refused(client.ask("converse", **asking.ids, text="And?"))).code == "thread_paused"
+    await asking.looked.look([asking.content, asking.label])
+    answers: dict[str, Any] = {pause["id"]: {"approve": {}} for pause in paused["turn"]["pauses"]}
+    async with asking.looked.client() as client:
+        await _under_another(asking, client, answers)
+        # What was answered to a call that had no role, or another, is kept.
+        done = await asking.resumed(client, **({} if asking.role else {"answers": answers}))
+        assert done["turn"]["status"] == "done"
+        assert (await asking.refused(asking.resumed(client, answers=answers))).code in (
+            "already_answered",
+            "nothing_to_resume",
+            "unknown_pause",
+        )
+
+
+async def _under_another(asking: Asking, client: Client, answers: dict[str, Any]) -> None:
+    """Resume without the role and with another one, which is refused; and with answers that do not fit."""
+    if asking.role:
+        another = asking.looked.case.content(f"another of {asking.outcome}")
+        asking.looked.planted.append(another)
+        missing = await asking.refused(client.ask("resume", **asking.ids, answers=answers))
+        assert missing.code == "role_required"
+        changed = await asking.refused(client.ask("resume", **asking.ids, role={"content": another}))
+        assert changed.code == "role_changed"
+        await asking.looked.look([another])
+    wrong = await asking.refused(asking.resumed(client, answers={"nothing": {"approve": {}}}))
+    assert wrong.code == "unknown_pause"
+
+
+@outcome("is asked through the client")
+async def _(asking: Asking) -> None:
+    asking.looked.person_says(decision="approve")
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        before = len(asking.looked.elicited)
+        async with asking.says(client, "do=buy what=coat", detach=True) as call:
+            done = await call.answer()
+        assert done["turn"]["status"] == "done"
+        assert len(asking.looked.elicited) == before + 1
+        asking.looked.person_says(answer="red", street="Elm Street", number=3)
+        asking.looked.told.append(asking.looked.elicited)
+
+
+@outcome("a question is declined and the turn cancelled")
+async def _(asking: Asking) -> None:
+    asking.looked.person_says()
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        async with asking.says(client, "do=choose what=hat") as call:
+            paused = await call.answer()
+        assert paused["turn"]["status"] == "paused"
+        assert await client.ask("cancel", **asking.ids) == {"contract": 1, "cancelled": True}
+
+
+# --- turns that are broken off ----------------------------------------------------------------------------------------
+
+
+@outcome("is cancelled in mid-call")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client, asking.looked.client() as other:
+        await asking.place(client)
+        async with asking.says(client, "hold=never", detach=True) as call:
+            waiting = asyncio.create_task(call.answer())
+            await asking.looked.reached(asking.content)
+            assert (await other.ask("cancel", **asking.ids))["cancelled"] is True
+            assert (await waiting)["turn"]["status"] == "cancelled"
+
+
+@outcome("client goes away and the turn with it")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        await _left(asking, client, "hold=never")
+    await _stands(asking, "cancelled")
+
+
+@outcome("client goes away and another attaches")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        await asking.place(client)
+        turn_id = await _left(asking, client, f"hold={asking.account}", detach=True)
+    await asking.looked.look([asking.content, asking.label])
+    async with asking.looked.client() as client:
+        who = {"workspace": asking.workspace, "account": asking.account}
+        async with client.call("events", {**who, "turn_id": turn_id, "after": 1}) as call:
+            (asking.looked.home / asking.account).touch()
+            assert (await call.answer())["turn"]["status"] == "done"
+        assert call.events[-1]["type"] == "turn_ended"
+
+
+async def _left(asking: Asking, client: Client, text: str, **more: Any) -> str:
+    """Begin a turn and vanish once the model has its role; gives the turn."""
+    async with asking.says(client, text, **more) as call:
+        event = await anext(aiter(call))
+        await asking.looked.reached(asking.content)
+        asking.looked.told.append(call.events)
+    return str(event["turn_id"])
+
+
+async def _stands(asking: Asking, status: str) -> None:
+    async with asking.looked.client() as client, asyncio.timeout(BOUND):
+        while (await client.ask("pauses", **asking.ids))["status"] != status:  # noqa: ASYNC110 -- another process
+            await asyncio.sleep(0.05)
+
+
+# --- what does not fit ------------------------------------------------------------------------------------------------
+
+
+def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Calls that have a role where none goes, or in a form that none has."""
+    role = {"content": content, "name": label}
+    for wrong in (
+        content,
+        [content],
+        [role],
+        {"content": [content]},
+        {"content": {"content": content}},
+        {"content": 5, "name": label},
+        {"content": content, "name": 5},
+        {"content": content, "name": ["x", label]},
+        {"content": content, "name": label * 30},
+        {"content": content, "x": label},
+        {"content": content, label: 1},
+        {"content": content, "applies_to": label},
+        {"content": content, "applies_to": [label, 5]},
+        {"content": content, "exclusive": label},
+        {"content": " ", "name": label},
+        {"content": f"{content} " * (LONGEST_ROLE // len(content) + 1), "name": label},
+    ):
+        yield "converse", {"text": "Hi", "role": wrong}
+        yield "resume", {"role": wrong}
+        yield "thread_role_set", {"role": wrong}
+        yield "explain_role", {"role": wrong}
+    yield "converse", {"role": role}
+    yield "converse", {"text": "Hi", "role": role, "key": ""}
+    yield "converse", {"text": "Hi", "role": role, "channel": 5}
+    yield "converse", {"text": "Hi", "Role": role}
+    yield "converse", {"text": "Hi", content: label}
+    yield "converse", {"text": "Hi", "role": role, "model": {content: label}}
+    yield "task", {"shape": "buy", "params": {"role": role}}
+    yield "task", {"shape": "buy", "params": {"what": [content]}, "role": role}
+    yield "run_skill", {"skill": {"prompt": "x", "role": content}}
+    yield "run_scheduled", {"schedule": "x", "fired_at": content, "role": role}
+    yield "resume", {"on_role_change": content, "role": role}
+    yield "resume", {"answers": {"p": {"approve": {label: content}}}, "role": role}
+    yield "thread_role_set", {"role": role, "ttl": content}
+    yield "thread_role_set", {"role": role, "ttl": -1}
+    yield "history", {"role": role}
+    yield "thread_role_clear", {"role": role}
+
+
+@outcome("is in the wrong place")
+async def _(asking: Asking) -> None:
+    async with asking.looked.client() as client:
+        for tool, arguments in misplaced(asking.content, asking.label):
+            given = {**asking.ids, **arguments}
+            refused = await asking.refused(client.ask(tool, **given))
+            assert isinstance(refused.code, str), (tool, refused.code)
+        await asking.refused(client.ask(asking.content, role=asking.content))
+        for params in (asking.content, [asking.content], {"name": 5, "arguments": asking.content}):
+            with contextlib.suppress(Refused, TypeError, ValueError):
+                await client.request("tools/call", **(params if isinstance(params, dict) else {"arguments": params}))
+
+
+@outcome("is in no message at all")
+async def _(asking: Asking) -> None:
+    broken = json.dumps({"method": "tools/call", "params": {"role": asking.content}})[:-1].encode()
+    half = {
+        "name": "converse",
+        "arguments": {**asking.ids, "text": "Hi", "role": {"content": f"{asking.content}\ud800"}},
+    }
+    whole = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": half}).encode()
+    if asking.looked.case.transport == "stdio":
+        async with asking.looked.client() as client:
+            assert isinstance(client, StdioClient)
+            for line in (
+                broken,
+                whole,
+                asking.content.encode(),
+                b'{"jsonrpc":"2.0","method":"x","params":' + broken + b"}",
+            ):
+                await client.say(line)
+            await client.request("tools/list")
+        return
+    wire = await Wire.open(asking.looked.sidecar.url)
+    query = asking.content.replace(" ", "%20")
+    for path, headers in (("/mcp", {"X-Role": asking.content}), (f"/mcp?role={query}", {}), (f"/{query}", {})):
+        for more in ({}, {"Authorization": f"Bearer {asking.content}"}, {"Authorization": f"Bearer {_token(asking)}"}):
+            with contextlib.suppress(Broken):
+                reply = await wire.ask("POST", path, {**headers, **more}, whole if path == "/mcp" else broken)
+                asking.looked.told.append(await reply.read())
+            wire.close()
+            wire = await Wire.open(asking.looked.sidecar.url)
+    wire.close()
+
+
+def _token(asking: Asking) -> str:
+    return asking.looked.sidecar.token
+
+
+__all__ = ["OUTCOMES", "Asking", "misplaced", "try_all"]

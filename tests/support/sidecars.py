@@ -1,0 +1,185 @@
+"""Sidecars as processes, as people start them, with the app of the tests in them; and clients of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from support import forks
+from support.house import ROOT
+from support.sidecar_app import HOME, SEEN, WORKSPACE
+from support.sidecar_calls import LEGACY, MODERN, Asked, Revision, Served
+from support.sidecar_clients import HttpClient, StdioClient
+from support.sidecar_wire import BOUND, get
+
+TOKEN = "token-of-the-sidecar-which-nobody-may-see"
+TASKS = "WORLDAGENT_TESTS_TASKS"
+
+# Everything that the libraries log at DEBUG reaches the sidecar's standard error, which is what people would look at.
+# On SIGUSR1 it writes how many tasks its loop has.
+_WATCHED = """
+import asyncio, logging, os, runpy, signal, sys
+if "WORLDAGENT_TESTS_LOGS" in os.environ:
+    for name in ("anyio", "asyncio", "dspy", "httpx2", "langchain", "langgraph", "mcp", "server", "sse_starlette",
+                 "starlette", "uvicorn", "worldagent"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+
+def count(*_):
+    with open(os.environ["WORLDAGENT_TESTS_TASKS"], "a") as out:
+        out.write(f"{len(asyncio.all_tasks())}\\n")
+
+signal.signal(signal.SIGUSR1, count)
+sys.argv[0] = "worldagent"
+runpy.run_module("worldagent.hosts.cli", run_name="__main__")
+"""
+SERVE = (sys.executable, "-P", "-c", _WATCHED, "serve")
+
+
+@dataclass
+class Sidecar:
+    """A sidecar that runs.
+
+    Attributes:
+        process: It.
+        home: Its home.
+        errors: The file with its standard error.
+        url: Its address, where it serves HTTP.
+        token: The bearer token that it takes.
+    """
+
+    process: asyncio.subprocess.Process
+    home: Path
+    errors: Path
+    url: str = ""
+    token: str = TOKEN
+    _counts: int = field(default=0, init=False)
+
+    def client(self, revision: Revision = MODERN, *, elicit: Asked | None = None) -> HttpClient:
+        """A client over HTTP, to be opened."""
+        return HttpClient(self.url, self.token, revision, elicit=elicit)
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """What it answers at another path than that of the protocol."""
+        return await get(self.url, path)
+
+    @property
+    def memory(self) -> float:
+        """Mebibytes that it holds."""
+        return float(psutil.Process(self.process.pid).memory_info().rss) / (1 << 20)
+
+    @property
+    def files(self) -> int:
+        """Handles that it has open."""
+        return int(psutil.Process(self.process.pid).num_fds())
+
+    async def tasks(self) -> int:
+        """Tasks of its loop."""
+        file = self.home.with_name(f"{self.home.name}.tasks")
+        self._counts += 1
+        self.process.send_signal(signal.SIGUSR1)
+        async with asyncio.timeout(BOUND):
+            while not file.exists() or len(told := file.read_text().splitlines()) < self._counts:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)  # another process writes it
+        return int(told[-1])
+
+    @property
+    def arguments(self) -> list[str]:
+        """What everybody on this machine may see of it."""
+        return list(psutil.Process(self.process.pid).cmdline())
+
+    async def killed(self) -> None:
+        """End it at once."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await asyncio.wait_for(self.process.wait(), BOUND)
+
+    async def ended(self) -> int:
+        """Ask it to end, and wait until it has."""
+        self.process.terminate()
+        return await asyncio.wait_for(self.process.wait(), BOUND)
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a sidecar: this checkout, its home, and no setting of anybody's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
+    paths = os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])
+    database = {name: os.environ[name] for name in ("WORLDAGENT_DATABASE_URL",) if name in os.environ}
+    beside = {SEEN: f"{home}.seen", TASKS: f"{home}.tasks"}
+    return kept | {"PYTHONPATH": paths, HOME: str(home)} | beside | database | more
+
+
+async def _start(
+    home: Path, options: Sequence[str], errors: Path, env: dict[str, str], *, fresh: bool
+) -> asyncio.subprocess.Process:
+    home.mkdir(parents=True, exist_ok=True)
+    words = (*SERVE, "--app", "support.sidecar_app:make", "--home", str(home), *options)
+    with errors.open("ab") as out:
+        return await forks.start(words, stdin=PIPE, stdout=PIPE, stderr=out.fileno(), env=env, fresh=fresh)
+
+
+@asynccontextmanager
+async def over_http(
+    home: Path, *options: str, workspaces: Sequence[str] = (WORKSPACE,), fresh: bool = False, **env: str
+) -> AsyncGenerator[Sidecar]:
+    """Run a sidecar on a free port, with a token that reaches `workspaces`.
+
+    Args:
+        home: Its home. Its standard error goes into a file beside it.
+        options: More of the command's.
+        workspaces: Those that it serves.
+        fresh: Whether it is started as a process of its own from the first; a fork's memory and arguments are not its
+            own.
+        env: More of its environment; `WORLDAGENT_TESTS_LOGS` lets all libraries log what they do.
+    """
+    errors = home.with_name(f"{home.name}.err")
+    words = ["--http", "127.0.0.1:0", *(word for name in workspaces for word in ("--workspace", name)), *options]
+    process = await _start(home, words, errors, environment(home, WORLDAGENT_SIDECAR_TOKEN=TOKEN, **env), fresh=fresh)
+    running = Sidecar(process, home, errors)
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), BOUND)
+        running.url = line.decode().strip()
+        assert running.url.startswith("http"), f"it did not start: {errors.read_text()[-2000:]}"
+        yield running
+    finally:
+        await running.killed()
+
+
+@asynccontextmanager
+async def over_stdio(
+    home: Path,
+    revision: Revision = MODERN,
+    *options: str,
+    elicit: Asked | None = None,
+    roles: Served | None = None,
+    workspaces: Sequence[str] = (WORKSPACE,),
+    fresh: bool = False,
+    **env: str,
+) -> AsyncGenerator[tuple[Sidecar, StdioClient]]:
+    """Run a sidecar as a child, as its one client; it ends when it is left."""
+    errors = home.with_name(f"{home.name}.err")
+    words = ["--stdio", *(word for name in workspaces for word in ("--workspace", name)), *options]
+    process = await _start(home, words, errors, environment(home, **env), fresh=fresh)
+    running = Sidecar(process, home, errors)
+    try:
+        async with StdioClient(process, revision, elicit=elicit, roles=roles) as client:
+            yield running, client
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            await running.killed()
+
+
+REVISIONS: tuple[Revision, ...] = (MODERN, LEGACY)
+
+__all__ = ["REVISIONS", "SERVE", "TOKEN", "Sidecar", "environment", "over_http", "over_stdio"]

@@ -1,0 +1,391 @@
+"""Events of recorded turns: each is there once and in order, for whoever follows, from wherever, after any kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, answering, scripted_agent, standing
+from support.asking_shop import asking_shop
+from support.canaries import canary
+from support.processes import next_line, start_script
+from support.tables import change, rows, selected
+from worldagent import Role, WorldAgent
+from worldagent.agent import Composed, Trigger
+from worldagent.core.errors import EventsGone, InvalidArgument, LeaseLost, ModelUnavailable, StorageInvalid, UnknownTurn
+from worldagent.core.events import Event
+from worldagent.core.pauses import Approve
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock, assert_no_role_leak
+
+pytestmark = pytest.mark.on_every_database
+
+LIMIT = 20
+
+
+def whole(events: Sequence[Event], *, after: int = 0) -> None:
+    """Check that events come once each, in order, and none is missing."""
+    assert [event.seq for event in events] == list(range(after + 1, after + 1 + len(events)))
+
+
+async def taken(events: AsyncIterator[Event]) -> list[Event]:
+    async with asyncio.timeout(LIMIT):
+        return [event async for event in events]
+
+
+class Held:
+    """A model that answers once it may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.lm = ScriptedLM(self._reply)
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
+        self.asked.set()
+        await self.may.wait()
+        return {"reply": "At last."}
+
+
+@pytest.mark.requirement("T10")
+async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            first = await anext(stream)
+        following = asyncio.create_task(taken(agent.events(stream.turn_id, after=first.seq)))
+        model.may.set()
+        rest = await asyncio.wait_for(following, LIMIT)
+        assert first.type == "turn_started"
+        assert rest[-1].type == "turn_ended"
+        whole([first, *rest])
+        assert await taken(agent.events(stream.turn_id)) == [first, *rest]
+        assert standing([first, *rest]) == "At last."
+        state = await agent.turn(stream.turn_id)
+        assert state is not None
+        assert (state.status, state.thread) == ("done", "t")
+
+
+@pytest.mark.requirement("T10")
+async def test_two_agents_on_one_database_see_the_same_events(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+        following = asyncio.create_task(taken(other.events(stream.turn_id)))
+        state = await other.turn(stream.turn_id)
+        assert state is not None
+        assert state.status == "running"
+        model.may.set()
+        seen = await asyncio.wait_for(following, LIMIT)
+        assert seen == await taken(agent.events(stream.turn_id))
+        whole(seen)
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
+    async with asking_shop(tmp_path) as agent:
+        thread = agent.thread("t")
+        async with thread.stream_task("buy", {"what": "hat"}, detach=True) as stream:
+            before = await taken(stream)
+        [pause] = stream.turn.pauses
+        assert before[-1].type == "turn_ended"
+        assert before[-2].type == "pause_opened"
+        async with await thread.stream_resume({pause.id: "red"}) as again:
+            resumed = await taken(again)
+        whole(resumed, after=len(before))
+        turn = await thread.resume({again.turn.pauses[0].id: Approve()})
+        every = await taken(agent.events(turn.id))
+        whole(every)
+        assert every[: len(before) + len(resumed)] == [*before, *resumed]
+        assert every[-1].type == "turn_ended"
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_every_surface_is_streamed(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering("Dull."), workers=[CRITIC]) as agent:
+        thread, ask = agent.thread("t"), {"worker": "critic", "request": "Judge."}
+        for stream, kind in (
+            (thread.stream("Hello", detach=True), "message"),
+            (thread.stream_task("subagent", ask, detach=True), "task"),
+            (thread.stream_skill(Composed("Be brief.", params=ask, name="s"), detach=True), "skill"),
+            (
+                thread.stream_scheduled(Trigger(schedule="s", fired_at=datetime(2030, 1, 1, tzinfo=UTC)), detach=True),
+                "schedule",
+            ),
+        ):
+            async with stream:
+                events = await taken(stream)
+            assert getattr(events[0], "kind", "") == kind
+            assert "Dull." in stream.turn.text
+            assert await taken(agent.events(stream.turn_id)) == events
+
+
+@pytest.mark.requirement("T4")
+async def test_the_holder_of_a_detached_stream_cancels_the_turn(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+            assert await stream.cancel()
+            assert stream.turn.status == "cancelled"
+            assert not await stream.cancel()
+        events = await taken(agent.events(stream.turn_id))
+        assert getattr(events[-1], "status", "") == "cancelled"
+        assert events == await taken(stream)
+    async with asking_shop(tmp_path) as agent:
+        async with agent.thread("p").stream_task("buy", {"what": "hat"}, detach=True) as stream:
+            assert (await stream.wait()).status == "paused"
+            assert await stream.cancel()
+        assert await agent.thread("p").pauses() == ()
+
+
+@pytest.mark.requirement("T10")
+async def test_what_fails_says_so_at_its_end(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([ModelUnavailable("down", remedy="wait")])) as agent:
+        stream = agent.thread("t").stream("1", detach=True)
+        with pytest.raises(ModelUnavailable):
+            async with stream:
+                await taken(stream)
+        events = await taken(agent.events(stream.turn_id))
+        assert (getattr(events[-1], "status", ""), getattr(events[-1], "code", "")) == ("failed", "model_unavailable")
+        whole(events)
+
+
+@pytest.mark.requirement("T10")
+async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
+    async with (
+        scripted_agent(tmp_path, answering()) as agent,
+        WorldAgent("other", lm=answering(), storage=agent.storage) as other,
+    ):
+        plain = await agent.thread("t").converse("1")
+        with pytest.raises(EventsGone, match="not recorded"):
+            await anext(agent.events(plain.id))
+        with pytest.raises(UnknownTurn):
+            await anext(agent.events("turn_none"))
+        turn = await agent.thread("t").converse("2", key="k")
+        with pytest.raises(UnknownTurn):
+            await anext(other.events(turn.id))
+        assert await other.turn(turn.id) is None
+        for after in (-1, True, "1"):
+            with pytest.raises(InvalidArgument):
+                agent.events(turn.id, after=after)  # type: ignore[arg-type]  # that is what is tried
+        assert await taken(agent.events(turn.id, after=10_000)) == []
+
+
+@pytest.mark.requirement("T10")
+async def test_events_go_with_their_age_and_a_turn_that_goes_on_counts_behind_them(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with asking_shop(tmp_path, clock=clock, settings={"event_age": 3600}) as agent:
+        thread = agent.thread("t")
+        async with thread.stream_task("buy", {"what": "hat"}, detach=True) as stream:
+            before = await taken(stream)
+        assert await agent._runner.parts.recorder.log.prune(3600, most=10) == 0
+        await clock.advance(7200)
+        assert await agent._runner.parts.recorder.log.prune(3600, most=10) == 1
+        assert await rows(agent, "wa_event") == 0
+        with pytest.raises(EventsGone, match="kept no more"):
+            await anext(agent.events(stream.turn_id))
+        assert await taken(agent.events(stream.turn_id, after=len(before))) == []
+        async with await thread.stream_resume({stream.turn.pauses[0].id: "red"}) as again:
+            whole(await taken(again), after=len(before))
+
+
+@pytest.mark.requirement("T10")
+async def test_events_and_keys_go_with_their_thread(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        turn = await agent.thread("t").converse("1", key="k")
+        kept = await agent.thread("kept").converse("1", key="k")
+        assert await agent.upkeep.remove("t") is not None
+        with pytest.raises(UnknownTurn):
+            await anext(agent.events(turn.id))
+        for table in ("wa_event", "wa_recorded"):
+            assert await rows(agent, table, "turn=?", turn.id) == 0
+        assert await taken(agent.events(kept.id)) != []
+
+
+SLOW = """
+import asyncio, sys
+from pathlib import Path
+from support.agents import scripted_agent
+from worldagent.testing import ScriptedLM
+
+async def words():
+    yield "[[ ## reply ## ]]\\n"
+    for number in range(2000):
+        await asyncio.sleep(0.005)
+        yield f"word{number} "
+
+async def main():
+    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(lambda call: words())) as agent:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            print(stream.turn_id, flush=True)
+            async for event in stream:
+                print(event.seq, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T5", "T10")
+async def test_after_a_kill_all_that_was_seen_is_there_and_the_next_run_counts_on(tmp_path: Path) -> None:
+    process = await start_script(SLOW, tmp_path)
+    turn_id = await next_line(process)
+    seen = [int(await next_line(process)) for _ in range(30)]
+    async with scripted_agent(tmp_path, answering("Whole.")) as agent:
+        following = agent.events(turn_id, after=5)
+        elsewhere = [await asyncio.wait_for(anext(following), LIMIT) for _ in range(10)]
+        process.kill()
+        out, _ = await asyncio.wait_for(process.communicate(), LIMIT)
+        seen += [int(line) for line in out.split()]
+        elsewhere += await taken(following)
+        whole(elsewhere, after=5)
+        assert elsewhere[-1].seq >= seen[-1], "something was handed out that is not in the log"
+        state = await agent.turn(turn_id)
+        assert state is not None
+        assert state.status == "cut_off"
+        before = await taken(agent.events(turn_id))
+        assert (await agent.thread("t").resume()).text == "Whole."
+        every = await taken(agent.events(turn_id))
+    whole(every)
+    assert every[: len(before)] == before
+    assert [event.type for event in every[len(before) :][:2]] == ["turn_started", "text_replaced"]
+    assert standing(every) == "Whole."
+
+
+@pytest.mark.requirement("T10")
+async def test_two_hundred_turns_at_once_are_recorded_whole(tmp_path: Path) -> None:
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"reply": "one two three four five"}
+
+    async def left_and_followed(agent: WorldAgent, number: int) -> list[Event]:
+        async with agent.thread(f"t{number}").stream("1", detach=True) as stream:
+            first = [await anext(stream) for _ in range(1 + number % 3)]
+        rest = agent.events(stream.turn_id, after=first[-1].seq)
+        return [*first, *[event async for event in rest]]
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent, asyncio.timeout(120):
+        for events in await asyncio.gather(*(left_and_followed(agent, number) for number in range(200))):
+            whole(events)
+            assert (events[-1].type, standing(events)) == ("turn_ended", "one two three four five")
+
+
+@pytest.mark.requirement("T10")
+async def test_a_reader_that_does_not_read_holds_no_events(tmp_path: Path) -> None:
+    """What a reader keeps is bounded by what one look into the log gives, however much a turn tells."""
+
+    async def words() -> AsyncIterator[str]:
+        yield "[[ ## reply ## ]]\n"
+        for number in range(6000):
+            if number % 200 == 0:
+                await asyncio.sleep(0.02)
+            yield f"word{number} "
+
+    async with (
+        scripted_agent(tmp_path, ScriptedLM(lambda call: words())) as agent,
+        agent.thread("t").stream("1", detach=True) as stream,
+    ):
+        slow = agent.events(stream.turn_id)
+        await asyncio.wait_for(anext(slow), LIMIT)
+        assert stream._held is not None
+        async with asyncio.timeout(60):
+            while not stream._held.task.done():
+                await asyncio.sleep(0.05)
+                assert len(slow._read) <= 4 * 64
+                for recording in agent._runner.parts.recorder.live.values():
+                    assert len(recording.channel._events) <= 256
+        first = await anext(slow)
+        assert first.seq == 2
+        rest = await taken(slow)
+        whole([first, *rest], after=1)
+        assert len(rest) > 5000
+        assert [event.seq for event in await taken(stream)] == [1, 2, *(event.seq for event in rest)]
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_a_turn_that_waits_for_its_thread_is_followed_before_it_begins(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True):
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+            async with agent.thread("t").stream("2", detach=True) as waiting:
+                following = asyncio.create_task(taken(agent.events(waiting.turn_id)))
+                await asyncio.sleep(0)
+                model.may.set()
+        whole(events := await asyncio.wait_for(following, LIMIT))
+        assert events[-1].type == "turn_ended"
+
+
+@pytest.mark.requirement("T5", "T10")
+async def test_a_drained_turn_says_that_it_stopped_and_its_next_run_counts_on(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True, key="k") as stream:
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+            await agent.drain(0.01)
+            before = await taken(stream)
+        assert (stream.turn.status, getattr(before[-1], "status", "")) == ("stopped", "stopped")
+    async with scripted_agent(tmp_path, answering("Later.")) as agent:
+        turn = await agent.thread("t").converse("1", key="k")
+        assert (turn.id, turn.text) == (stream.turn_id, "Later.")
+        whole(every := await taken(agent.events(turn.id)))
+        assert every[: len(before)] == before
+        assert standing(every) == "Later."
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+            await change(agent, "UPDATE wa_epoch SET epoch=epoch + ?", (1,))
+            model.may.set()
+            with pytest.raises(LeaseLost):
+                await taken(stream)
+        assert [event.type for event in await taken(agent.events(stream.turn_id))] == ["turn_started"]
+
+
+@pytest.mark.requirement("R7", "T10")
+async def test_no_role_is_among_what_is_recorded(tmp_path: Path) -> None:
+    content = canary(80)
+    async with asking_shop(tmp_path) as agent:
+        role = Role("brief", content)
+        turn = await agent.thread("t").converse("Hello", role=role, key="k")
+        assert await agent.thread("t").converse("Hello", role=role, key="k") == turn
+        async with agent.thread("p").stream_task("buy", {"what": "hat"}, role=role, detach=True) as stream:
+            events = await taken(stream)
+        pauses = stream.turn.pauses
+        async with await agent.thread("p").stream_resume({pauses[0].id: "red"}, role=role, detach=True) as stream:
+            events += await taken(stream)
+        told = [event.model_dump_json() for event in [*events, *await taken(agent.events(turn.id))]]
+        kept = [
+            repr(row)
+            for table in ("wa_event", "wa_recorded")
+            for row in await selected(agent, f"SELECT * FROM {table}")
+        ]
+        assert len(kept) > 4
+        assert_no_role_leak([tmp_path, *told, *kept], [content])
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize(
+    ("statement", "given"),
+    [
+        ("UPDATE wa_event SET lines=?", "{}"),
+        ("UPDATE wa_event SET lines=?", "broken"),
+        ("UPDATE wa_event SET lines=lines || ?", "\n{}"),
+        ("UPDATE wa_event SET last=last + ?", 1),
+        ("UPDATE wa_event SET first=first + ? WHERE first=1", 7),
+    ],
+)
+async def test_an_event_that_is_not_what_was_written_is_refused(tmp_path: Path, statement: str, given: object) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        turn = await agent.thread("t").converse("1", key="k")
+        await change(agent, statement, (given,))
+        with pytest.raises(StorageInvalid, match=r"not what was written|cannot be read"):
+            await taken(agent.events(turn.id))

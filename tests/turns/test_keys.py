@@ -1,0 +1,225 @@
+"""A start with a key: repeated, it is the same turn, whatever became of that, from whatever process it comes (T10)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.asking_shop import asking_shop
+from support.processes import next_line, start_script
+from support.tables import rows
+from worldagent import Role
+from worldagent.agent import Composed
+from worldagent.core.errors import InvalidArgument, KeyReused, ModelUnavailable, OutputInvalid, RoleRequired
+from worldagent.core.events import Event
+from worldagent.core.pauses import Approve
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.on_every_database
+
+LIMIT = 20
+
+
+async def taken(events: AsyncIterator[Event]) -> list[Event]:
+    async with asyncio.timeout(LIMIT):
+        return [event async for event in events]
+
+
+@pytest.mark.requirement("T10")
+async def test_a_repeated_start_gives_the_turn_and_its_events_again(tmp_path: Path) -> None:
+    lm = answering("Dull.")
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        thread = agent.thread("t", account="ana")
+        first = await thread.converse("Hello", key="k1")
+        task = await thread.task("subagent", {"worker": "critic", "request": "Judge."}, key="k2")
+        assert await thread.converse("Hello", key="k1") == first
+        assert await thread.task("subagent", {"worker": "critic", "request": "Judge."}, key="k2") == task
+        async with thread.stream("Hello", key="k1") as stream:
+            events = await taken(stream)
+        assert events == await taken(agent.events(first.id))
+        assert stream.turn == first
+        assert (await agent.thread("u", account="ana").converse("Hello", key="k1")).id != first.id
+        assert len(lm.calls) == 3
+        assert [message.kind for message in await thread.history()] == ["message", "answer", "task", "result"]
+
+
+@pytest.mark.requirement("T10")
+async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering(), workers=[CRITIC]) as agent:
+        thread, ask = agent.thread("t", account="ana"), {"worker": "critic", "request": "Judge."}
+        await thread.converse("Hello", key="k")
+        await thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="s")
+        await thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="s", role=Role("other", "Be kind."))
+        with pytest.raises(KeyReused):
+            await thread.converse("Hello!", key="k")
+        with pytest.raises(KeyReused):
+            await thread.task("subagent", ask, key="k")
+        with pytest.raises(KeyReused):
+            await agent.thread("t", account="ben").converse("Hello", key="k")
+        with pytest.raises(KeyReused):
+            await thread.run_skill(Composed("Be long.", params=ask, name="s"), key="s")
+        with pytest.raises(KeyReused):
+            async with thread.stream("Bye", key="k", detach=True):
+                pass
+        for key in ("", "a\nb", "x" * 201, 7):
+            with pytest.raises(InvalidArgument):
+                await thread.converse("Hello", key=key)  # type: ignore[arg-type]  # that is what is tried
+
+
+@pytest.mark.requirement("T10")
+async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) -> None:
+    asked, may = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        await may.wait()
+        return {"reply": "At last."}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent, scripted_agent(tmp_path, answering()) as other:
+        async with agent.thread("t").stream("Hello", key="k") as stream:
+            await asyncio.wait_for(asked.wait(), LIMIT)
+            with pytest.raises(KeyReused):
+                await agent.thread("t").converse("Bye", key="k")
+            here = asyncio.create_task(agent.thread("t").converse("Hello", key="k"))
+            there = asyncio.create_task(other.thread("t").converse("Hello", key="k"))
+            async with agent.thread("t").stream("Hello", key="k") as again:
+                assert again.turn_id == stream.turn_id
+            may.set()
+            events = await taken(stream)
+            turns = await asyncio.wait_for(asyncio.gather(here, there), LIMIT)
+        assert stream.turn.status == "done", "a second holder that leaves does not cancel it"
+        assert [turn.id for turn in turns] == [stream.turn_id] * 2
+        assert [turn.text for turn in turns] == ["At last."] * 2
+        assert events == await taken(other.events(stream.turn_id))
+
+
+@pytest.mark.requirement("T10")
+async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        asked.set()
+        await asyncio.Event().wait()
+        return {}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent:
+        async with agent.thread("t").stream("Hello", key="k") as stream:
+            await asyncio.wait_for(asked.wait(), LIMIT)
+        assert stream.turn.status == "cancelled"
+        assert (await agent.thread("t").converse("Hello", key="k")).status == "cancelled"
+
+
+@pytest.mark.requirement("T10")
+async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(tmp_path: Path) -> None:
+    lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}, "", "", ""])
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(ModelUnavailable) as failed:
+            await thread.converse("Hello", key="k")
+        async with thread.stream("Hello", key="k") as stream:
+            events = await taken(stream)
+        assert (stream.turn.id, stream.turn.text) == (failed.value.turn_id, "Up.")
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert [event.type for event in events].count("turn_started") == 2
+        with pytest.raises(OutputInvalid):
+            await thread.converse("Bad", key="bad")
+        count = len(lm.calls)
+        with pytest.raises(OutputInvalid) as again:
+            await thread.converse("Bad", key="bad")
+        assert again.value.turn_id is not None
+        assert len(lm.calls) == count
+
+
+@pytest.mark.requirement("T10")
+async def test_a_paused_turn_is_given_paused_and_its_end_once_it_is_answered(tmp_path: Path) -> None:
+    async with asking_shop(tmp_path) as agent:
+        thread = agent.thread("t")
+        paused = await thread.task("buy", {"what": "hat"}, key="k")
+        assert await thread.task("buy", {"what": "hat"}, key="k") == paused
+        turn = await thread.resume({paused.pauses[0].id: "red"})
+        turn = await thread.resume({turn.pauses[0].id: Approve()})
+        again = await thread.task("buy", {"what": "hat"}, key="k")
+        assert (again.id, again.status, again.result) == (paused.id, "done", turn.result)
+
+
+@pytest.mark.requirement("T10", "R13")
+async def test_a_role_goes_with_a_start_and_is_no_part_of_what_is_compared(tmp_path: Path) -> None:
+    lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}])
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread, role = agent.thread("t"), Role("brief", "Answer in two words.")
+        with pytest.raises(ModelUnavailable):
+            await thread.converse("Hello", key="k", role=role)
+        with pytest.raises(RoleRequired):
+            await thread.converse("Hello", key="k")
+        turn = await thread.converse("Hello", key="k", role=role)
+        assert (turn.text, [str(tier.value) for tier in turn.role_tiers]) == ("Up.", ["call"])
+        assert await thread.converse("Hello", key="k") == turn
+
+
+SLOW = """
+import asyncio, json, sys
+from pathlib import Path
+from support.agents import scripted_agent
+from worldagent.testing import ScriptedLM
+
+async def reply(call):
+    await asyncio.sleep(float(sys.argv[2]))
+    return {"reply": "From a process."}
+
+async def main():
+    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(reply)) as agent:
+        print("open", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        async with agent.thread("t").stream("Hello", key="k") as stream:
+            first = await anext(stream)
+            print(stream.turn_id, flush=True)
+            turn = await stream.wait()
+            print(json.dumps([turn.id, turn.text]), flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T10")
+async def test_starts_of_one_key_from_several_processes_at_once_are_one_turn(tmp_path: Path) -> None:
+    processes = await asyncio.gather(*(start_script(SLOW, tmp_path, "0.5") for _ in range(3)))
+    for process in processes:
+        assert await next_line(process) == "open"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+    told = []
+    for process in processes:
+        out, error = await asyncio.wait_for(process.communicate(), 60)
+        assert (process.returncode, error) == (0, b""), error.decode()
+        turn_id, turn = out.decode().split("\n")[:2]
+        assert json.loads(turn) == [turn_id, "From a process."]
+        told.append(turn_id)
+    assert len(set(told)) == 1
+    async with scripted_agent(tmp_path, answering()) as agent:
+        assert await rows(agent, "wa_turn") == 1
+
+
+@pytest.mark.requirement("T5", "T10")
+async def test_a_repeat_goes_on_with_a_turn_whose_process_was_killed(tmp_path: Path) -> None:
+    process = await start_script(SLOW, tmp_path, "60")
+    assert await next_line(process) == "open"
+    assert process.stdin is not None
+    process.stdin.write(b"go\n")
+    turn_id = await next_line(process)
+    async with scripted_agent(tmp_path, answering("From here.")) as agent:
+        async with agent.thread("t").stream("Hello", key="k", detach=True) as stream:
+            assert (await asyncio.wait_for(anext(stream), LIMIT)).seq == 1
+            process.kill()
+            await asyncio.wait_for(process.communicate(), LIMIT)
+            events = await taken(stream)
+        assert stream.turn_id == turn_id
+        assert stream.turn.text == "From here."
+        assert [event.seq for event in events] == list(range(2, len(events) + 2))
+        assert await rows(agent, "wa_turn") == 1
