@@ -14,6 +14,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
+from ..core.awaiting import abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
 from ..graphs import EngineParts, Shape, TurnEngine
@@ -176,12 +177,17 @@ class WorldAgent(FollowedAgent):
         """
         async with self._changing():
             if self._stack is None:
-                async with AsyncExitStack() as opened:
+                opened, task = AsyncExitStack(), asyncio.current_task()
+                try:
                     parts = await self._open(opened)
                     self._requests.open(parts)
                     opened.callback(self._requests.close)
                     self._runner.open(parts)
-                    self._stack = opened.pop_all()
+                except BaseException:  # cancelled, too: what is open by now has threads
+                    if not abandoned(task):
+                        await opened.aclose()
+                    raise
+                self._stack = opened
         return self
 
     async def aclose(self) -> None:

@@ -270,6 +270,20 @@ class Thread(BranchingThread):
         how = _resumption(role, on_role_change, skill)
         return await self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
+    async def repeats(self, key: str) -> bool:
+        """Whether a start with this key would give a turn that is there, and run none: it is over, waits, or runs.
+
+        For a host that bounds how many turns it runs. A turn that was cut off, was stopped or failed in passing would
+        go on with such a start.
+
+        Args:
+            key: As the surfaces take it.
+
+        Raises:
+            InvalidArgument: It cannot be one.
+        """
+        return await self._runner.repeats(self.scope, key)
+
     async def state(self) -> ThreadState | None:
         """Where the thread stands: what became of its newest turn; None where it has none."""
         return await self._runner.state(self.scope)

@@ -37,8 +37,10 @@ class Turn:
         id: Its id, which every event of it carries.
         thread: The id of the thread it ran on; a replay makes a new one.
         kept_as: The id of the thread that keeps what an edit said otherwise; empty where nothing was edited.
-        status: `done`, `cancelled`, `paused` where it waits for a person, `stopped` where it was to stop and can go on
-            later. A turn that fails raises instead, and the error carries the id.
+        status: `done`, `cancelled` where somebody ended it, `paused` where it waits for a person, `stopped` where it
+            was to stop and can go on later. A start that is repeated under its key may also find it `abandoned`: it was
+            cut off, and new input on its thread let go of it. A turn that fails raises instead, and the error carries
+            the id.
         text: The answer; for a task or a skill its result as JSON.
         result: The typed result of a task or a skill.
         role_tiers: The tiers that were active, lowest precedence first.
@@ -50,7 +52,7 @@ class Turn:
     id: str
     thread: str = ""
     kept_as: str = ""
-    status: Literal["done", "cancelled", "paused", "stopped"]
+    status: Literal["done", "cancelled", "abandoned", "paused", "stopped"]
     text: str = ""
     result: BaseModel | None = None
     role_tiers: tuple[Tier, ...] = ()

@@ -83,6 +83,12 @@ class Profiles:
         """The names of all profiles, also of those that cannot be used."""
         return tuple(sorted({file.name for level in self._levels for file in level.all()} | {GENERAL}))
 
+    @property
+    def _yours(self) -> str:
+        """What a remedy ends with: where a file goes."""
+        own = (level.folder.path for level in self._levels if level.name == "user")
+        return "".join(f"; yours are the files NAME.yaml in the folder {str(path)!r}" for path in own)
+
     def __contains__(self, name: object) -> bool:
         return name == GENERAL or (isinstance(name, str) and any(level.named(name) for level in self._levels))
 
@@ -113,7 +119,7 @@ class Profiles:
         if found is None:
             raise ProfileInvalid(
                 f"there is no profile {name[:_SHOWN]!r}",
-                remedy=f"{near(name, self.names)}the profiles are: {', '.join(self.names)}",
+                remedy=f"{near(name, self.names)}the profiles are: {', '.join(self.names)}{self._yours}",
             )
         return effective(self._chain(*found, trusting=False))
 
@@ -182,11 +188,12 @@ class Profiles:
     def _entry(self, depth: int, file: ProfileFile) -> ProfileEntry:
         level = self._levels[depth] if depth < len(self._levels) else None
         profile, problems = None, list(self._own_problems(level, file))
-        if not problems:
-            try:
-                profile = effective(self._chain(depth, file, trusting=True))
-            except UsageError as error:
-                problems = [error]
+        try:
+            chain = self._extended(depth, file, trusting=True)
+        except UsageError as error:
+            problems.append(error)
+        else:
+            profile = None if problems else effective(chain)
         return ProfileEntry(
             name=file.name,
             level="file" if level is None else level.name,
@@ -241,10 +248,14 @@ class Profiles:
         return len(self._levels), parsed(path, read_one(path))
 
     def _chain(self, depth: int, file: ProfileFile, *, trusting: bool) -> list[ProfileFile]:
-        """A file, what it extends, and so on. It sees its own level and those below: it means the same everywhere."""
-        chain = [file]
+        """A file, what it extends, and so on, if nothing is wrong with any of them."""
         for problem in file.problems:
             raise problem
+        return self._extended(depth, file, trusting=trusting)
+
+    def _extended(self, depth: int, file: ProfileFile, *, trusting: bool) -> list[ProfileFile]:
+        """A file, what it extends, and so on. It sees its own level and those below: it means the same everywhere."""
+        chain = [file]
         while file.extends is not None:
             depth, file = self._parent(depth, file, trusting=trusting)
             if any(each.path == file.path for each in chain):
@@ -272,7 +283,7 @@ class Profiles:
             which = "no other profile of this name below it" if name == file.name else f"no profile {name!r} for it"
             raise ProfileInvalid(
                 f"{file.extends_at}: {file.name!r} extends {name!r}, and there is {which}",
-                remedy=f"{near(name, set(self.names) - {name})}the profiles are: {', '.join(self.names)}",
+                remedy=f"{near(name, set(self.names) - {name})}the profiles are: {', '.join(self.names)}{self._yours}",
             )
         return found
 

@@ -45,7 +45,7 @@ class ProfileFile:
         extends: The name of the profile that it takes the rest from.
         extends_at: File and line of that.
         settings: What it gives.
-        problems: What is wrong in it, by line; where there is something, nothing else counts.
+        problems: What is wrong in it, by line; where there is something, no setting counts.
     """
 
     path: Path

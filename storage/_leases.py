@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
+from ..core.awaiting import abandoned
 from ..core.errors import InvalidArgument, LeaseLost, ThreadBusy
 from ._database import Database
 from ._locks import Held
@@ -159,13 +160,17 @@ class Leases:
         _check(key, wait)
         deadline = asyncio.get_running_loop().time() + wait
         async with self._queued(key, wait):
-            held = await self._locked(key, deadline, wait)
+            held, task, dropped = await self._locked(key, deadline, wait), asyncio.current_task(), False
             try:
                 yield Lease(key, await self._database.transact(lambda tx: _bump(tx, key)))
                 if last:
                     held.forget()
+            except BaseException:  # not by name: whatever it is goes on
+                dropped = abandoned(task)  # then the lock goes with the file or the connection that it is on
+                raise
             finally:
-                await held.release()
+                if not dropped:
+                    await held.release()
 
     async def owned(self, keys: Iterable[str]) -> frozenset[str]:
         """Which of `keys` somebody owns now, in this process or another.

@@ -106,8 +106,12 @@ class SqliteDatabase(Database):
         self._closed = True
         try:
             await self._reader.aclose()
-        finally:
+        except GeneratorExit:  # as where it is opened
+            raise
+        except BaseException:  # cancelled, too: both have a thread
             await self._writer.aclose()
+            raise
+        await self._writer.aclose()
 
     def _check_open(self) -> None:
         if self._closed:

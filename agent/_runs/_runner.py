@@ -157,6 +157,10 @@ class TurnRunner:
         work = ResumedTurn(record, how, taken, _origin(), recording)
         return self._streamed(record.id, work, How(deltas=deltas, detach=detach))
 
+    async def repeats(self, scope: Scope, key: str) -> bool:
+        """Whether a start on a thread with a key would give a turn that is there."""
+        return await self._keyed.repeats(self.parts, thread_key(scope), check_id("key", key))
+
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
         """Make a thread that goes on from a message of this one; no role is needed for it (R13)."""
         return await self.parts.branching.fork(scope, at=at, to=to)

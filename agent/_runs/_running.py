@@ -106,17 +106,24 @@ class TurnRunning:
             return await self._resumed(work, key, lease)
 
     async def _lease(self, key: str, held: AsyncExitStack) -> Lease:
-        """Come to own the thread, unless another process has begun the turn by its key."""
-        parts, work = self.parts, self.work
-        owning = parts.leases.hold(key, wait=parts.thread_wait)
-        turn = work.recording.turn if isinstance(work, NewTurn) and work.recording is not None else None
-        if turn is None or turn.key is None:
+        """Come to own the thread, unless somebody else has begun the turn by its key, or goes on with it."""
+        owning = self.parts.leases.hold(key, wait=self.parts.thread_wait)
+        if not self.work.by_key:
             return await held.enter_async_context(owning)
-        async with unless_begun(parts.recorder.log, turn):
+        async with unless_begun(self._is_begun):
             lease = await held.enter_async_context(owning)
-        if await parts.recorder.log.keyed(turn.thread, turn.key) is not None:
+        if await self._is_begun():
             raise KeyBegun
         return lease
+
+    async def _is_begun(self) -> bool:
+        parts, work = self.parts, self.work
+        if isinstance(work, ResumedTurn):
+            now = await parts.turns.get(self.turn_id)
+            return now is None or (now.status, now.changed) != (work.record.status, work.record.changed)
+        assert work.recording is not None, "what has a key is recorded"
+        turn = work.recording.turn
+        return await parts.recorder.log.keyed(turn.thread, turn.key or "") is not None
 
     # --- a new turn -------------------------------------------------------------------------------------------------
 
@@ -136,7 +143,7 @@ class TurnRunning:
         what = f"waits for a person: {', '.join(map(repr, waiting))}" if waiting else f"is {latest.status}"
         raise ThreadPaused(
             f"the turn {latest.id!r} of thread {key!r} {what}",
-            remedy="call resume(), with an answer to each, or cancel()",
+            remedy=f"call resume(), {'with an answer to each' if waiting else 'which goes on with it'}, or cancel()",
         )
 
     async def _begun(self, work: NewTurn, key: str, lease: Lease) -> Turn:
@@ -441,6 +448,8 @@ def _tell_outcome(emit: Emitter, status: TurnStatus, outcome: TurnOutcome, text:
     counts = status == outcome.status
     if counts:
         tell_pauses(emit, outcome)
+    if counts and status == "done" and outcome.result is None and text and not emit.standing:
+        emit(TextReplaced, text=text)  # it was given in a run that was cut off before its end
     tell_end(emit, status, text=text if counts else "")
 
 

@@ -127,16 +127,25 @@ class NewTurn:
     def scope(self) -> Scope:
         return self.ask.scope
 
+    @property
+    def by_key(self) -> bool:
+        """Whether it has a key, so that somebody else may begin it meanwhile."""
+        return self.recording is not None and self.recording.turn.key is not None
+
 
 @dataclass(slots=True)
 class ResumedTurn:
-    """A turn to go on with, the pauses that were answered, the call that it is resumed from, and what records it."""
+    """A turn to go on with, the pauses that were answered, the call that it is resumed from, and what records it.
+
+    With `by_key` somebody else who goes on with it meanwhile is as good.
+    """
 
     record: TurnRecord
     how: Resumption
     answered: tuple[str, ...] = ()
     origin: Origin | None = None
     recording: Recording | None = None
+    by_key: bool = False
 
     @property
     def scope(self) -> Scope:

@@ -48,6 +48,17 @@ class Channel:
             self._last = event.seq
         self._wake()
 
+    def skip(self, seq: int) -> None:
+        """The next event is one that is not kept here; what stands before it is read from the log, too."""
+        self._events.clear()
+        self._last = seq
+        self._wake()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for the next event."""
+        return bool(self._waiting)
+
     def close(self) -> None:
         """Nothing more comes."""
         self.closed = True

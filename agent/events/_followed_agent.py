@@ -58,6 +58,7 @@ class FollowedAgent:
             InvalidArgument: `turn_id` is no text, or `after` no number from 0 on.
             AgentClosed: The agent is not open.
             UnknownTurn: There is no such turn; this and what follows comes while iterating.
+            InvalidArgument: `after` is behind the turn's last event; the text says which that is.
             EventsGone: The turn is not recorded, or its events behind `after` are kept no more (`event_age`).
             StorageInvalid, StorageUnavailable: They cannot be read.
         """

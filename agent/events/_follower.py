@@ -1,24 +1,20 @@
 """Following a turn's events from wherever it runs: from this process's memory, else from the log.
 
 A follower holds a place and what it has read of the log at once, never a queue; who reads slowly reads from the log.
+Who waits for a turn of another process waits with all who follow it here (`_elsewhere`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from typing import Final, Self
+from typing import Self
 
-from pydantic import ValidationError
-
-from ...core.errors import AgentClosed, EventsGone, StorageInvalid, UnknownTurn
-from ...core.events import Event, parse_event
+from ...core.errors import AgentClosed, EventsGone, InvalidArgument, UnknownTurn
+from ...core.events import Event
 from ...memory.events import EventPage
 from ._channel import Channel
+from ._elsewhere import Elsewhere, parsed
 from ._recorder import Recorder
-
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.25  # seconds between two looks at a turn that another process runs
 
 
 class EventFollower:
@@ -32,7 +28,8 @@ class EventFollower:
         workspace: The turn's workspace.
         after: The number of the last event that is known already.
         channel: Of the run that alone is followed; its events begin after those of earlier runs.
-        whole: Whether events that are kept no more are an error; else it begins behind them.
+        whole: Whether `after` has to be a number that the turn has come to, with all behind it kept; else it begins
+            with what is kept, or waits for the turn's end.
     """
 
     def __init__(
@@ -52,10 +49,10 @@ class EventFollower:
         self._channel = channel
         self._whole = whole
         self._here: Channel | None = None  # of the run that was seen here last
+        self._elsewhere: Elsewhere | None = None
+        self._unproven = whole and bool(after)  # the turn may never have come to that number
         self._read: deque[tuple[int, str]] = deque()
-        self._unowned = False
         self._ended = False
-        self._pause = _FIRST_PAUSE
         self._live()
 
     @property
@@ -86,6 +83,7 @@ class EventFollower:
 
         Raises:
             UnknownTurn: There is no such turn in the workspace.
+            InvalidArgument: It has not come to the number behind which events were asked for.
             EventsGone: The events were not recorded, or are kept no more.
             StorageInvalid: An event is not what was written.
             StorageUnavailable: The database is out of reach; it can be asked again.
@@ -93,7 +91,7 @@ class EventFollower:
         while not self._ended:
             event = self._from_page() or self._from_channel()
             if event is not None:
-                self._after, self._pause, self._unowned = event.seq, _FIRST_PAUSE, False
+                self._after, self._unproven = event.seq, False
                 return event
             if not self._read:
                 self._ended = not await self._more()
@@ -104,13 +102,13 @@ class EventFollower:
             return self._channel
         recording = self._recorder.live.get(self.turn_id)
         if recording is not None:
-            self._here = recording.channel
-        return self._here
+            self._here, self._elsewhere = recording.channel, None
+        return self._here if self._elsewhere is None else self._elsewhere.channel
 
     def _from_page(self) -> Event | None:
         while self._read:
             seq, line = self._read.popleft()
-            event = self._parsed(seq, line)
+            event = parsed(self.turn_id, seq, line)
             if event is not None:
                 return event
             self._after = seq  # of a kind that this version does not know
@@ -128,7 +126,7 @@ class EventFollower:
         """Wait for something to read; False where nothing comes any more."""
         channel = self._live()
         taken = channel is not None and (channel.last is None or (self._after or 0) >= channel.last)
-        if channel is not None and taken and not channel.closed:
+        if channel is not None and taken and not channel.closed and not self._unproven:
             await channel.news()
             return True
         if self._channel is not None and taken:
@@ -138,7 +136,7 @@ class EventFollower:
         try:
             page = await self._page(self._after)
         except AgentClosed:
-            if not taken:
+            if not taken or self._elsewhere is not None:
                 raise
             return False  # the run here was the last thing that it could see
         if page is None:
@@ -150,7 +148,7 @@ class EventFollower:
         channel = self._live()
         if channel is not None and not channel.closed:
             return self._channel is None
-        return page.status == "running" and await self._still_runs(page.thread)
+        return page.status == "running" and await self._goes_on(page)
 
     async def _page(self, after: int) -> EventPage | None:
         coming = self._recorder.coming.get(self.turn_id)
@@ -175,32 +173,22 @@ class EventFollower:
                 f"the events of the turn {self.turn_id!r} are kept no more up to the number {page.gone}",
                 remedy=f"read on after={page.gone}; thread.history() has what was said, event_age keeps more",
             )
+        if self._unproven and after > page.last:
+            raise InvalidArgument(
+                f"after is behind the turn's last event, which is {page.last}",
+                remedy=f"read on after={page.last}, or from 0 on where the database was restored from a copy",
+            )
+        self._unproven = False
         return page
 
-    async def _still_runs(self, thread: str) -> bool:
-        """Wait a moment for a turn that another process runs; False where nobody does."""
-        if thread not in await self._recorder.leases.owned([thread]):
-            # Its owner may have written its last events since they were looked for.
-            unowned, self._unowned = self._unowned, True
-            return not unowned
-        self._unowned = False
-        await asyncio.sleep(self._pause)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+    async def _goes_on(self, page: EventPage) -> bool:
+        """Wait from now on, with all who follow it here, for a turn of another process; False where nobody runs it."""
+        if self._elsewhere is not None and self._elsewhere.unowned:
+            return False
+        if self._elsewhere is not None and self._elsewhere.failed:
+            await self._recorder.leases.owned([page.thread])  # what that fails with is for whoever reads
+        self._elsewhere = self._recorder.watched(self.turn_id, page.last)
         return True
-
-    def _parsed(self, seq: int, line: str) -> Event | None:
-        event: Event | None = None
-        try:
-            event = parse_event(line)
-            sound = event is None or (event.seq, event.turn_id) == (seq, self.turn_id)
-        except ValidationError:
-            sound = False
-        if not sound:
-            raise StorageInvalid(
-                f"the event {seq} of the turn {self.turn_id!r} is not what was written",
-                remedy="restore the database from a copy, or go on with another turn",
-            )
-        return event
 
 
 __all__ = ["EventFollower"]

@@ -10,10 +10,11 @@ import contextlib
 from typing import Final
 
 from ...core import Clock
-from ...core.errors import WorldAgentError
+from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event
 from ...memory.events import EventLog, RecordedTurn
 from ...storage import Database, Leases, Transaction
+from ._elsewhere import Elsewhere
 from ._recording import Recording
 
 _APART: Final = 0.02  # seconds between two writes, so that what comes close together stands in one row
@@ -38,6 +39,7 @@ class Recorder:
         leases: Who owns threads.
         live: The recordings of runs that are under way here, by turn.
         coming: Those of turns that have not begun yet.
+        elsewhere: Turns of other processes that are followed here.
     """
 
     def __init__(self, database: Database, leases: Leases, clock: Clock, *, age: float) -> None:
@@ -45,9 +47,11 @@ class Recorder:
         self.leases = leases
         self.live: dict[str, Recording] = {}
         self.coming: dict[str, Recording] = {}
+        self.elsewhere: dict[str, Elsewhere] = {}
         self._database = database
         self._dirty: dict[Recording, None] = {}
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._last = 0.0
         self._age = age
         self._pruned = float("-inf")
@@ -61,6 +65,22 @@ class Recorder:
         if not recording.again:
             self.coming[recording.turn.turn] = recording
 
+    def watched(self, turn_id: str, last: int) -> Elsewhere:
+        """A turn that another process runs, as all who follow it here see it; `last` is its last event by now.
+
+        Raises:
+            AgentClosed: The agent was closed meanwhile.
+        """
+        if self._closed:
+            raise AgentClosed(
+                "the agent was closed meanwhile", remedy="follow the turn with the agent that is open now"
+            )
+        found = self.elsewhere.get(turn_id)
+        if found is None:
+            found = self.elsewhere[turn_id] = Elsewhere(self.log, self.leases, turn_id, last)
+            found.task.add_done_callback(lambda _: self.elsewhere.pop(turn_id))
+        return found
+
     def wake(self, recording: Recording) -> None:
         """A recording has something to write."""
         self._dirty[recording] = None
@@ -68,10 +88,13 @@ class Recorder:
             self._task = asyncio.ensure_future(self._write())
 
     async def aclose(self) -> None:
-        """End with what is being written."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        """End with what is being written, and what is looked for."""
+        self._closed = True
+        tasks = [self._task, *(each.task for each in self.elsewhere.values())]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()

@@ -48,6 +48,7 @@ class Recording:
     _phase: Literal["before", "trying", "open", "ending", "over"] = "before"
     _pending: list[Event] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
+    _unsure: bool = False  # whether a write failed, which may be there all the same
     _lease: Lease | None = None
     _ending: Ending | None = None
 
@@ -103,16 +104,22 @@ class Recording:
         assert self._lease is not None, "a recording is written once it is open"
         with contextlib.suppress(LeaseLost):
             self._lease.verify(transaction)
-            self.recorder.log.append(transaction, self.turn.turn, _lines(batch))
+            self.append(transaction, batch)
             return True
         return False
+
+    def append(self, transaction: Transaction, events: list[Event]) -> None:
+        """Write events down that come next; those of a write that failed come again, and stand there once."""
+        self.recorder.log.append(transaction, self.turn.turn, _lines(events), again=self._unsure)
 
     def written(self, batch: list[Event], outcome: Literal["done", "failed", "lost"]) -> None:
         """What became of a batch."""
         match outcome:
             case "done":
+                self._unsure = False
                 self.channel.publish(batch)
             case "failed":
+                self._unsure = True
                 self._pending[:0] = batch
             case "lost":
                 self.close()
@@ -187,9 +194,8 @@ class Ending:
     def __call__(self, transaction: Transaction, still: bool) -> None:
         """Write it; `still` says whether the turn can go on later."""
         self._tried = self.open if still else self.over
-        log, turn = self.recording.recorder.log, self.recording.turn.turn
-        log.append(transaction, turn, _lines([*self.pending, *self._tried]))
-        log.changed(transaction, turn)
+        self.recording.append(transaction, [*self.pending, *self._tried])
+        self.recording.recorder.log.changed(transaction, self.recording.turn.turn)
 
     def done(self) -> None:
         """It is written."""

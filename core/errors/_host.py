@@ -130,6 +130,7 @@ class StorageUnavailable(HostError):
     """A database or its folder cannot be opened, read or written."""
 
     code = "storage_unavailable"
+    retryable = True
 
 
 class StorageHalfCopied(HostError):
@@ -169,7 +170,7 @@ class RoleKeyMismatch(HostError):
 
 
 class ThreadPaused(HostError):
-    """The thread's turn waits for a person; the text names the pauses (T4)."""
+    """The thread's turn waits for a person, or was stopped; the text says which, and names the pauses (T4)."""
 
     code = "thread_paused"
 

@@ -22,15 +22,18 @@ post() {
 }
 
 # call TOOL ARGUMENTS: shows the text as it comes. Leaves the turn's id, the number of its last event, and the answer,
-# which is empty where the connection broke. With `leave` it goes away itself after so many events.
+# which is empty where the connection broke. With `leave` it goes away itself after so many events, and sets `left`.
 call() {
   local line heard=0
-  answer=
+  answer='' left=''
   while IFS= read -r line || [[ -n $line ]]; do
     line=${line%$'\r'}
     if [[ $line == *'"method":"notifications/progress"'* ]]; then
       show "${line//\\\"/\"}" # the event is JSON in a text of JSON
-      if ((++heard == ${leave:-0})); then break; fi
+      if ((++heard == ${leave:-0})); then
+        leave='' left=yes
+        break
+      fi
     elif [[ $line == *'"jsonrpc"'* || $line == *'"error"'* ]]; then
       answer=${line#*'"structuredContent":'}
     fi
@@ -58,9 +61,12 @@ hold() {
     case $status in
       '' | running)
         if [[ $answer == *'"error":'* && $answer != *'"retryable":true'* ]]; then break; fi
-        if [[ -z $answer && -z ${leave:-} ]]; then sleep 0.5; fi
+        if [[ -n $left ]]; then
+          echo && echo "[gone after event $seq, and back]"
+        elif [[ -z $answer ]]; then
+          sleep 0.5
+        fi
         if [[ -n $turn ]]; then tool=events arguments="\"account\":\"ana\",\"turn_id\":\"$turn\""; fi
-        if [[ -n ${leave:-} ]]; then echo && echo "[gone after event $seq, and back]" && leave=; fi
         ;;
       cut_off | stopped) tool=resume arguments=$place ;;
       paused) ask && tool=resume arguments="$place,\"answers\":{\"$pause\":$decision}" ;;
@@ -77,7 +83,7 @@ ask() {
   [[ $waits =~ \"function\":\"([^\"]*)\" ]] && echo "[may it call ${BASH_REMATCH[1]}? y or n]"
   IFS= read -r yes
   [[ $waits =~ \"hash\":\"([^\"]*)\" ]] && decision="{\"approve\":{\"hash\":\"${BASH_REMATCH[1]}\"}}"
-  if [[ $yes != y ]]; then decision='{"reject":{}}'; fi
+  if [[ ! $yes =~ ^[Yy]([Ee][Ss])?$ ]]; then decision='{"reject":{}}'; fi
 }
 
 echo '> count to twelve'

@@ -169,9 +169,10 @@ async function ask(pauses: Pause[]): Promise<Record<string, object> | undefined>
     else show(`\n[${call} was cut off: did it happen? y or n]\n`);
     const line = await nextLine();
     if (line === undefined) return undefined;
+    const yes = /^(y|yes)$/i.test(line.trim());
     if (pause.kind === "question") answers[pause.id] = { answer: line };
-    else if (pause.kind === "uncertain") answers[pause.id] = line === "y" ? { happened: {} } : { not_happened: {} };
-    else answers[pause.id] = line === "y" ? { approve: { hash: pause.hash } } : { reject: {} };
+    else if (pause.kind === "uncertain") answers[pause.id] = yes ? { happened: {} } : { not_happened: {} };
+    else answers[pause.id] = yes ? { approve: { hash: pause.hash } } : { reject: {} };
   }
   return answers;
 }

@@ -13,6 +13,7 @@ import aiosqlite
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+from ...core.awaiting import abandoned
 from ...core.errors import StorageInvalid
 from ...storage import from_sqlite
 from ._known import KnownTypes
@@ -42,6 +43,7 @@ class WholeSaver(AsyncSqliteSaver):
         Raises:
             StorageUnavailable, StorageInvalid: The file cannot be used.
         """
+        task = asyncio.current_task()
         connecting = aiosqlite.connect(path, timeout=30)
         # An agent that nobody closed must not keep its process from ending.
         thread: Any = getattr(connecting, "_thread", connecting)
@@ -52,7 +54,8 @@ class WholeSaver(AsyncSqliteSaver):
             with saver._translated():
                 await saver.setup()
         except BaseException:  # cancelled, too: the connection has a thread
-            await connection.close()
+            if not abandoned(task):
+                await connection.close()
             raise
         return saver
 

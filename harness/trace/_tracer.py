@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack
 from contextvars import Context
 from dataclasses import replace
 from datetime import datetime
@@ -92,10 +93,11 @@ class Tracer:
 
     async def aclose(self) -> None:
         """Hand on what is left, and close the sinks. What does not come to an end is cut off."""
-        for lane in self._lanes:
-            await lane.aclose()
-        if self._index is not None:
-            await self._index.aclose()
+        async with AsyncExitStack() as closing:  # each of them, also where the wait for another one is cut off
+            if self._index is not None:
+                closing.push_async_callback(self._index.aclose)
+            for lane in reversed(self._lanes):
+                closing.push_async_callback(lane.aclose)
 
 
 class Tap:
@@ -238,10 +240,18 @@ class _Lane:
                 return
 
     async def aclose(self) -> None:
-        await self.flush(_LEAVE)
+        try:
+            await self.flush(_LEAVE)
+        finally:  # cut off, too: nothing more is begun
+            self._gone = True
+            await self._end()
+
+    async def _end(self) -> None:
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         writing = self._writing
         if writing is not None:
-            self._gone = True
             writing.cancel()
             await asyncio.wait({writing}, timeout=_LEAVE)
         problem = ""

@@ -77,7 +77,7 @@ def read_yaml(data: bytes, *, name: str, error: type[WorldAgentError], first_lin
 
 
 def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -> YamlDocument:
-    if find_spec("ruamel.yaml") is None:
+    if not _is_installed():
         raise MissingExtra(f"{name!r} is YAML, and nothing can read it", remedy="pip install 'worldagent[yaml]'")
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
@@ -104,6 +104,13 @@ def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -
     except _RAW:
         problem, line = _unreadable(text, reached[0])
     raise error(f"{name}:{line + first_line} cannot be read: {problem}", remedy="write plain YAML")
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec("ruamel.yaml") is not None
+    except ModuleNotFoundError:  # there is not even a `ruamel`, which others may have brought
+        return False
 
 
 def _unreadable(text: str, reached: int) -> tuple[str, int]:

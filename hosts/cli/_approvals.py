@@ -12,11 +12,12 @@ from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject
 from ...storage import Storage
+from ..pauses import is_late, pause_object
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
 from ._approvals_text import leave
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
-from ._output import Output, pause_object
-from ._pauses import is_late, pause_text
+from ._output import Output, time_text
+from ._pauses import pause_text
 from ._session import open_agent, run
 from ._sources import json_object, text
 from ._threads import open_threads
@@ -135,7 +136,7 @@ def _listed(found: Sequence[_Approval], options: ApprovalsListOptions) -> str:
     parts: list[str] = []
     for approval in found:
         state, pause = approval.state, approval.pause
-        since = f"{pause.since.astimezone():%Y-%m-%d %H:%M}"
+        since = time_text(pause.since)
         lines = [pause_text(pause, answer=False), f"thread: {state.thread}, since {since}", f"id: {pause.id}"]
         if is_late(pause):
             lines.append(f"takes no answer any more: `worldagent resume {state.thread}` goes on without it")

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,25 +24,20 @@ if TYPE_CHECKING:
 
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
 _POLICY: Final = "WORLDAGENT_POLICY"
-MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
-"""The options that say how an agent is made."""
+_MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
 
 
-def check_app(options: Any, makers: Sequence[str] = MAKERS) -> None:
+def check_app(options: AgentOptions) -> None:
     """Refuse options that would make another agent than the app's, before anything is loaded.
-
-    Args:
-        options: The command's options.
-        makers: Those that say how an agent is made.
 
     Raises:
         InvalidArgument: One is given beside `--app`; the text names it.
     """
     if options.app is None:
         return
-    given = [name for name in makers if getattr(options, name)]
+    given = [options.option(field) for field in _MAKERS if getattr(options, field)]
     if given:
-        name = f"--{given[0].replace('_', '-')}"
+        name = given[0]
         raise InvalidArgument(
             f"--app and {name} exclude each other", remedy=f"leave {name} out; what it sets is the app's matter"
         )
@@ -260,4 +255,4 @@ def _where(error: BaseException) -> str:
     return f"{kind} in {os.path.basename(at.filename)!r}, line {at.lineno}"
 
 
-__all__ = ["MAKERS", "app_agent", "app_maker", "check_app"]
+__all__ = ["app_agent", "app_maker", "check_app"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from ...core.errors import InvalidArgument
@@ -33,7 +32,9 @@ def check_hosts(options: HostOptions) -> None:
             "--role-host and --role-host-stdio exclude each other", remedy="name one place where the roles are"
         )
     if options.token_file is not None and options.role_host in (None, EMBEDDED):
-        raise InvalidArgument("--token-file is for --role-host", remedy="name the host, or leave the file out")
+        raise InvalidArgument(
+            f"{options.option('token_file')} is for --role-host", remedy="name the host, or leave the file out"
+        )
 
 
 def named_host(
@@ -59,7 +60,7 @@ def named_host(
         return None
     from ...mcp_client import HttpHost
 
-    token = _token(options.token_file)
+    token = _token(options)
     return HttpHost(options.role_host, token, timeout=settings.role_host_timeout, tools=settings.role_host_tools)
 
 
@@ -75,11 +76,12 @@ def host_of(
     return host if host is not None or options.role_host == EMBEDDED else settings.host()
 
 
-def _token(file: Path | None) -> str | None:
-    """The token in `file`, else in the environment; None where there is none."""
+def _token(options: HostOptions) -> str | None:
+    """The token in the file that the options name, else in the environment; None where there is none."""
+    file = options.token_file
     if file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
-    token = text("--token-file", f"@{file}").strip()
+    token = text(options.option("token_file"), f"@{file}").strip()
     if not token:
         raise InvalidArgument(f"the token file {str(file)!r} is empty", remedy="write the token into it")
     return token

@@ -1,11 +1,13 @@
-"""The way in. It checks that the extra is there and sets up the process; the commands are in `_app`."""
+"""The way in. It checks that the extra is there and sets up the process; the commands are in `_app`.
+
+Before `main` begins, an interrupt is a traceback. So what is imported up here is there as soon as Python is.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of, which itself takes a while to load
 import io
 import os
-import signal
 import sys
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -23,10 +25,9 @@ def main() -> None:
         SystemExit: Always, with the exit code of the command.
     """
     # An interrupt that is raised in the import system can leave its lock held, and the process would never end.
-    for number, untouched in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is untouched:
-            signal.signal(number, leave)
-    # Imported no earlier, since an interrupt before that is a traceback.
+    for number, untouched in ((_signal.SIGINT, _signal.default_int_handler), (_signal.SIGTERM, _signal.SIG_DFL)):
+        if _signal.getsignal(number) == untouched:
+            _signal.signal(number, leave)
     import logging
     from importlib.util import find_spec
 
@@ -64,13 +65,16 @@ def _mend_streams() -> None:
 
 def leave(number: int, frame: object) -> None:
     """End the process at a signal, as long as nothing is under way that would have to be cancelled or stopped."""
-    interrupted = number == signal.SIGINT
+    interrupted = number == _signal.SIGINT
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
-    if ("--json" in options or "--events" in options) and sys.stdout is not None:
+    out = sys.__stdout__  # `sys.stdout` is another one while an app loads
+    if ("--json" in options or "--events" in options) and out is not None:
         told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
         text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
-        with contextlib.suppress(OSError, ValueError):  # nobody reads
-            os.write(sys.stdout.fileno(), text.encode())
+        try:  # noqa: SIM105 -- `contextlib` may not be there yet
+            os.write(out.fileno(), text.encode())
+        except (OSError, ValueError):  # nobody reads
+            pass
     os._exit(INTERRUPTED if interrupted else TERMINATED)
 
 

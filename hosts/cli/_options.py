@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 _WHERE, _MODEL, _OUTPUT = "Where", "Model and role", "Output"
-_STORED = "Stored roles"
+_STORED, _REACH = "Stored roles", "How it is reached"
 
 WORKSPACE = "default"
 
@@ -97,6 +97,30 @@ TurnModels = Annotated[
 JsonResult = Annotated[
     bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=_OUTPUT)
 ]
+RoleHostToken = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A file with the token for --role-host.", rich_help_panel=_STORED),
+]
+
+# Options of the commands that serve.
+Stdio = Annotated[
+    bool,
+    typer.Option("--stdio", help="Serve the process that started this one; ends with it.", rich_help_panel=_REACH),
+]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp; port 0 is a free one.", rich_help_panel=_REACH
+    ),
+]
+AllowRemote = Annotated[
+    bool,
+    typer.Option(
+        "--allow-remote",
+        help="Let other machines reach it without TLS of its own, such as behind a proxy; needs a token.",
+        rich_help_panel=_REACH,
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +146,11 @@ class HostOptions:
             rich_help_panel=_STORED,
         ),
     ] = None
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file with the token for --role-host.", rich_help_panel=_STORED),
-    ] = None
+    token_file: RoleHostToken = None
+
+    def option(self, field: str) -> str:
+        """What the option of a field is called on the command line."""
+        return f"--{field.replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True)

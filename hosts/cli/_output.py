@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rich.cells import cell_len, chop_cells
@@ -157,6 +158,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     )
 
 
+def time_text(at: datetime) -> str:
+    """A moment as tables tell it: local time, to the minute."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
 def _cut(cell: str, width: int) -> str:
     line = " ".join(cell.split())
     if cell_len(line) > width:
@@ -186,4 +192,4 @@ def _result_text(turn: Turn) -> str:
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
 
 
-__all__ = ["Form", "Output", "pause_object", "printable", "table"]
+__all__ = ["Form", "Output", "table", "time_text"]

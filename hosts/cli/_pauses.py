@@ -124,4 +124,4 @@ def _value(pause: Pause, text: str) -> Any:
     return value
 
 
-__all__ = ["how_to_answer", "is_late", "pause_text", "read_answer"]
+__all__ = ["how_to_answer", "pause_text", "read_answer"]

@@ -17,7 +17,8 @@ _PROFILES = """\
 Profiles: what an agent starts up with. Persona, tools and memory, in YAML files.
 
 They are built in, in your own folder, or in .worldagent/profiles of a project that you trust; the later go over the
-earlier by name. [bold]ask[/bold], [bold]chat[/bold] and [bold]task[/bold] take one as --profile.
+earlier by name. [bold]ask[/bold], [bold]chat[/bold], [bold]task[/bold], [bold]resume[/bold], [bold]serve[/bold] and
+[bold]approvals approve[/bold] and [bold]reject[/bold] take one as --profile.
 
 [bold]Example[/bold]
 
@@ -45,7 +46,9 @@ What no file gives is from [bold]default[/bold]. Of an MCP server only the progr
 _CHECK = """\
 Check profiles: whether their files can be read, what they extend, and whether there are the tools that they name.
 
-Everything that is wrong is told, with file and line, and the exit code is 2. A project need not be trusted for it.
+All that is wrong is told, with file and line, and the exit code is 2. Tools are looked for once nothing else is wrong
+with a profile and what it extends. A project need not be trusted for it.
+
 Tools of an agent of your own are known with --app.
 
 [bold]Examples[/bold]

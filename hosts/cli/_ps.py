@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from datetime import datetime
 from typing import Any
+
+from rich.cells import cell_len
 
 from ...agent.threads import ThreadState
 from ...storage import Storage
-from ._output import Output, table
-from ._serve_commands import PsOptions
+from ._output import Output, table, time_text
+from ._serve_options import PsOptions
 from ._session import run
 from ._sidecar_files import RunningSidecar, running_sidecars
 from ._threads import open_threads
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
-_WIDEST = 40  # cells of what somebody named
+_WIDEST = 40  # terminal cells of a column whose texts somebody chose
 
 
 def ps(options: PsOptions) -> int:
@@ -55,7 +56,7 @@ def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
         (
             sidecar.address or sidecar.transport,
             sidecar.state,
-            _time(sidecar.since),
+            time_text(sidecar.since),
             ", ".join(sidecar.workspaces),
             str(sidecar.pid),
         )
@@ -66,20 +67,16 @@ def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
 
 def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
     rows = [
-        (workspace, state.thread, state.status, _time(state.since), state.account or "", state.turn_id)
+        (workspace, state.thread, state.status, time_text(state.since), state.account or "", state.turn_id)
         for workspace, state in turns
     ]
     return _table(_TURNS, rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int = 0) -> str:
-    """Lay out a table as wide as what is in it, but for the columns from `whole` on, which have a bound."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
-    return table(head, rows, widths=[width if n < whole else min(width, _WIDEST) for n, width in enumerate(widths)])
-
-
-def _time(at: datetime) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+    """Lay out a table whose columns are as wide as what is in them; all but the first `whole` have a bound."""
+    widths = [max(cell_len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
+    return table(head, rows, widths=[*widths[:whole], *(min(width, _WIDEST) for width in widths[whole:])])
 
 
 def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject
+from ..pauses import is_late
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
 from ._output import Output
-from ._pauses import is_late, read_answer
+from ._pauses import read_answer
 from ._session import open_agent, run
 from ._thread_options import ResumeOptions
 from ._threads import open_threads

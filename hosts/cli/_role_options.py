@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import WORKSPACE, HostOptions, JsonResult
+from ._options import WORKSPACE, AllowRemote, HostOptions, Http, JsonResult, Stdio
 
 _STORED, _WHERE = "Stored roles", "Where"
 _WHICH, _REACH = "Which", "How it is reached"
@@ -61,19 +61,9 @@ class RolesPutOptions(RolesOptions):
 class RoleHostOptions:
     """What `role-host` takes."""
 
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Serve the process that started this one.", rich_help_panel=_REACH)
-    ] = False
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp; port 0 is a free one.", rich_help_panel=_REACH
-        ),
-    ] = None
-    allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Let other machines reach it; needs a token.", rich_help_panel=_REACH),
-    ] = False
+    stdio: Stdio = False
+    http: Http = None
+    allow_remote: AllowRemote = False
     token_file: Annotated[
         Path | None,
         typer.Option(

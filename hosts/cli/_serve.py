@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...core.errors import InvalidArgument
+from ._hosts import check_hosts
 from ._output import Output
-from ._serve_agents import Served, served_by
-from ._serve_commands import ServeOptions
+from ._serve_agents import Served, agent_options, served_by
+from ._serve_options import ServeOptions
 from ._session import INTERRUPTED, TERMINATED, run
 from ._sidecar_files import RunningSidecar, SidecarFile
 from ._sources import expanded
@@ -21,9 +21,6 @@ from ._sources import expanded
 if TYPE_CHECKING:
     from ..serving import Address
     from ..sidecar import Sidecar
-
-LogLevel: TypeAlias = Literal["debug", "info", "warning"]
-LogForm: TypeAlias = Literal["text", "json"]
 
 _FORMATS: Final = ("text", "json")
 _LEVELS: Final = ("debug", "info", "warning")
@@ -57,17 +54,23 @@ class _Serving:
         from ..sidecar import Limits, Sidecar
 
         options, served = self._options, self._served
+        await served.check_model()
         sidecar = Sidecar(
             self._make,
             tokens=served.tokens,
             grant=served.grant,
             limits=Limits(turns=options.turns, workspaces=options.workspaces),
             client_roles=served.client_roles,
+            storage=served.storage,
         )
-        level, form = options.log_level or ("warning" if options.stdio else "info"), options.log_format
-        with self._told(), quiet_logs(level=cast("LogLevel", level), form=cast("LogForm", form)):
-            async with sidecar:
-                return _CODES.get(await self._until_stopped(sidecar))
+        level = options.log_level or ("warning" if options.stdio else "info")
+        try:
+            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # `_check` knows them
+                async with sidecar:
+                    return _CODES.get(await self._until_stopped(sidecar))
+        finally:
+            if self._file is not None:
+                self._file.remove()
 
     async def _until_stopped(self, sidecar: Sidecar) -> int | None:
         from ..serving import Address, HttpOptions, serve_http, serve_stdio
@@ -76,7 +79,8 @@ class _Serving:
         if options.http is None:
             self._tell(None)
             return await serve_stdio(sidecar, drain=options.drain, draining=self._draining)
-        cert, key = (None if file is None else expanded("TLS", file) for file in (options.tls_cert, options.tls_key))
+        cert = None if options.tls_cert is None else expanded("--tls-cert", options.tls_cert)
+        key = None if options.tls_key is None else expanded("--tls-key", options.tls_key)
         return await serve_http(
             sidecar,
             Address.parse(options.http),
@@ -123,14 +127,6 @@ class _Serving:
         if self._file is not None:
             self._file.set("draining")
 
-    @contextmanager
-    def _told(self) -> Generator[None]:
-        try:
-            yield
-        finally:
-            if self._file is not None:
-                self._file.remove()
-
 
 def _check(options: ServeOptions) -> None:
     """Refuse options that do not go together, before anything is loaded."""
@@ -143,14 +139,7 @@ def _check(options: ServeOptions) -> None:
         raise InvalidArgument("--worker reads standard input, which is the client's", remedy="give it as @FILE")
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InvalidArgument("--tls-cert and --tls-key go together", remedy="give both, or neither")
-    if options.role_host is not None and options.role_host_stdio is not None:
-        raise InvalidArgument(
-            "--role-host and --role-host-stdio exclude each other", remedy="name one place where the roles are"
-        )
-    if options.role_host_token_file is not None and options.role_host in (None, "embedded"):
-        raise InvalidArgument(
-            "--role-host-token-file is for --role-host", remedy="name the host, or leave the file out"
-        )
+    check_hosts(agent_options(options))
     _check_values(options)
 
 

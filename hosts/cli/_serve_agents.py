@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from ...core import check_id
 from ...core.errors import InvalidArgument
 from ...storage import Storage
-from ._apps import MAKERS, app_maker, check_app
+from ._apps import app_maker, check_app
 from ._options import WORKSPACE, AgentOptions
 from ._output import Output
-from ._serve_commands import ServeOptions
-from ._session import agent_maker
+from ._serve_options import ServeOptions
+from ._session import EMBEDDED_MODEL, agent_maker
 from ._sources import expanded
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from ..sidecar import ClientRoles, Grant
 
 _ANY: Final = "*"
-_RENAMED: Final = "role_host_token_file"  # what other commands call `token_file`
-_AS_THEY_ARE: Final = (
-    *("app", "home", "policy", "lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +40,8 @@ class Served:
         grant: What a caller may use where no token is asked for.
         storage: Where it is kept, as far as that is known before an agent is asked for.
         client_roles: The roles that the client over standard streams may keep, where no role host is named.
+        lm: The model of its agents; None is the app's matter.
+        api_base: Where the model's service is, if not at its usual address.
     """
 
     workspaces: tuple[str, ...]
@@ -52,6 +50,19 @@ class Served:
     grant: Grant
     storage: Storage
     client_roles: ClientRoles | None
+    lm: str | None
+    api_base: str | None
+
+    async def check_model(self) -> None:
+        """Refuse a model that no turn could use. No weights are loaded for it.
+
+        Raises:
+            ModelNotConfigured, MissingExtra: It cannot be used.
+        """
+        if self.lm is not None:
+            from ...signatures.models import check_model
+
+            await check_model(self.lm, api_base=self.api_base)
 
 
 def served_by(options: ServeOptions, output: Output) -> Served:
@@ -64,10 +75,11 @@ def served_by(options: ServeOptions, output: Output) -> Served:
     Raises:
         UsageError: An option, a setting, the token file or the app does not fit.
     """
-    check_app(options, [_RENAMED if name == "token_file" else name for name in MAKERS])
+    base = agent_options(options)
+    check_app(base)
     for each in set(options.workspace or ()) - {_ANY}:
         check_id("--workspace", each)
-    base, roles = agent_options(options), None
+    roles: ClientRoles | None = None  # known once the settings are, and asked for after that alone
 
     def offered() -> ClientRoles | None:
         return roles if roles is not None and roles.offered else None
@@ -82,10 +94,10 @@ def served_by(options: ServeOptions, output: Output) -> Served:
 
     settings = Settings()
     roles = _client_roles(options, settings)
-    tokens = _given(options, settings, output) if options.http is not None else _Given()
+    tokens = _given_tokens(options, settings, output) if options.http is not None else _GivenTokens()
     workspaces = _workspaces(options.workspace, tokens.workspaces, only)
     grant = _grant(workspaces)
-    agents = _Agents(make, keep=roles is None)  # what the client says of roles is not known yet
+    agents = _Agents(make, keep=roles is None)  # of a client's roles it is not known yet whether there are any
     first = next((each for each in workspaces if each != _ANY), WORKSPACE if options.app is None else None)
     storage = settings.storage(Storage(home=options.home)) if first is None else agents.begin(first).storage
     return Served(
@@ -95,6 +107,8 @@ def served_by(options: ServeOptions, output: Output) -> Served:
         grant=grant,
         storage=storage,
         client_roles=roles,
+        lm=None if options.app is not None else options.lm or settings.lm or EMBEDDED_MODEL,
+        api_base=settings.api_base,
     )
 
 
@@ -106,10 +120,27 @@ def _client_roles(options: ServeOptions, settings: Settings) -> ClientRoles | No
     return ClientRoles(timeout=settings.role_host_timeout)
 
 
+class _AgentOptions(AgentOptions):
+    """Says what an option is called here, where `--token-file` is about the callers' tokens."""
+
+    def option(self, field: str) -> str:
+        return super().option("role_host_token_file" if field == "token_file" else field)
+
+
 def agent_options(options: ServeOptions) -> AgentOptions:
     """The options of an agent as other commands have them."""
-    return AgentOptions(
-        token_file=options.role_host_token_file, **{name: getattr(options, name) for name in _AS_THEY_ARE}
+    return _AgentOptions(
+        app=options.app,
+        home=options.home,
+        policy=options.policy,
+        lm=options.lm,
+        identity=options.identity,
+        profile=options.profile,
+        worker=options.worker,
+        workers=options.workers,
+        role_host=options.role_host,
+        role_host_stdio=options.role_host_stdio,
+        token_file=options.role_host_token_file,
     )
 
 
@@ -134,7 +165,7 @@ class _Agents:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Given:
+class _GivenTokens:
     """The tokens as they are given.
 
     Attributes:
@@ -154,7 +185,7 @@ class _Given:
         """The tokens with grants that reach no workspace but these."""
         if self.tokens is None or not self.named:
             return None if self.tokens is None else self.tokens.changed(lambda _: grant)
-        tokens = self.tokens.changed(lambda each: replace(each, workspaces=_both(each.workspaces, workspaces)))
+        tokens = self.tokens.changed(lambda each: replace(each, workspaces=_common(each.workspaces, workspaces)))
         if any(each.workspaces for each in tokens.grants):
             return tokens
         raise InvalidArgument(
@@ -162,7 +193,7 @@ class _Given:
         )
 
 
-def _given(options: ServeOptions, settings: Settings, output: Output) -> _Given:
+def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> _GivenTokens:
     """The tokens of the option, else of the settings.
 
     Raises:
@@ -172,15 +203,15 @@ def _given(options: ServeOptions, settings: Settings, output: Output) -> _Given:
     from ..sidecar import EVERYTHING, read_token_file
 
     if options.token_file is None and settings.sidecar_token is not None:
-        return _Given(tokens=Tokens([(settings.sidecar_token.get_secret_value(), EVERYTHING)]))
+        return _GivenTokens(tokens=Tokens([(settings.sidecar_token.get_secret_value(), EVERYTHING)]))
     given = options.token_file or settings.sidecar_token_file
     if given is None:
-        return _Given()
+        return _GivenTokens()
     file = expanded("--token-file", given)
     tokens = read_token_file(file)
     if _others_read(file):
         output.note(f"note: others may read the token file {str(file)!r}; run `chmod 600 {str(file)!r}`")
-    return _Given(tokens=tokens, named=file.suffix == ".toml")
+    return _GivenTokens(tokens=tokens, named=file.suffix == ".toml")
 
 
 def _workspaces(named: Collection[str] | None, by_tokens: Collection[str], only: str | None) -> tuple[str, ...]:
@@ -204,7 +235,8 @@ def _grant(workspaces: Collection[str]) -> Grant:
     return Grant(workspaces, (_ANY,), operator=True)
 
 
-def _both(one: Collection[str], other: Collection[str]) -> Collection[str]:
+def _common(one: Collection[str], other: Collection[str]) -> Collection[str]:
+    """The workspaces that are in both."""
     if _ANY in other:
         return one
     return other if _ANY in one else frozenset(one) & frozenset(other)

@@ -1,26 +1,11 @@
-"""The commands `serve` and `ps` with their options and help; what they do is in `_serve` and `_ps`."""
+"""The commands `serve` and `ps` with their help; what they do is in `_serve` and `_ps`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from ._options import (
-    Home,
-    Identity,
-    JsonResult,
-    Lm,
-    Policy,
-    ProfileName,
-    WorkersFolder,
-    WorkerTexts,
-    options_of,
-)
-
-_REACH, _LIMITS, _WHERE, _STORED, _LOGS = "How it is reached", "Limits", "Where", "Stored roles", "Output"
+from ._options import options_of
+from ._serve_options import PsOptions, ServeOptions
 
 _SERVE = """\
 Serve agents to programs in any language: an MCP server over its standard streams or HTTP, the sidecar.
@@ -51,147 +36,6 @@ resume[/bold] goes on with one that was cut off.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeOptions:
-    """What `serve` takes."""
-
-    stdio: Annotated[
-        bool,
-        typer.Option("--stdio", help="Serve the process that started this one; ends with it.", rich_help_panel=_REACH),
-    ] = False
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp; port 0 is a free one.", rich_help_panel=_REACH
-        ),
-    ] = None
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The token that callers over HTTP must have, or, as .toml, several and what each may use. Left out, "
-            "the token is in WORLDAGENT_SIDECAR_TOKEN.",
-            rich_help_panel=_REACH,
-        ),
-    ] = None
-    workspace: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID",
-            help="A workspace that is served; * is any. Repeatable. Default: those that the tokens name, else default.",
-            rich_help_panel=_REACH,
-        ),
-    ] = None
-    allow_remote: Annotated[
-        bool,
-        typer.Option(
-            "--allow-remote",
-            help="Let other machines reach it without TLS of its own, such as behind a proxy; needs a token.",
-            rich_help_panel=_REACH,
-        ),
-    ] = False
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The certificate, with its chain, as PEM.", rich_help_panel=_REACH),
-    ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its private key, as PEM.", rich_help_panel=_REACH)
-    ] = None
-    server_name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A name under which other machines reach it; requests for another one are refused. Repeatable. "
-            "Default: any.",
-            rich_help_panel=_REACH,
-        ),
-    ] = None
-    app: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="Agents of your own, with their functions and shapes: a function that takes a workspace's id and "
-            "makes its WorldAgent, or a WorldAgent, of one workspace. Modules of the current folder can be named.",
-            rich_help_panel=_WHERE,
-        ),
-    ] = None
-    home: Home = None
-    policy: Policy = None
-    lm: Lm = None
-    identity: Identity = None
-    profile: ProfileName = None
-    worker: WorkerTexts = None
-    workers: WorkersFolder = None
-    role_host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL|embedded",
-            help="The role host that keeps them, or the embedded store. Default: the setting role_host, else embedded. "
-            "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
-            rich_help_panel=_STORED,
-        ),
-    ] = None
-    role_host_stdio: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="A role host that is a program, such as 'my-host --stdio'.", rich_help_panel=_STORED
-        ),
-    ] = None
-    role_host_token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file with the token for --role-host.", rich_help_panel=_STORED),
-    ] = None
-    turns: Annotated[
-        int,
-        typer.Option(metavar="N", help="Turns of one workspace at once; more are refused.", rich_help_panel=_LIMITS),
-    ] = 1000
-    workspaces: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Workspaces whose agents are open at once; idle ones are closed.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 64
-    drain: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long turns have to come to their next step at SIGTERM; what is not there is cut off.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 5.0
-    log_format: Annotated[
-        str,
-        typer.Option(metavar="text|json", help="How each request is told on stderr.", rich_help_panel=_LOGS),
-    ] = "text"
-    log_level: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LEVEL",
-            help="debug, info or warning: from where on it is told. Requests are told at info. Default: info, with "
-            "--stdio warning.",
-            rich_help_panel=_LOGS,
-        ),
-    ] = None
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print one JSON object when it can be reached: address, process, workspaces; or the error.",
-            rich_help_panel=_LOGS,
-        ),
-    ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PsOptions:
-    """What `ps` takes."""
-
-    home: Home = None
-    json: JsonResult = False
-
-
 def add_serve(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command("serve", help=_SERVE)(options_of(ServeOptions, _serve))
@@ -210,4 +54,4 @@ def _ps(options: PsOptions) -> int:
     return ps(options)
 
 
-__all__ = ["PsOptions", "ServeOptions", "add_serve"]
+__all__ = ["add_serve"]

@@ -6,10 +6,11 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core.errors import ModelFacing, UsageError, WorldAgentError
 from ._apps import app_agent, check_app
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from ...role_resolution import RoleStore
 
 DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
+
+EMBEDDED_MODEL: Final = "local"
+"""The model where none is named."""
 
 LOCAL_NOTE = (
     "note: no model is set, so the embedded one answers. It is tiny and shows wiring, not wit; "
@@ -42,9 +46,13 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) ->
     """
     try:
         work = begin()
-        if signal.getsignal(signal.SIGINT) is leave:  # all is loaded: from here on asyncio cancels the turn
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = asyncio.run(work)
+        with asyncio.Runner() as runner:
+            runner.get_loop()  # it is made by now, since an interrupt in the middle of that would be a traceback
+            if signal.getsignal(signal.SIGINT) is leave:  # all is loaded: from here on asyncio cancels the turn
+                _hold_interrupts(True)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                work = _interrupted_from_here(work)
+            code = runner.run(work)
         gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves
     except KeyboardInterrupt:
         output.interrupted()  # asyncio has cancelled what ran, such as a turn, and waited for its end
@@ -53,6 +61,18 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) ->
         output.error(error)
         return _exit_code(error)
     return DONE if code is None else code
+
+
+async def _interrupted_from_here(work: Coroutine[Any, Any, int | None]) -> int | None:
+    """Run a command. Until it runs in its task, asyncio has no place for an interrupt, and it would be a traceback."""
+    _hold_interrupts(False)
+    return await work
+
+
+def _hold_interrupts(held: bool, /) -> None:
+    """Keep interrupts back, or let them come, those that were kept back too. Windows cannot."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def open_agent(
@@ -112,7 +132,7 @@ def agent_maker(
     named = named_host(options, settings, stderr=stderr)
     given: dict[str, Any] = {
         "identity": options.identity,
-        "lm": lm or "local",
+        "lm": lm or EMBEDDED_MODEL,
         "workers": staff,
         "profile": profile,
         "policy": policy(options.policy),
@@ -130,7 +150,7 @@ def thread_of(agent: WorldAgent, options: TurnOptions) -> Thread:
 def _begin_loading(lm: str | None, identity: str | None) -> None:
     """Load the embedded model's weights in a thread while the rest is imported, where it is going to be used."""
     kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _likely()).partition(":")
-    if kind == "local":
+    if kind == EMBEDDED_MODEL:
         from ...signatures import preload
 
         preload(path or None, identity=identity, keep=True)
@@ -163,6 +183,7 @@ def _exit_code(error: WorldAgentError) -> int:
 
 __all__ = [
     "DONE",
+    "EMBEDDED_MODEL",
     "FAILED",
     "INTERRUPTED",
     "PAUSED",

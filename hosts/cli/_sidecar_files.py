@@ -62,7 +62,7 @@ class SidecarFile:
         self._locks: dict[Path, FileLock] = {}
 
     def add(self, folder: Path) -> None:
-        """Tell of the sidecar in a folder; once does.
+        """Tell of the sidecar in a folder, unless it does so already.
 
         Args:
             folder: `Storage.sidecars` of a home; made where missing.
@@ -113,22 +113,23 @@ def running_sidecars(folder: Path) -> tuple[RunningSidecar, ...]:
     Args:
         folder: `Storage.sidecars` of a home.
     """
-    found = filter(None, map(_looked, _names(folder)))
+    found = filter(None, map(_running, _names(folder)))
     return tuple(sorted(found, key=lambda sidecar: sidecar.since, reverse=True))
 
 
 def _names(folder: Path) -> Iterator[Path]:
+    """The paths of what there may be a sidecar of, without their suffixes."""
     with contextlib.suppress(OSError):
         yield from sorted({file.with_suffix("") for file in folder.iterdir() if file.suffix in (".json", ".lock")})
 
 
-def _looked(name: Path) -> RunningSidecar | None:
+def _running(name: Path) -> RunningSidecar | None:
+    """The sidecar of this name; None where it does not run, and what it left is taken away then."""
     file, lock = name.with_suffix(".json"), _lock(name.with_suffix(".lock"))
-    told = _read(file)
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        return told
+        return _read(file)
     except (OSError, NotImplementedError):  # of another user; what cannot be looked at is left alone
         return None
     _remove(file, lock)
@@ -156,4 +157,4 @@ def _lock(file: Path) -> FileLock:
     return FileLock(file, mode=0o600, thread_local=False, fallback_to_soft=False)
 
 
-__all__ = ["RunningSidecar", "SidecarFile", "State", "running_sidecars"]
+__all__ = ["RunningSidecar", "SidecarFile", "running_sidecars"]

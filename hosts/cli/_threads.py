@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,9 +15,10 @@ from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...storage import Database, Leases, PostgresAddress, Storage
+from ..pauses import pause_object
 from ._messages import author_text, message_text
 from ._options import AgentOptions
-from ._output import Output, pause_object, table
+from ._output import Output, table, time_text
 from ._session import FAILED, run
 from ._thread_options import ForkOptions, ShowOptions, ThreadOptions, ThreadsListOptions, ThreadsOptions
 from ._turn import pauses_text, resume_command
@@ -102,7 +102,7 @@ async def _list(threads: OpenThreads, output: Output, options: ThreadsListOption
     if not found:
         output.note(_none(options))
     rows = [
-        (state.thread, state.status, _time(state.since), state.account or "", str(state.pauses or ""))
+        (state.thread, state.status, time_text(state.since), state.account or "", str(state.pauses or ""))
         for state in found
     ]
     told = table(("THREAD", "STATUS", "SINCE", "ACCOUNT", "WAITS FOR"), rows, widths=_WIDTHS) if rows else None
@@ -212,7 +212,7 @@ def _missing(output: Output, options: ThreadOptions) -> int:
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
-    parts = [f"{state.thread}: {state.status} since {_time(state.since)}{turn}"]
+    parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{turn}"]
     if pauses:
         parts.append(pauses_text(pauses, command))
     elif state.resumable:
@@ -227,10 +227,6 @@ def _text(message: Message) -> str:
     told = message_text(message)
     short = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
     return short.replace("\n", "\n    ")
-
-
-def _time(at: datetime) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _state_object(state: ThreadState) -> dict[str, Any]:

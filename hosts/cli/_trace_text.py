@@ -13,7 +13,7 @@ from rich.tree import Tree
 
 from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.running import TraceNode
-from ._output import printable
+from ..pauses import one_line, printable
 
 _LETTERS = 200  # of what was captured
 
@@ -153,7 +153,7 @@ def _captured(tree: Tree, node: TraceNode) -> None:
 
 def _label(node: TraceNode) -> Text:
     told = f"{node.record.kind} {', '.join(words(node))}"
-    return Text(" ".join(printable(told).split()), no_wrap=True)
+    return Text(one_line(told), no_wrap=True)
 
 
 def _counted(number: int, what: str) -> str:

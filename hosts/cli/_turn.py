@@ -27,9 +27,10 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ...core.pauses import Pause
+from ..pauses import is_late
 from ._options import WORKSPACE, AgentOptions
 from ._output import Output
-from ._pauses import is_late, pause_text
+from ._pauses import pause_text
 from ._session import DONE, FAILED, PAUSED, TERMINATED
 from ._signals import signals_handled
 from ._thread_options import GoOnOptions, ThreadsOptions

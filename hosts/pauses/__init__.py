@@ -1,7 +1,7 @@
 """What a paused turn waits for, as every host shows it: to programs as JSON, to people as lines. A leaf of its own.
 
-Which answers are taken is decided where a turn goes on; what a person types into a terminal is the matter of `cli`, and
-forms of MCP are that of `sidecar`.
+`forms` has the forms that a person fills in. Which answers are taken is decided where a turn goes on; what a person
+types into a terminal is the matter of `cli`, and forms of MCP are that of `sidecar`.
 """
 
 from ._objects import pause_object

@@ -14,11 +14,9 @@ from typing import Any, Final
 from ...core.pauses import Pause
 from . import forms
 
-_VALUE: Final = 300  # characters of an argument that are shown
-_ARGUMENTS: Final = 30
-_QUESTION: Final = 4000
-_OPTION: Final = 200
-_OPTIONS: Final = 50
+_ARGUMENTS, _OPTIONS = 30, 50  # how many are shown
+_VALUE, _QUESTION, _OPTION = 300, 4000, 200  # characters of each that are shown
+_NAMES: Final = 20  # columns in which the names of a form's fields line up
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
@@ -68,7 +66,7 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield from _indented(_short(pause.question or "", _QUESTION))
     yield from _arguments(pause)
     if pause.kind == "approval":
-        yield from (f"{word}: {one_line(_short(told, _VALUE))}" for word, told in _leave_lines(pause))
+        yield from (f"{word}: {one_line(_short(told, _VALUE))}" for word, told in _facts(pause))
     if pause.options is not None:
         yield from _choices(pause.options)
     elif pause.kind == "question" and pause.schema is not None and not forms.is_text(pause.schema):
@@ -76,6 +74,7 @@ def _asked(pause: Pause) -> Iterator[str]:
 
 
 def _about(pause: Pause) -> Iterator[str]:
+    """How the pause stands: what was wrong with the last answer, and until when there may be one."""
     if pause.problem is not None:
         yield f"the last answer was not taken: {one_line(_short(pause.problem, _QUESTION))}"
     if pause.expires is not None:
@@ -90,8 +89,8 @@ def _arguments(pause: Pause) -> Iterator[str]:
         yield f"  ({len(pause.arguments) - _ARGUMENTS} more)"
 
 
-def _leave_lines(pause: Pause) -> Iterator[tuple[str, str]]:
-    """What a person should know of the call beside its arguments: a word, and what is behind it."""
+def _facts(pause: Pause) -> Iterator[tuple[str, str]]:
+    """What a person should know of a call beside its arguments: a word each, and what there is to it."""
     if pause.risk:
         yield "risk", ", ".join(word.replace("_", " ") for word in pause.risk)
     if pause.caller:
@@ -113,7 +112,7 @@ def _choices(options: tuple[str, ...]) -> Iterator[str]:
 
 def _form(schema: forms.Schema) -> Iterator[str]:
     lines = forms.field_lines(schema)
-    width = min(20, max((len(name) for name, _ in lines), default=0))
+    width = min(_NAMES, max((len(name) for name, _ in lines), default=0))
     for name, told in lines:
         yield f"  {one_line(name).ljust(width)}  {one_line(_short(told, _VALUE))}"
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, Literal
 
 from mcp.types import Tool, ToolAnnotations
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ...core import STORED_TIERS, Tier
+from ..serving import wire_schema
 
 CONTRACT: Literal[1] = 1
 """The version of the contract, part of every answer."""
@@ -135,23 +135,6 @@ TOOLS = {
 }
 
 
-class _Untitled(GenerateJsonSchema):
-    """Schemas without the titles that pydantic makes of Python names."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def get_title_from_name(self, name: str) -> str:
-        return name
-
-    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
-        made = super().generate(schema, mode)
-        for part in (made, *made.get("$defs", {}).values()):
-            part.pop("title", None)
-            part.pop("description", None)  # the docstring of a class here, not a word to the reader of the schema
-        return made
-
-
 def offered() -> frozenset[Tier]:
     """The tiers that the contract knows."""
     return frozenset(STORED_TIERS)
@@ -163,10 +146,10 @@ def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  
     Args:
         tiers: The tiers that the host keeps; the schemas name no other.
     """
-    made: dict[str, dict[str, Any]] = {"error": _schema(ErrorAnswer)}
+    made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
-        made[f"{name}.input"] = _schema(spec.arguments)
-        made[f"{name}.output"] = _schema(spec.answer)
+        made[f"{name}.input"] = wire_schema(spec.arguments)
+        made[f"{name}.output"] = wire_schema(spec.answer)
     _keep_tiers(made, {tier.value for tier in tiers})
     return made
 
@@ -197,10 +180,6 @@ def _keep_tiers(part: Any, tiers: set[str]) -> None:
         _keep_tiers(value, tiers)
     if isinstance(part, dict) and part.get("enum") == _TIERS:
         part["enum"] = [tier for tier in _TIERS if tier in tiers]
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema(schema_generator=_Untitled)
 
 
 __all__ = [

@@ -4,11 +4,11 @@ What is answered is decided in `role_host` and `sidecar`: a `Service`, which `se
 """
 
 from ._address import Address
-from ._client import client_gone
 from ._http import application, serve_http
 from ._logs import quiet_logs
 from ._options import HttpOptions
 from ._requests import RequestLog
+from ._schemas import wire_schema
 from ._service import Operated, Service
 from ._stdio import serve_stdio
 from ._tokens import Tokens, read_token_file
@@ -21,9 +21,9 @@ __all__ = [
     "Service",
     "Tokens",
     "application",
-    "client_gone",
     "quiet_logs",
     "read_token_file",
     "serve_http",
     "serve_stdio",
+    "wire_schema",
 ]

@@ -20,21 +20,17 @@ class ClientGone:
     """Whether the client of one request has gone before it had the answer."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._gone = False
         self._calls: list[Callable[[], object]] = []
 
     def is_set(self) -> bool:
         """Whether it has gone."""
-        return self._event.is_set()
-
-    async def wait(self) -> None:
-        """Wait until it has gone; for ever where it stays."""
-        await self._event.wait()
+        return self._gone
 
     def set(self) -> None:
         """Say that it has gone."""
-        if not self._event.is_set():
-            self._event.set()
+        if not self._gone:
+            self._gone = True
             for call in tuple(self._calls):
                 call()
 
@@ -91,10 +87,4 @@ def client_of(ctx: ServerRequestContext[Any, Any]) -> Client | None:
     return found if isinstance(found, Client) else None
 
 
-def client_gone(ctx: ServerRequestContext[Any, Any]) -> ClientGone | None:
-    """Tell whether the client of the request at hand has gone; None where no transport says so, as over stdio."""
-    client = client_of(ctx)
-    return None if client is None else client.gone
-
-
-__all__ = ["STATE", "Client", "ClientGone", "client_gone", "client_of"]
+__all__ = ["STATE", "Client", "ClientGone", "client_of"]

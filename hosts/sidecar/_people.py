@@ -52,7 +52,7 @@ def check_resume(
     if is_of(caller, state):
         return
     known = {pause.id: pause for pause in pauses}
-    named = [pause_id for pause_id in answered if _names(known.get(pause_id), caller)]
+    named = [pause_id for pause_id in answered if pause_id in known and names(known[pause_id], caller)]
     if not answered or len(named) < len(answered):
         raise forbidden("turn")
     if changes:
@@ -64,9 +64,9 @@ def check_resume(
         )
 
 
-def _names(pause: Pause | None, caller: Caller) -> bool:
+def names(pause: Pause, caller: Caller) -> bool:
     """Whether a pause names the caller. One that anybody may answer names nobody."""
-    return pause is not None and bool(pause.approvers) and may_answer(caller.account, pause.approvers)
+    return bool(pause.approvers) and may_answer(caller.account, pause.approvers)
 
 
-__all__ = ["check_resume", "check_turn", "is_of"]
+__all__ = ["check_resume", "check_turn", "is_of", "names"]

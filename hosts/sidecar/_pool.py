@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context
@@ -48,7 +49,7 @@ class _Place:
     workspace: str
     opening: asyncio.Task[WorldAgent]
     users: int = 0
-    turns: int = 0
+    turns: Counter[object] = field(default_factory=Counter)  # by what is one turn, how many calls follow it
     used: float = field(default_factory=time.monotonic)
     roles_until: float = 0.0
     closing: asyncio.Task[None] | None = None
@@ -74,10 +75,15 @@ class Agents:
         """How many agents there are."""
         return len(self._places)
 
+    def opened(self) -> tuple[WorldAgent, ...]:
+        """The agents that are open now, to be looked at; who works with one takes it by `use`."""
+        ready = [place.opening for place in self._places.values() if place.closing is None and place.opening.done()]
+        return tuple(task.result() for task in ready if not task.cancelled() and task.exception() is None)
+
     @property
     def turns(self) -> int:
         """How many turns are under way."""
-        return sum(place.turns for place in self._places.values())
+        return sum(len(place.turns) for place in self._places.values())
 
     @asynccontextmanager
     async def use(self, workspace: str) -> AsyncGenerator[WorldAgent]:
@@ -95,25 +101,36 @@ class Agents:
             place.users -= 1
             place.used = time.monotonic()
 
+    def has_room(self, workspace: str, turn: object) -> bool:
+        """Whether a turn may be under way; one that is followed already may be followed by any number of calls."""
+        turns = self._places[workspace].turns
+        return turn in turns or len(turns) < self._limits.turns
+
     @contextmanager
-    def turn(self, workspace: str) -> Generator[None]:
+    def turn(self, workspace: str, turn: object) -> Generator[None]:
         """Count a turn; the agent is in use.
+
+        Args:
+            workspace: Whose turn it is.
+            turn: Stands for it: calls that give what is equal follow one turn.
 
         Raises:
             Refused: The workspace has as many as it may.
         """
         place = self._places[workspace]
-        if place.turns >= self._limits.turns:
+        if not self.has_room(workspace, turn):
             raise Refused(
                 "too_many_turns",
                 f"the workspace has {self._limits.turns} turns under way",
                 remedy="wait until some have ended, and call again",
             )
-        place.turns += 1
+        place.turns[turn] += 1
         try:
             yield
         finally:
-            place.turns -= 1
+            place.turns[turn] -= 1
+            if not place.turns[turn]:
+                del place.turns[turn]
 
     def hold_role(self, workspace: str, seconds: float) -> None:
         """Note that the agent has a role in memory for so long, which closing it would lose."""

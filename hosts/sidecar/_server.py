@@ -28,12 +28,14 @@ from mcp.types import (
 )
 
 from ...agent import WorldAgent
+from ...storage import Storage
 from ..serving import RequestLog, Tokens
 from ._access import EVERYTHING, NOTHING, Grant
 from ._calls import Context, House, Noted, call_tool
 from ._client_roles import ClientRoles
 from ._contract import TOOLS, published
 from ._pool import Agents, Limits
+from ._readiness import Databases
 
 _NOTED: ContextVar[Noted | None] = ContextVar("worldagent_sidecar_noted", default=None)
 
@@ -55,6 +57,7 @@ class Sidecar:
         grant: What a caller may use where no tokens are asked for.
         limits: What it does at once; None is `Limits()`.
         client_roles: Where agents find the roles that the one client over standard streams keeps, where it does.
+        storage: Where agents keep turns, as far as that is known before one is open; `ready` looks whether it is there.
 
     Attributes:
         server: The MCP server.
@@ -69,11 +72,13 @@ class Sidecar:
         grant: Grant = EVERYTHING,
         limits: Limits | None = None,
         client_roles: ClientRoles | None = None,
+        storage: Storage | None = None,
     ) -> None:
         self.tokens = tokens
         self._grant = grant
         limits = limits or Limits()
         self._agents = Agents(make, limits)
+        self._databases = Databases(self._agents, storage)
         self._house = House(agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles)
         self._log = RequestLog(tools=TOOLS)
         self._tools_list = published()
@@ -119,8 +124,16 @@ class Sidecar:
         }
 
     async def ready(self) -> dict[str, Any]:
-        """Whether new calls are taken: `{"ready": true, ...}`, with what `health` tells."""
-        return {"ready": not self._agents.draining, **self.health()}
+        """Whether new calls can be taken: `{"ready": true, ...}`, with what `health` tells.
+
+        They cannot while the sidecar is ending, or where none of its databases can be reached; `databases` tells how
+        many there are, `unreached` how many of them are out of reach.
+        """
+        if self._agents.draining:
+            return {"ready": False, **self.health()}
+        databases, unreached = await self._databases.unreached()
+        ready = not self._agents.draining and not 0 < databases == unreached
+        return {"ready": ready, **self.health(), "databases": databases, "unreached": unreached}
 
     def _granted(self) -> Grant:
         if self.tokens is None:

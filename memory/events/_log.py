@@ -52,8 +52,10 @@ _APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?,
 _KEYED: Final = f"SELECT {', '.join(_COLUMNS)} FROM wa_recorded WHERE thread=? AND key=?"
 _LAST: Final = """SELECT gone, (SELECT last FROM wa_event WHERE turn=r.turn ORDER BY first DESC LIMIT 1)
                   FROM wa_recorded r WHERE turn=?"""
-_LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone
+_LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
+                    (SELECT last FROM wa_event WHERE turn=t.id ORDER BY first DESC LIMIT 1)
                   FROM wa_turn t LEFT JOIN wa_recorded r ON r.turn=t.id WHERE t.id=?"""
+_LOOKED: Final = ("thread", "workspace", "status", "gone", "last")
 # From the row on that has the event that is next, if it does not begin with it.
 _ROWS: Final = """SELECT first, last, lines FROM wa_event
                   WHERE turn=? AND first >= COALESCE((SELECT MAX(first) FROM wa_event WHERE turn=? AND first <= ?), 0)
@@ -114,6 +116,7 @@ class EventPage:
         workspace: The turn's workspace.
         status: What has become of the turn.
         gone: The number of the last event that is kept no more; None where the turn is not recorded.
+        last: The number of the turn's last event, kept or gone.
         events: What follows, as far as one look goes; empty where nothing does.
     """
 
@@ -121,6 +124,7 @@ class EventPage:
     workspace: str
     status: TurnStatus
     gone: int | None
+    last: int
     events: tuple[Lines, ...]
 
 
@@ -145,10 +149,21 @@ class EventLog:
         transaction.execute(_CHANGED, (self._clock.now().timestamp(), turn))
 
     @staticmethod
-    def append(transaction: Transaction, turn: str, events: Lines) -> None:
-        """Write down events; the caller has verified the lease of the turn's thread in the same transaction."""
-        first = events.first
-        for lines in _portions(events.lines):
+    def append(transaction: Transaction, turn: str, events: Lines, *, again: bool = False) -> None:
+        """Write down events; the caller has verified the lease of the turn's thread in the same transaction.
+
+        Args:
+            transaction: Where.
+            turn: Whose they are.
+            events: They.
+            again: Whether some may be there: a server that is lost while it commits does not say whether it has.
+        """
+        first, new = events.first, events.lines
+        if again:
+            [(_, last)] = transaction.execute(_LAST, (turn,))
+            there = max((last or 0) + 1 - first, 0)
+            first, new = first + there, new[there:]
+        for lines in _portions(new):
             transaction.execute(_APPEND, (turn, first, first + len(lines) - 1, "\n".join(lines)))
             first += len(lines)
 
@@ -200,6 +215,7 @@ class EventLog:
         Raises:
             StorageInvalid: A row is not what was written.
         """
+        after = min(after, _END)  # what a database has no number for
 
         def work(transaction: Transaction) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
             look = transaction.execute(_LOOK, (turn,))
@@ -210,8 +226,9 @@ class EventLog:
         look, rows = await self._database.read(work)
         if not look:
             return None
-        found: dict[str, Any] = dict(zip(("thread", "workspace", "status", "gone"), look[0], strict=True))
+        found: dict[str, Any] = dict(zip(_LOOKED, look[0], strict=True))
         check_row(StoredLook, found, what=f"the turn {turn!r}", database=self._database.name)
+        found["last"] = max(found["gone"] or 0, found["last"] or 0)
         events = tuple(lines for row in rows if (lines := self._lines(turn, row, after)) is not None)
         return EventPage(events=events, **found)
 

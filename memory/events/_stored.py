@@ -39,6 +39,7 @@ class StoredLook(Row):
     workspace: str
     status: TurnStatus
     gone: _Count | None
+    last: _Number | None
 
 
 __all__ = ["StoredEvents", "StoredLook", "StoredRecorded"]

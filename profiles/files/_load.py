@@ -53,22 +53,25 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
                 remedy="write 'name: ' and 1 to 64 letters, digits, '_' or '-'",
             )
         )
-    if keys is None or problems:
-        return ProfileFile(path=path, name=name, where=where, problems=tuple(problems))
     return ProfileFile(
         path=path,
         name=name,
         where=where,
-        extends=keys.extends or None,
+        extends=_named(said.get("extends")),
         extends_at=document.where("extends"),
-        settings=dict(_settings(keys, document)),
+        settings={} if keys is None or problems else dict(_settings(keys, document)),
+        problems=tuple(problems),
     )
 
 
 def _name(said: object, path: Path) -> str:
     """What the file says that it is called, or what stands in for a name that is none."""
-    given = said.get("name") if isinstance(said, dict) else None
-    return given if isinstance(given, str) and re.search(NAME, given) else path.stem
+    return (_named(said.get("name")) if isinstance(said, dict) else None) or path.stem
+
+
+def _named(given: object) -> str | None:
+    """A name that is one; None stands for any other value."""
+    return given if isinstance(given, str) and re.search(NAME, given) else None
 
 
 def _no_mapping(where: str, *, empty: bool) -> ProfileInvalid:

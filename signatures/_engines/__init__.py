@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._classify import classify
-    from ._connect import ModelConnection, connect_model, is_local
+    from ._connect import ModelConnection, check_model, connect_model, is_local
     from ._costs import CostTracker
     from ._llama import start_loading
     from ._pace import HeldBack
@@ -20,13 +20,23 @@ _HOMES = {
     "CostTracker": "._costs",
     "HeldBack": "._pace",
     "ModelConnection": "._connect",
+    "check_model": "._connect",
     "classify": "._classify",
     "connect_model": "._connect",
     "is_local": "._connect",
     "start_loading": "._llama",
 }
 
-__all__ = ["CostTracker", "HeldBack", "ModelConnection", "classify", "connect_model", "is_local", "start_loading"]
+__all__ = [
+    "CostTracker",
+    "HeldBack",
+    "ModelConnection",
+    "check_model",
+    "classify",
+    "connect_model",
+    "is_local",
+    "start_loading",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,7 @@ from ._http import open_http
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
 from ._pace import PACES, Pace
+from ._weights import find_weights
 
 _LOCAL = "local"
 
@@ -95,12 +96,30 @@ async def connect_model(
             f"lm= is {type(lm).__name__!r}" if not isinstance(lm, str) else "lm= is empty",
             remedy="pass a model string such as 'openai/gpt-4o', 'local', or a dspy.LM",
         )
-    return await _connect_local(lm.partition(":")[2] or None)
+    return await _connect_local(_path(lm))
 
 
 def is_local(model: str) -> bool:
     """Whether this model string names the embedded model."""
     return model == _LOCAL or model.startswith(f"{_LOCAL}:")
+
+
+async def check_model(lm: str, *, api_base: str | None = None) -> None:
+    """Refuse a model string that `connect_model` would refuse. Nothing is contacted, and no weights are loaded.
+
+    Raises:
+        ModelNotConfigured, MissingExtra: As from `connect_model`, but for weights that are there and cannot be loaded.
+    """
+    if is_local(lm):
+        find_weights(_path(lm))
+        return
+    _, engine = await open_http(lm, api_key=None, api_base=api_base)
+    await engine.aclose()
+
+
+def _path(model: str) -> str | None:
+    """The file that a model string of the embedded model names."""
+    return model.partition(":")[2] or None
 
 
 async def _connect_local(path: str | None) -> ModelConnection:
@@ -134,4 +153,4 @@ def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
     return lm.copy(cache=False, num_retries=0)
 
 
-__all__ = ["ModelConnection", "connect_model", "is_local"]
+__all__ = ["ModelConnection", "check_model", "connect_model", "is_local"]

@@ -19,7 +19,11 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 30_000,  # milliseconds without an answer after which a server is taken to be gone
     "application_name": "worldagent",
 }
-_SET: Final = "SET lock_timeout='30s'; SET idle_in_transaction_session_timeout='60s'; SET synchronous_commit=on"
+_SET: Final = (
+    "SET lock_timeout='30s'; SET idle_in_transaction_session_timeout='60s'; SET synchronous_commit=on; "
+    # The server lets go of a client whose machine is gone, and so of its threads, after a minute; else after hours.
+    "SET tcp_keepalives_idle=30; SET tcp_keepalives_interval=10; SET tcp_keepalives_count=3"
+)
 
 
 class Session:

@@ -24,7 +24,7 @@ from worldagent.hosts.cli._chat._loop import Chat
 from worldagent.hosts.cli._chat._talk import Talk
 from worldagent.hosts.cli._chat._wrap import Wrap
 from worldagent.hosts.cli._options import ChatOptions
-from worldagent.hosts.cli._output import printable
+from worldagent.hosts.pauses import printable
 
 COLUMNS = shutil.get_terminal_size().columns
 PIECES = st.lists(st.text("ab灯台。,- \n", max_size=90), max_size=8)

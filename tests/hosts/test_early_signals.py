@@ -8,26 +8,50 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, Done, environment
+from support.command_line import APP, BOUND, COMMAND, Done, environment
 
 pytestmark = [pytest.mark.requirement("T5"), pytest.mark.timeout(200)]
 
 
-async def signalled(home: Path, number: int, module: str, *words: str) -> Done:
-    """A command that gets a signal at the moment when it begins to load a module."""
-    script = (
-        f"import os, sys; sys.argv = {['worldagent', *words]!r}\n"
-        "from worldagent.hosts.cli import main\n"
-        f"def hook(event, given):\n    if event == 'import' and given[0] == {module!r}:\n"
-        f"        os.kill(os.getpid(), {int(number)})\n"
-        "sys.addaudithook(hook); main()"
-    )
+PIPES: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+INTERRUPTED = "error: interrupted; what was under way is cancelled\nremedy: run the command again\n"
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+HOOK = """
+def hook(event, given):
+    if event == "import" and {moment}:
+        os.kill(os.getpid(), {number})
+sys.addaudithook(hook)
+"""
+PROFILE = """
+def profile(frame, event, given):
+    code, caller = frame.f_code, frame.f_back and frame.f_back.f_code.co_filename
+    if (event, code.co_name, os.path.basename(caller or "")) == {moment!r}:
+        sys.setprofile(None)
+        os.kill(os.getpid(), {number})
+sys.setprofile(profile)
+"""
+FIRST = "given[0].partition('.')[0] not in ('worldagent', '__future__')"
+"""The first module that neither Python has loaded by itself nor is ours."""
+
+
+async def signalled(home: Path, number: int, moment: str | tuple[str, str, str], *words: str) -> Done:
+    """A command that gets a signal at the moment when it begins to load a module, or of a call."""
+    script = f"import os, sys; sys.argv = {['worldagent', *words]!r}\n"
+    script += (HOOK if isinstance(moment, str) else PROFILE).format(moment=moment, number=int(number))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", script, env=environment(home), cwd=home, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        *(sys.executable, "-P", "-c", f"{script}from worldagent.hosts.cli import main; main()"),
+        **PIPES,
+        env=environment(home),
+        cwd=home,
     )
+    return await ended(process)
+
+
+async def ended(process: asyncio.subprocess.Process) -> Done:
     out, told = await asyncio.wait_for(process.communicate(b""), BOUND)
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), told.decode())
@@ -42,13 +66,14 @@ async def signalled(home: Path, number: int, module: str, *words: str) -> Done:
         ("typer", ("ask", "Hello", "--events", *APP)),
         ("worldagent.hosts.cli._session", ("task", "buy", "-p", "what=hat", "--json", *APP)),
         ("support.jobs", ("resume", "main", "--json", *APP)),
+        ("support.jobs", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # what an app prints goes to stderr
         ("dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
     ],
 )
 async def test_a_signal_while_a_command_loads_is_told_as_json_with_its_exit_code(
     tmp_path: Path, number: int, code: int, name: str, module: str, words: tuple[str, ...]
 ) -> None:
-    done = await signalled(tmp_path, number, module, *words)
+    done = await signalled(tmp_path, number, f"given[0] == {module!r}", *words)
     assert (done.code, done.told) == (code, "")
     error = json.loads(done.out)["error"]
     assert error["code"] == name
@@ -56,6 +81,42 @@ async def test_a_signal_while_a_command_loads_is_told_as_json_with_its_exit_code
     assert error["remedy"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 async def test_to_a_person_it_says_nothing(tmp_path: Path, number: int, code: int) -> None:
-    assert await signalled(tmp_path, number, "typer", "ask", "--", "--json") == Done(code, "", "")
+    assert await signalled(tmp_path, number, "given[0] == 'typer'", "ask", "--", "--json") == Done(code, "", "")
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+async def test_nothing_is_loaded_before_signals_are_answered(tmp_path: Path, number: int, code: int) -> None:
+    assert await signalled(tmp_path, number, FIRST, "serve", "--stdio", *APP) == Done(code, "", "")
+
+
+@pytest.mark.parametrize(
+    ("moment", "told"),
+    [
+        (("call", "_make_self_pipe", "selector_events.py"), ""),
+        (("call", "create_task", "runners.py"), INTERRUPTED),
+        (("return", "signal", "runners.py"), INTERRUPTED),
+    ],
+)
+async def test_an_interrupt_just_as_the_command_begins_is_no_traceback(
+    tmp_path: Path, moment: tuple[str, str, str], told: str
+) -> None:
+    assert await signalled(tmp_path, signal.SIGINT, moment, "role-host", "--stdio") == Done(130, "", told)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize("module", ["logging", "typer", "worldagent.hosts.cli._serve", "mcp"])
+async def test_a_server_that_is_still_loading_ends_at_a_signal(
+    tmp_path: Path, number: int, code: int, module: str
+) -> None:
+    words = (*COMMAND[:1], "-X", "importtime", *COMMAND[1:], "serve", "--stdio", *APP)
+    process = await asyncio.create_subprocess_exec(*words, **PIPES, env=environment(tmp_path), cwd=tmp_path)
+    assert process.stderr is not None
+    async with asyncio.timeout(BOUND):
+        while (line := await process.stderr.readline()).split(b"|")[-1].strip() != module.encode():
+            assert line, f"it ended before it had loaded {module}"
+    process.send_signal(number)
+    done = await ended(process)
+    rest = [line for line in done.told.splitlines() if not line.startswith("import time:")]
+    assert (done.code, done.out, rest) == (code, "", [])

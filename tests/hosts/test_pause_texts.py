@@ -25,8 +25,8 @@ from worldagent.core.pauses import (
     RunAgain,
 )
 from worldagent.harness.journal import decision_of
-from worldagent.hosts.cli._output import printable
 from worldagent.hosts.cli._pauses import how_to_answer, pause_text, read_answer
+from worldagent.hosts.pauses import printable
 
 
 class Size(Enum):

@@ -157,7 +157,8 @@ async def test_show_names_what_there_is_where_there_is_no_such_profile(run: Run,
     assert result.exit_code == 2
     assert result.stderr == (
         "error: there is no profile 'sercher'\n"
-        "remedy: did you mean 'searcher'? the profiles are: coder, debugger, general, searcher\n"
+        "remedy: did you mean 'searcher'? the profiles are: coder, debugger, general, searcher; "
+        f"yours are the files NAME.yaml in the folder {str(user)!r}\n"
     )
 
 
@@ -185,6 +186,24 @@ async def test_check_tells_all_that_is_wrong_of_all_files(run: Run, home: Path, 
         "bad": 2,
         "worse": 2,
     }
+
+
+@pytest.mark.requirement("P1")
+async def test_check_tells_what_is_wrong_in_a_file_and_with_what_it_extends_at_once_then_its_tools(
+    run: Run, home: Path, user: Path
+) -> None:
+    file = user / "mine.yaml"
+    text = "extends: nosuch\ntools: [read_fil]\nmcp_servers: {x: {}}\nskills: {}\n"
+    for more, wrong in (("", ["3: 'mcp_servers.x'"]), ("skill: 1\nagents_md: 5\n", ["5: a profile", "6: 'agents_md'"])):
+        file.write_text(text + more)
+        result = await run("profiles", "check", "mine")
+        assert result.exit_code == 2
+        told = result.stderr.splitlines()[0::2]
+        begin = [f"error: {file}:{each}" for each in (*wrong, "1: 'mine' extends 'nosuch', and there is no profile")]
+        assert len(told) == len(begin)
+        assert all(line.startswith(each) for line, each in zip(told, begin, strict=True))
+    file.write_text("tools: [read_fil]\n")
+    assert f"{file}:1: there is no tool 'read_fil'" in (await run("profiles", "check", "mine")).stderr
 
 
 async def test_check_is_content_with_what_ships(run: Run, home: Path, user: Path) -> None:
@@ -355,6 +374,28 @@ async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path
         assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
         assert "have changed while they were looked at" in terminal.text
     assert not Path(config, "worldagent", "trusted.json").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("profiles", "list"),
+        ("ask", "hi", "--profile", "coder", "--lm", "openai/none"),
+        ("serve", "--stdio", "--profile", "coder", "--lm", "openai/none"),
+        ("policy", "check", "pol.yaml"),
+    ],
+)
+async def test_without_the_extra_yaml_a_command_says_what_to_install(
+    run: Run, home: Path, user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pol.yaml").write_text("rules: []\n")
+    for name in [name for name in sys.modules if name.startswith("ruamel.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ruamel", None)  # so that importing it is an error, as where it is not there
+    result = await run(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nothing can read it\nremedy: pip install 'worldagent[yaml]'" in result.stderr
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

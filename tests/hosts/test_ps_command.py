@@ -93,6 +93,15 @@ async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(ho
     assert list((home / "sidecars").iterdir()) == []
 
 
+async def test_a_name_of_wide_letters_is_shown_whole(home: Path, run: Run) -> None:
+    file = SidecarFile(sidecar(workspaces=("灯台守の小説",)))
+    file.add(home / "sidecars")
+    try:
+        assert "灯台守の小説 " in (await run("ps")).stdout
+    finally:
+        file.remove()
+
+
 def test_only_its_owner_can_read_the_file_of_a_sidecar(tmp_path: Path) -> None:
     file = SidecarFile(sidecar())
     file.add(tmp_path / "home" / "sidecars")
@@ -180,6 +189,9 @@ class TestTurns:
             process.kill()
             await asyncio.wait_for(process.wait(), BOUND)
         done = await command(home, "ps", "--json")
+        async with asyncio.timeout(BOUND):
+            while found(done)["turns"] == running:  # a server learns of the end of a process a moment later
+                done = await command(home, "ps", "--json")
         [turn] = running
         assert {name: turn[name] for name in ("workspace", "thread", "account", "kind", "status")} == {
             "workspace": "shop",

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import re
 import signal
 import socket
@@ -24,7 +23,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # m
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourceUpdated
 
-from support.processes import eventually
+from support.processes import ends
 from support.role_hosts import BOUND, COMMAND, Mode, environment, http_client_of, http_host, stdio_client_of
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
@@ -654,15 +653,17 @@ def test_what_was_asked_before_the_input_ended_is_answered(tmp_path: Path) -> No
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
-    process = stdio_process(tmp_path / "roles.db")
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        for _ in range(80):
-            process.stdin.write(b"x" * (1 << 16))
-        process.stdin.flush()
-    assert process.wait(BOUND) == 0
-    with contextlib.suppress(BrokenPipeError):
-        process.communicate()
+    with stdio_process(tmp_path / "roles.db") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x" * (5 << 20))
+        assert json.loads(process.stdout.readline())["error"]["code"] == -32600
+        before = psutil.Process(process.pid).memory_info().rss
+        for _ in range(100):
+            process.stdin.write(b"x" * (1 << 20))
+        assert psutil.Process(process.pid).memory_info().rss - before < 40 << 20
+        assert process.communicate(timeout=BOUND)[0] == b""
+    assert process.returncode == 0
 
 
 async def test_a_host_over_stdio_ends_with_its_parent(tmp_path: Path) -> None:
@@ -678,14 +679,7 @@ async def test_a_host_over_stdio_ends_with_its_parent(tmp_path: Path) -> None:
     pid = int(await asyncio.to_thread(parent.stdout.readline))
     parent.kill()
     parent.communicate(timeout=BOUND)
-
-    def gone() -> bool:
-        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-    ended = await eventually(gone, BOUND)
-    if not ended:
-        os.kill(pid, signal.SIGKILL)
-    assert ended
+    assert await ends(pid, BOUND)
 
 
 @pytest.mark.requirement("R7")

@@ -135,3 +135,22 @@ def test_at_debug_no_request_leaves_text_or_token_in_the_log(tmp_path: Path, for
     assert "mcp.server" in told
     if form == "json":
         assert all(json.loads(line)["level"] for line in told.splitlines())
+
+
+def test_what_is_refused_before_any_token_is_told_with_its_status(tmp_path: Path) -> None:
+    with served(tmp_path, level="info", form="text") as found, Wire(found.address) as wire:
+        refused = [
+            wire.ask("GET", "/health", Host="evil.example"),
+            wire.ask("GET", "/health", Origin="https://evil.example"),
+            wire.ask("GET", "/health", b"", **{"X-Long": "x" * 33_000}),
+        ]
+        told = found.told()
+    assert [answer.status for answer in refused] == [421, 403, 431]
+    assert [answer.body.decode().partition(";")[0] for answer in refused] == [
+        "Invalid Host header",
+        "Invalid Origin header",
+        "The headers are too many or too long",
+    ]
+    for status in (421, 403, 431):
+        assert f"a request was refused with HTTP {status}" in told
+    assert "evil" not in told

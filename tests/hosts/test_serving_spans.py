@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 from mcp.server.lowlevel import Server
-from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
+from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ErrorData
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from support.agents import answering, scripted_agent
+from support.asked_people import Shop, task
 from support.broken_hosts import MemoryStore
 from support.served import SECRET, Plain
+from support.sidecar_served import served
 from worldagent.hosts.role_host import RoleHost
 from worldagent.hosts.serving import Address, application
 from worldagent.hosts.sidecar import Sidecar
@@ -86,3 +88,22 @@ async def test_a_span_names_the_tool_and_stands_in_the_callers_trace(
     assert span.attributes["gen_ai.tool.name"] == tool
     assert span.parent is not None
     assert f"{span.parent.trace_id:032x}" == TRACE
+
+
+async def test_the_text_of_an_error_that_a_client_answers_over_http_is_in_no_span(
+    tmp_path: Path, spans: InMemorySpanExporter
+) -> None:
+    shop = Shop()
+
+    async def failing(context: Any, params: Any) -> ErrorData:
+        return ErrorData(code=-32000, message=SECRET, data=SECRET)
+
+    async with (
+        served(Sidecar(lambda workspace: shop.agent(tmp_path))) as url,
+        Client(url, mode="legacy", elicitation_callback=failing) as client,
+    ):
+        assert (await task(client, "buy"))["turn"]["status"] == "paused"
+    [asked] = [span for span in spans.get_finished_spans() if span.name == "MCP send elicitation/create"]
+    assert asked.attributes is not None
+    assert asked.attributes["error.type"] == "-32000"
+    assert [span.name for span in spans.get_finished_spans() if SECRET in span.to_json()] == []

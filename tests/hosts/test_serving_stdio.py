@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.processes import clean_environment, eventually
+from support.command_line import COMMAND, environment
+from support.processes import clean_environment, eventually, runs
 from support.served import BOUND, SECRET, command
 from support.served_wire import LEGACY, call
 
@@ -42,6 +43,9 @@ NO_MESSAGES = [
 """Lines that are no messages, and the codes that they are refused with."""
 
 FLOODING = b"{" * 1000 + b"\n"
+MIB = 1 << 20
+BOUND_OF_A_LINE = 4 * MIB
+TOO_LONG = f"Invalid Request: the line is longer than {BOUND_OF_A_LINE} bytes (4 MiB); send less in one message"
 
 
 def lines(*messages: Mapping[str, Any]) -> bytes:
@@ -79,10 +83,6 @@ def send(process: subprocess.Popen[bytes], *messages: Mapping[str, Any]) -> None
 async def next_answer(process: subprocess.Popen[bytes]) -> Any:
     assert process.stdout is not None
     return json.loads(await asyncio.to_thread(process.stdout.readline))
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 async def test_it_drains_at_the_end_of_its_input_and_answers_what_it_was_asked(tmp_path: Path) -> None:
@@ -141,13 +141,13 @@ async def test_it_ends_with_its_parent_though_another_process_holds_its_streams_
         assert await noted(notes, f"{tool} began")
         parent.kill()
         parent.communicate(timeout=BOUND)
-        assert await eventually(lambda: gone(server), BOUND)
-        assert not gone(holds)
+        assert await eventually(lambda: not runs(server), BOUND)
+        assert runs(holds)
         assert await noted(notes, "drain 1")
         assert await noted(notes, "ended in order")
     finally:
         for pid in (server, holds):
-            if not gone(pid):
+            if runs(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -233,3 +233,63 @@ async def test_what_a_tool_prints_does_not_reach_the_wire_and_children_have_no_i
         assert {(await next_answer(process))["id"] for _ in range(3)} == {1, 7, 9}
         _, told = await asyncio.to_thread(process.communicate, b"", BOUND)
     assert b"a stray line" in told
+
+
+def refused(answer: Any) -> bool:
+    return bool(answer == {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": TOO_LONG}})
+
+
+@pytest.mark.requirement("R7", "T10")
+async def test_a_line_over_the_bound_is_refused_and_passed_over_without_being_kept(tmp_path: Path) -> None:
+    with started(tmp_path / "notes", level="debug") as process:
+        assert process.stdin is not None
+        send(process)
+        assert (await next_answer(process))["id"] == 1
+        before = psutil.Process(process.pid).memory_info().rss
+        await asyncio.to_thread(process.stdin.write, SECRET.encode() + b" " * (BOUND_OF_A_LINE + (1 << 17)))
+        assert refused(await next_answer(process))  # though the line goes on
+        for _ in range(100):
+            await asyncio.to_thread(process.stdin.write, SECRET.encode().ljust(MIB))
+        assert psutil.Process(process.pid).memory_info().rss - before < 40 * MIB
+        process.stdin.write(b"\n" + json.dumps(call("say", {"text": "after"})).encode() + b"\n")
+        process.stdin.flush()
+        answer = await next_answer(process)
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == (7, "after")
+        out, told = await asyncio.to_thread(process.communicate, None, BOUND)
+        assert (out, process.returncode) == (b"", 0)
+    assert f"a line of more than {BOUND_OF_A_LINE} bytes is refused".encode() in told
+    assert SECRET.encode() not in told
+
+
+async def test_a_line_has_as_many_bytes_as_the_bound_and_no_more(tmp_path: Path) -> None:
+    asked = json.dumps(call("say", {"text": "as long as may be"})).encode()
+    with started(tmp_path / "notes") as process:
+        send(process)
+        assert (await next_answer(process))["id"] == 1
+        given = [asked.ljust(BOUND_OF_A_LINE), asked.ljust(BOUND_OF_A_LINE + 1), asked.ljust(BOUND_OF_A_LINE)]
+        out, _ = await asyncio.to_thread(process.communicate, b"\n".join([*given, b""]), BOUND)
+    answers = [json.loads(row) for row in out.splitlines()]
+    assert sorted(answer.get("id") or 0 for answer in answers) == [0, 7, 7]
+    assert [refused(answer) for answer in answers if answer["id"] is None] == [True]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("serve", "--stdio", "--app", "support.hat_shop:agent"), call("threads", {})),
+        (("role-host", "--stdio"), call("role_list", {"scope_ids": {}})),
+    ],
+)
+def test_the_programs_go_on_after_a_line_over_the_bound(
+    tmp_path: Path, words: tuple[str, ...], asked: dict[str, Any]
+) -> None:
+    given = b"x" * (BOUND_OF_A_LINE + 1) + b"\n" + lines(asked)
+    done = subprocess.run(
+        [*COMMAND, *words], env=environment(tmp_path), input=given, capture_output=True, timeout=BOUND, check=False
+    )
+    assert (done.returncode, done.stderr.decode()) == (
+        0,
+        f"warning: a line of more than {BOUND_OF_A_LINE} bytes is refused\n",
+    )
+    first, begun, answer = map(json.loads, done.stdout.splitlines())
+    assert (refused(first), begun["id"], answer["id"], answer["result"]["isError"]) == (True, 1, 7, False)

@@ -9,11 +9,10 @@ import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support import forks
-from support.processes import environment, eventually, next_line, run_script, start_script
+from support.processes import environment, eventually, next_line, run_script, runs, start_script
 
 TOLD = """
 import asyncio, gc, json, os, random, signal, sys, threading, warnings
@@ -133,11 +132,4 @@ async def test_the_server_and_its_forks_end_with_the_process_whose_they_are() ->
     assert process.returncode == -signal.SIGKILL, told.decode()
     server, child = map(int, out.split())
     assert (server != process.pid) == (sys.platform == "linux")  # elsewhere it is a fresh process
-    assert await eventually(lambda: not any(psutil.pid_exists(pid) and _runs(pid) for pid in (server, child)))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    assert await eventually(lambda: not any(runs(pid) for pid in (server, child)))

@@ -184,7 +184,10 @@ def test_two_files_of_one_name_are_told_with_both(places: Places, first: str, se
 def test_a_name_that_nobody_has_is_told_with_those_that_there_are(places: Places) -> None:
     error = failure(places.open(), "sercher")
     assert error.problem == "there is no profile 'sercher'"
-    assert error.remedy == "did you mean 'searcher'? the profiles are: coder, debugger, general, searcher"
+    assert error.remedy == (
+        "did you mean 'searcher'? the profiles are: coder, debugger, general, searcher; "
+        f"yours are the files NAME.yaml in the folder {str(places.user)!r}"
+    )
     for name in ("", "a\udc80", "../general", "x" * 10_000):
         assert isinstance(failure(places.open(), name), ProfileInvalid)
     with pytest.raises(InvalidArgument):

@@ -14,6 +14,7 @@ import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.postgres import cut, new_database
+from support.processes import eventually
 from worldagent.core.errors import InvalidArgument, LeaseLost, StorageInvalid, StorageUnavailable
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Storage, Transaction
 
@@ -43,6 +44,16 @@ async def test_several_transactions_run_at_once(database: Database) -> None:
 
     await asyncio.gather(*(database.transact(lambda tx, n=name: work(n, tx)) for name in "ab"))  # type: ignore[misc]  # bound
     assert await database.read(lambda tx: tx.execute("SELECT id FROM note ORDER BY id")) == [("a",), ("b",)]
+
+
+async def test_the_server_is_told_to_notice_a_client_whose_machine_is_gone(database: Database) -> None:
+    # Through a socket of the same machine it has no effect, but is noted all the same.
+    asked = "SELECT name FROM pg_settings WHERE name LIKE 'tcp_keepalives_%' AND source='session' ORDER BY name"
+    assert await database.read(lambda tx: tx.execute(asked)) == [
+        ("tcp_keepalives_count",),
+        ("tcp_keepalives_idle",),
+        ("tcp_keepalives_interval",),
+    ]
 
 
 async def test_what_is_held_nobody_changes_before_the_end(database: Database) -> None:
@@ -219,8 +230,9 @@ async def test_nothing_is_left_behind(url: str) -> None:
             await asyncio.gather(*(database.read(lambda tx: tx.execute("SELECT 1")) for _ in range(10)))
         await database.aclose()
     assert (threading.active_count(), process.num_fds()) == (threads, files)
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
         query = (
             "SELECT count(*) FROM pg_stat_activity WHERE application_name='worldagent' AND datname=current_database()"
         )
-        assert connection.execute(query).fetchall() == [(0,)]
+        # The server learns of the end of a connection a moment later.
+        assert await eventually(lambda: connection.execute(query).fetchall() == [(0,)])

@@ -87,7 +87,7 @@ class Shop:
         self.done.append(what)
         return f"paid for the {what}"
 
-    def agent(self, home: Path, *, approvers: Sequence[str] = ()) -> WorldAgent:
+    def agent(self, home: Path, *, approvers: Sequence[str] = (), **more: Any) -> WorldAgent:
         """The shop's agent, of the workspace `novel`."""
         policy = None
         if approvers:
@@ -98,6 +98,7 @@ class Shop:
             functions=[tool(approval=True)(self.pay)],
             shapes=self.shapes(),
             policy=policy,
+            **more,
         )
 
 

@@ -41,4 +41,4 @@ def asking_shop(home: Path, **more: Any) -> WorldAgent:
     return scripted_agent(home, answering(), functions=[pay], shapes=[Shape("buy", Order, Receipt, _buy)], **more)
 
 
-__all__ = ["asking_shop"]
+__all__ = ["Order", "Receipt", "asking_shop"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
@@ -16,21 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from support.agents import scripted_agent
 from support.canaries import LONG, SHORT, canary
 from support.jobs import shape
 from support.leak_cases import MODES, PLANNED, covering
 from support.leaks import Watch
+from support.trace_places import TracePlaces
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Thread, Trigger, Turn
 from worldagent.core import ECHO_RUN, Scope
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker
-from worldagent.harness.trace import OpenTelemetryTrace, Trace, Traced
 from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -54,7 +51,6 @@ NAMES = (
 )
 FINDING = "The judge looked at this"
 """What all findings begin with, so that a test can see where they are kept."""
-_TRACES = "traced.jsonl"
 _WAIT = 60.0
 
 
@@ -113,19 +109,6 @@ def sample() -> list[VerifiedCase]:
     return covering(every_case(), meetings)
 
 
-class Kept:
-    """A sink of traces that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.items: list[Traced] = []
-
-    async def write(self, items: Sequence[Traced]) -> None:
-        self.items += items
-
-    async def aclose(self) -> None:
-        pass
-
-
 class Verified:
     """Runs the turn of a case, in as many agents as its path needs, and keeps what they give in `seen`.
 
@@ -143,7 +126,7 @@ class Verified:
         self.hold, self.out = "", False
         self.held, self.release = asyncio.Event(), asyncio.Event()
         self.lm = ScriptedLM(self._reply)
-        self.exporter, self.kept = InMemorySpanExporter(), Kept()
+        self.places = TracePlaces(home)
 
     # --- the agent --------------------------------------------------------------------------------------------------
 
@@ -156,9 +139,6 @@ class Verified:
         async def ask(ctx: TaskContext) -> str:
             return f"They said: {await ctx.calls.ask_person('Which?', ['red', 'blue'])}"
 
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        capture = {"inputs", "outputs", "prompts"}
         return scripted_agent(
             self.home,
             self.lm,
@@ -167,7 +147,7 @@ class Verified:
             workers=[Worker("critic", "You judge what you are given.", "judges texts", capture=True)],
             shapes=[shape(ask, key="ask", description="asks a person", capture=True)],
             roles=Roles(sources={Tier.CHANNEL: source} if self.case.source == "channel" else {}),
-            trace=Trace.to(self.home / _TRACES, self.kept, OpenTelemetryTrace(provider), capture=capture),  # type: ignore[arg-type]  # three of its words
+            trace=self.places.trace(),
         )
 
     @asynccontextmanager
@@ -289,12 +269,11 @@ class Verified:
             thread = agent.thread("t", account="ana", channel="den")
             traces = [await agent.traces.get(found.id) for found in await agent.traces.list()]
             self.seen.kept += [await thread.history(), await thread.pauses(), traces, repr(agent)]
-        spans = [span.to_json() for span in self.exporter.get_finished_spans()]
-        self.seen.kept += [list(self.kept.items), repr(self.kept.items), spans]
+        self.seen.kept += self.places.in_memory()
         names = [text for role in self.case.roles for text in (role.content, role.name)]
         found = self.seen.leaks_on_disk(*names)
         assert not found, found
 
     def traced(self) -> str:
         """What stands in the file of traces."""
-        return (self.home / _TRACES).read_text()
+        return self.places.file.read_text()

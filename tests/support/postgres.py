@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -57,6 +58,20 @@ class OwnServer:
     def start(self) -> None:
         """Have it be back, under the same address."""
         self._server.ensure_postgres_running()
+
+    def hang(self) -> None:
+        """Have it answer nobody, and end no connection, as a machine that the network has lost."""
+        for process in self._processes():
+            process.suspend()
+
+    def go_on(self) -> None:
+        """Have it answer again."""
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        first = psutil.Process(int((Path(self._server.pgdata) / "postmaster.pid").read_text().split()[0]))
+        return [first, *first.children(recursive=True)]
 
     def remove(self) -> None:
         """Stop it for good."""

@@ -38,11 +38,11 @@ from worldagent.hosts.serving import (
     HttpOptions,
     RequestLog,
     Tokens,
-    client_gone,
     quiet_logs,
     serve_http,
     serve_stdio,
 )
+from worldagent.hosts.serving._client import client_of
 
 BOUND = 60  # seconds
 SECRET = "Speak as the night ferryman of the lower river speaks."
@@ -82,8 +82,8 @@ class Plain:
             text = await self._run(ctx, params.name, params.arguments or {})
             return CallToolResult(content=[TextContent(type="text", text=text)])
         except asyncio.CancelledError:
-            gone = client_gone(ctx)
-            self.note(f"{params.name} cancelled {gone.is_set() if gone else None}")
+            client = client_of(ctx)
+            self.note(f"{params.name} cancelled {client.gone.is_set() if client else None}")
             code = "cancelled"
             raise
         except Exception:

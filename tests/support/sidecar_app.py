@@ -3,9 +3,9 @@
 The words `name=value` of a message steer the model that answers it:
 
 * `words=20` is the length of the answer, `delay=0.2` the seconds before it, `pace=0.05` those between its words;
-* `hold=NAME` keeps the model waiting until there is a file of that name in the home, `fail=1` lets it fail and quote
-  all that it was sent, `repeat=1` repeat its role, `slow=1` take longer than it may, which is a second in the
-  workspace `hasty`;
+* `hold=NAME` keeps the model waiting until there is a file of that name in the home, where `NAME.held` tells that it
+  waits; `fail=1` lets it fail and quote all that it was sent, `repeat=1` repeat its role, `slow=1` take longer than it
+  may, which is a second in the workspace `hasty`;
 * `do=KEY` dispatches the shape of that key first, which asks a person where it is `buy`, `choose` or `both`.
 
 What was bought is in the file `bought` of the home. The digests of the roles that the model got are in the file that
@@ -19,46 +19,25 @@ import hashlib
 import os
 import re
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from support.shop import HOME, Address, Receipt, home, pay
 from worldagent import Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-HOME, SEEN = "WORLDAGENT_HOME", "WORLDAGENT_TESTS_SEEN"
+SEEN = "WORLDAGENT_TESTS_SEEN"
 WORKSPACE, HASTY = "shop", "hasty"
 FUNCTION = "pay"
 _TICK = 0.01
+_HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
 
 
 class Order(BaseModel):
     what: str = "hat"
-
-
-class Receipt(BaseModel):
-    text: str
-
-
-class Address(BaseModel):
-    """Where to send it."""
-
-    street: str = Field(min_length=3)
-    number: int = Field(ge=1)
-
-
-def home() -> Path:
-    return Path(os.environ[HOME])
-
-
-async def pay(what: str) -> str:
-    """Pay for something."""
-    with (home() / "bought").open("a", encoding="utf-8") as file:
-        file.write(f"{what}\n")
-    return f"paid for the {what}"
 
 
 async def buy(params: Order, ctx: TaskContext) -> Receipt:
@@ -100,7 +79,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         ],
         roles=roles,
         storage=Storage(home=home()),
-        settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else 60),
+        settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else _HELD),
     )
 
 
@@ -123,8 +102,10 @@ async def _reply(call: ScriptedCall) -> Any:
     if "do" in wish and not _found(call):
         return {"reply": "", "dispatches": [{"to": wish["do"], "params": {"what": wish.get("what", "hat")}}]}
     await asyncio.sleep(float(wish.get("delay", "0")))
-    while "hold" in wish and not (home() / wish["hold"]).exists():  # noqa: ASYNC110 -- another process makes it
-        await asyncio.sleep(_TICK)
+    if "hold" in wish:
+        (home() / f"{wish['hold']}.held").touch()
+        while not (home() / wish["hold"]).exists():  # noqa: ASYNC110 -- another process makes it
+            await asyncio.sleep(_TICK)
     if "slow" in wish:
         await asyncio.Event().wait()
     if "fail" in wish:

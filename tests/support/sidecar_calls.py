@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Literal, Protocol, Self
@@ -186,12 +187,12 @@ class _Base:
         return {"protocolVersion": LEGACY, "capabilities": self.capabilities, "clientInfo": info}
 
 
-class Calling(_Base):
-    """How tools are called, whatever the transport."""
+class Calling(_Base, ABC):
+    """How tools are called, whatever the transport, which a client adds."""
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, progress: bool = True) -> Call:
         """A call of a tool: `async with client.call(...) as call`."""
-        return Call(self, tool, arguments or {}, progress=progress)  # type: ignore[arg-type]  # a transport is one
+        return Call(self, tool, arguments or {}, progress=progress)
 
     async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Call a tool without hearing its events; gives the structured content."""
@@ -209,8 +210,13 @@ class Calling(_Base):
         result: dict[str, Any] = last["result"]
         return result
 
+    @abstractmethod
     def exchange(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        raise NotImplementedError
+        """Send a request; gives what comes for it, the answer last. Left before, it breaks off."""
+
+    @abstractmethod
+    async def respond(self, message: dict[str, Any]) -> None:
+        """Answer a request of the server's."""
 
 
 __all__ = ["LEGACY", "MODERN", "Asked", "Call", "Calling", "Client", "Refused", "Revision", "Served"]

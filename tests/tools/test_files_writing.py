@@ -183,7 +183,13 @@ def test_a_file_is_not_made_huge(tmp_path: Path) -> None:
 
 def test_of_edits_at_the_same_time_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of several threads replaces lines of its own, as another agent of the process would."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    all_have_read, here = threading.Barrier(4, timeout=50), threading.local()
+
+    def fsync(handle: int) -> None:  # comes between the reading of a file and the look whether it has changed
+        if not hasattr(here, "met"):
+            here.met = all_have_read.wait()
+
+    monkeypatch.setattr(os, "fsync", fsync)
     (tmp_path / "file").write_text("".join(f"{who} {number};\n" for who in "abcd" for number in range(25)))
     said: list[str] = []
 
@@ -201,6 +207,7 @@ def test_of_edits_at_the_same_time_none_is_lost(tmp_path: Path, monkeypatch: pyt
         list(pool.map(edit, "abcd"))
     assert (tmp_path / "file").read_text() == "".join(f"{who} {n} done;\n" for who in "abcd" for n in range(25))
     assert set(said) == {"'file' was changed meanwhile"}
+    assert len(said) >= 3, "of those that had read the same file one came first"
 
 
 def test_a_file_that_another_program_saves_during_an_edit_is_not_lost(

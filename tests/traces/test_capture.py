@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.canaries import LONG, SHORT, awkward_canary
+from support.trace_places import TracePlaces
 from traces.test_turns import Done, Item
 from worldagent import Role
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.harness.trace import OpenTelemetryTrace, Trace, Traced, read_trace
+from worldagent.harness.trace import Trace, read_trace
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("H5", "R7")
@@ -39,36 +36,13 @@ async def shut_door(name: str) -> str:
     return f"the door of {name} is shut"
 
 
-class Kept:
-    def __init__(self) -> None:
-        self.items: list[Traced] = []
-
-    async def write(self, items: Sequence[Traced]) -> None:
-        self.items += items
-
-    async def aclose(self) -> None:
-        pass
-
-
-class Everywhere:
-    """All places that traces can go to, below one folder and in memory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.kept, self.exporter = folder, Kept(), InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.trace = Trace.to(
-            folder / "t.jsonl",
-            self.kept,
-            OpenTelemetryTrace(provider),
-            capture={"inputs", "outputs", "prompts"},
-        )
+class Everywhere(TracePlaces):
+    """All places that traces can go to, and the database of the home, which is their folder."""
 
     def everything(self) -> list[Any]:
         files = [file for file in self.folder.rglob("*") if file.is_file() and not file.name.startswith("roles.db")]
-        assert {"t.jsonl", "traces.db"} <= {file.name for file in files}
-        spans = [span.to_json() for span in self.exporter.get_finished_spans()]
-        return [[file.read_bytes() for file in files], repr(self.kept.items), self.kept.items, spans]
+        assert {self.file.name, "traces.db"} <= {file.name for file in files}
+        return [[file.read_bytes() for file in files], *self.in_memory()]
 
     def text(self) -> str:
         return repr(self.everything())
@@ -169,7 +143,7 @@ async def test_no_role_is_in_a_trace_of_turns_that_succeed_and_fail(tmp_path: Pa
 
     places = Everywhere(tmp_path)
     lm, more = ScriptedLM(reply), {"model_attempts": 2}
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC], trace=places.trace, settings=more) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], trace=places.trace(), settings=more) as agent:
         thread, role = agent.thread("t1"), Role("zebra-name", content)
         await thread.converse("Hello", role=role)
         with pytest.raises(WorldAgentError):
@@ -193,7 +167,7 @@ async def test_no_role_is_in_a_trace_of_a_turn_that_waits_and_goes_on(tmp_path: 
         return Done(text=await ctx.call("pay", {"what": params.what}))
 
     shape = Shape("shop", Item, Done, shop)
-    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=[shape], trace=places.trace) as agent:
+    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=[shape], trace=places.trace()) as agent:
         thread, role = agent.thread("t1"), Role("zebra-name", content)
         turn = await thread.task("shop", {"what": "hat"}, role=role)
         assert turn.status == "paused"
@@ -205,7 +179,7 @@ async def test_no_role_is_in_a_trace_of_a_turn_that_waits_and_goes_on(tmp_path: 
 
 async def test_a_message_that_was_made_a_role_is_withheld_from_captured_prompts(tmp_path: Path) -> None:
     places = Everywhere(tmp_path)
-    async with scripted_agent(tmp_path, answering(), trace=places.trace) as agent:
+    async with scripted_agent(tmp_path, answering(), trace=places.trace()) as agent:
         thread = agent.thread("t1")
         await thread.converse(LONG)
         turn = await thread.converse("And now?", role=Role("x", LONG))
@@ -223,7 +197,7 @@ async def test_no_role_is_in_a_trace_of_a_turn_that_is_cancelled(tmp_path: Path)
         return {"reply": "never"}
 
     places = Everywhere(tmp_path)
-    async with scripted_agent(tmp_path, ScriptedLM(reply), trace=places.trace) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM(reply), trace=places.trace()) as agent:
         turn = asyncio.ensure_future(agent.thread("t1").converse("Hello", role=Role("x", LONG)))
         await asyncio.wait_for(begun.wait(), 20)
         turn.cancel()

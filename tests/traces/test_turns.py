@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.trace_places import Kept
 from worldagent import Role
 from worldagent.core.errors import TraceInvalid, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Policy, flow, tool
 from worldagent.harness.gate import Rule
-from worldagent.harness.trace import Captured, JsonLinesTrace, Trace, Traced, TraceRecord, TurnTrace, read_trace
+from worldagent.harness.trace import Captured, JsonLinesTrace, Trace, TraceRecord, TurnTrace, read_trace
 from worldagent.harness.trace.running import TraceNode
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
@@ -71,20 +71,6 @@ def drawn(node: TraceNode) -> list[Any]:
 
 def records_of(trace: TurnTrace, kind: str) -> list[TraceRecord]:
     return [record for record in trace.records if record.kind == kind]
-
-
-class Kept:
-    """A sink of an embedder that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.items: list[Traced] = []
-        self.closed = 0
-
-    async def write(self, items: Sequence[Traced]) -> None:
-        self.items += items
-
-    async def aclose(self) -> None:
-        self.closed += 1
 
 
 async def test_a_turn_is_a_tree_of_what_it_did_with_its_tokens(tmp_path: Path) -> None:

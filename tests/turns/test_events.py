@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,26 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent, standing
-from support.asking_shop import asking_shop
+from support.asking_shop import Order, Receipt, asking_shop
 from support.canaries import canary
 from support.processes import next_line, start_script
 from support.tables import change, rows, selected
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed, Trigger
-from worldagent.core.errors import EventsGone, InvalidArgument, LeaseLost, ModelUnavailable, StorageInvalid, UnknownTurn
+from worldagent.core.errors import (
+    EventsGone,
+    InvalidArgument,
+    LeaseLost,
+    ModelUnavailable,
+    StorageInvalid,
+    StorageUnavailable,
+    UnknownTurn,
+)
 from worldagent.core.events import Event
 from worldagent.core.pauses import Approve
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
+from worldagent.storage import Database, Transaction
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock, assert_no_role_leak
 
 pytestmark = pytest.mark.on_every_database
@@ -83,6 +94,72 @@ async def test_two_agents_on_one_database_see_the_same_events(tmp_path: Path) ->
         seen = await asyncio.wait_for(following, LIMIT)
         assert seen == await taken(agent.events(stream.turn_id))
         whole(seen)
+
+
+@pytest.mark.requirement("T10")
+async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none_once_they_have_left(
+    tmp_path: Path,
+) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+        looks = other._runner.parts.recorder.elsewhere
+        reading = [asyncio.create_task(taken(other.events(stream.turn_id))) for _ in range(5)]
+        async with asyncio.timeout(LIMIT):
+            while stream.turn_id not in looks:  # noqa: ASYNC110 -- nobody tells of it
+                await asyncio.sleep(0.02)
+            assert len(looks) == 1
+            for one in reading:
+                one.cancel()
+            await asyncio.wait(reading)
+            while looks:  # noqa: ASYNC110 -- likewise
+                await asyncio.sleep(0.02)
+        late = asyncio.create_task(taken(other.events(stream.turn_id)))
+        model.may.set()
+        whole(await asyncio.wait_for(late, LIMIT))
+        assert not looks
+
+
+@pytest.mark.requirement("T10")
+async def test_each_reader_of_a_turn_of_another_process_is_told_what_cannot_be_read(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+        readers = [other.events(stream.turn_id) for _ in range(3)]
+        assert [(await anext(reader)).seq for reader in readers] == [1, 1, 1]
+        reading = [asyncio.create_task(taken(reader)) for reader in readers]
+        await asyncio.sleep(0)
+        await change(agent, "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, 50, 50, '{}')", (stream.turn_id,))
+        told = await asyncio.wait_for(asyncio.gather(*reading, return_exceptions=True), LIMIT)
+        assert {type(error) for error in told} == {StorageInvalid}
+        model.may.set()
+
+
+@pytest.mark.requirement("T10")
+async def test_readers_elsewhere_pass_over_events_of_a_kind_that_they_do_not_know(tmp_path: Path) -> None:
+    model = Held()
+    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            first = await anext(stream)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+        readers = [other.events(stream.turn_id) for _ in range(2)]
+        assert [(await anext(reader)).seq for reader in readers] == [1, 1]
+        reading = [asyncio.ensure_future(anext(reader)) for reader in readers]
+        async with asyncio.timeout(LIMIT):
+            while stream.turn_id not in other._runner.parts.recorder.elsewhere:  # noqa: ASYNC110 -- nobody tells of it
+                await asyncio.sleep(0.02)
+        told = first.model_copy(update={"seq": 3}).model_dump_json()
+        new = first.model_copy(update={"seq": 2}).model_dump_json().replace("turn_started", "of_tomorrow")
+        await change(
+            agent,
+            "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, 2, 3, ?)",
+            (stream.turn_id, f"{new}\n{told}"),
+        )
+        assert [event.seq for event in await asyncio.wait_for(asyncio.gather(*reading), LIMIT)] == [3, 3]
+        await change(agent, "DELETE FROM wa_event WHERE first=?", (2,))
+        model.may.set()
 
 
 @pytest.mark.requirement("T4", "T10")
@@ -173,7 +250,11 @@ async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
         for after in (-1, True, "1"):
             with pytest.raises(InvalidArgument):
                 agent.events(turn.id, after=after)  # type: ignore[arg-type]  # that is what is tried
-        assert await taken(agent.events(turn.id, after=10_000)) == []
+        last = (await taken(agent.events(turn.id)))[-1].seq
+        assert await taken(agent.events(turn.id, after=last)) == []
+        for after in (last + 1, 10_000, 1 << 63, 1 << 80):
+            with pytest.raises(InvalidArgument, match=f"which is {last}; read on after={last}"):
+                await taken(agent.events(turn.id, after=after))
 
 
 @pytest.mark.requirement("T10")
@@ -348,6 +429,52 @@ async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) 
             with pytest.raises(LeaseLost):
                 await taken(stream)
         assert [event.type for event in await taken(agent.events(stream.turn_id))] == ["turn_started"]
+
+
+class Unheard:
+    """A database that writes what it is given, and whose first answers are lost."""
+
+    def __init__(self, database: Database, lost: int) -> None:
+        self._database, self._lost = database, lost
+        self.failed, self.heard = asyncio.Event(), asyncio.Event()
+
+    async def transact(self, work: Callable[[Transaction], Any]) -> Any:
+        found = await self._database.transact(work)
+        if self._lost:
+            self._lost -= 1
+            self.failed.set()
+            raise StorageUnavailable("the connection was lost", remedy="try again")
+        self.heard.set()
+        return found
+
+
+@pytest.mark.requirement("T4", "T10")
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("then", ["more is told", "the turn ends"])
+async def test_what_is_written_without_a_word_of_it_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, then: str
+) -> None:
+    @tool
+    async def note(text: str) -> str:
+        """Note something."""
+        return text
+
+    async def noted(order: Order, ctx: TaskContext) -> Receipt:
+        await ctx.call("note", {"text": "one"})
+        await asyncio.wait_for((database.heard if then == "more is told" else database.failed).wait(), LIMIT)
+        return Receipt(text=await ctx.call("note", {"text": order.what}))
+
+    shape = Shape("noted", Order, Receipt, noted)
+    async with scripted_agent(tmp_path, answering(), functions=[note], shapes=[shape]) as agent:
+        recorder = agent._runner.parts.recorder
+        database = Unheard(recorder._database, lost)
+        monkeypatch.setattr(recorder, "_database", database)
+        async with agent.thread("t").stream_task("noted", {"what": "two"}, detach=True) as stream:
+            seen = await taken(stream)
+        whole(seen)
+        assert [event.type for event in seen].count("call_ended") == 2
+        assert (seen[-1].type, stream.turn.status) == ("turn_ended", "done")
+        assert await taken(agent.events(stream.turn_id)) == seen
 
 
 @pytest.mark.requirement("R7", "T10")

@@ -14,8 +14,9 @@ from support.agents import CRITIC, answering, scripted_agent
 from support.asking_shop import asking_shop
 from support.processes import next_line, start_script
 from support.tables import rows
-from worldagent import Role
+from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
+from worldagent.core import Scope
 from worldagent.core.errors import InvalidArgument, KeyReused, ModelUnavailable, OutputInvalid, RoleRequired
 from worldagent.core.events import Event
 from worldagent.core.pauses import Approve
@@ -223,3 +224,62 @@ async def test_a_repeat_goes_on_with_a_turn_whose_process_was_killed(tmp_path: P
         assert stream.turn.text == "From here."
         assert [event.seq for event in events] == list(range(2, len(events) + 2))
         assert await rows(agent, "wa_turn") == 1
+
+
+@pytest.mark.requirement("T4", "T10")
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_that(
+    elsewhere: bool, tmp_path: Path
+) -> None:
+    resolves, may, roles = asyncio.Event(), asyncio.Event(), 0
+
+    async def role(scope: Scope) -> Role | None:
+        nonlocal roles
+        roles += 1
+        if roles > 1:  # the answer is taken, and the turn is about to go on
+            resolves.set()
+            await may.wait()
+        return None
+
+    held = {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
+    async with asking_shop(tmp_path, **held) as agent, asking_shop(tmp_path) as other:
+        thread = agent.thread("t", channel="#shop")
+        paused = await thread.task("buy", {"what": "hat"}, key="k")
+        before = await taken(agent.events(paused.id))
+        resuming = asyncio.create_task(thread.resume({paused.pauses[0].id: "red"}))
+        await asyncio.wait_for(resolves.wait(), LIMIT)
+        asking = (other if elsewhere else agent).thread("t", channel="#shop")
+        async with asking.stream_task("buy", {"what": "hat"}, key="k") as stream:
+            async with asyncio.timeout(LIMIT):
+                seen = [await anext(stream) for _ in before]
+            may.set()
+            seen += await taken(stream)
+        turn = await asyncio.wait_for(resuming, LIMIT)
+        assert stream.turn == turn
+        assert [pause.function for pause in turn.pauses] == ["pay"]
+        assert seen == await taken(agent.events(paused.id))
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_a_repeat_goes_on_with_a_turn_that_is_answered_and_that_nobody_went_on_with(tmp_path: Path) -> None:
+    resolves, roles = asyncio.Event(), 0
+
+    async def role(scope: Scope) -> Role | None:
+        nonlocal roles
+        roles += 1
+        if roles == 2:  # the answer is taken, and the turn is about to go on
+            resolves.set()
+            await asyncio.Event().wait()
+        return None
+
+    held = {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
+    async with asking_shop(tmp_path, **held) as agent:
+        thread = agent.thread("t", channel="#shop")
+        paused = await thread.task("buy", {"what": "hat"}, key="k")
+        resuming = asyncio.create_task(thread.resume({paused.pauses[0].id: "red"}))
+        await asyncio.wait_for(resolves.wait(), LIMIT)
+        resuming.cancel()
+        await asyncio.wait({resuming})
+        again = await asyncio.wait_for(thread.task("buy", {"what": "hat"}, key="k"), LIMIT)
+        assert (again.id, [pause.function for pause in again.pauses]) == (paused.id, ["pay"])
+        assert await thread.task("buy", {"what": "hat"}, key="k") == again

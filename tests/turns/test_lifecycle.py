@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.abandoned import Abandoned, abandon, cut_off
 from support.agents import CRITIC, answering, scripted_agent
 from support.jobs import shape as job
 from support.openai_stub import openai_stub
@@ -282,6 +283,20 @@ async def test_a_close_that_is_cut_off_still_closes(tmp_path: Path) -> None:
     assert not await left_over(before, tasks)
 
 
+@pytest.mark.on_every_database
+async def test_a_close_that_is_cut_off_at_any_point_still_closes(tmp_path: Path) -> None:
+    await turns(tmp_path / "first")
+    cut, suspension = True, 0
+    while cut:
+        suspension += 1
+        before, tasks = held(), others()
+        agent = await scripted_agent(tmp_path / "home", answering()).start()
+        await agent.thread("t").converse("Hi")
+        cut = await cut_off(agent.aclose(), suspension)
+        assert not await left_over(before, tasks), suspension
+    assert suspension > 5
+
+
 async def test_an_agent_that_is_forgotten_without_a_close_lets_its_threads_go(tmp_path: Path) -> None:
     await turns(tmp_path / "first")
     gc.collect()
@@ -302,6 +317,35 @@ def collected(before: tuple[int, int, int], tasks: int) -> bool:
     """Look again after each collection: a thread that ends late leaves its connection in a cycle of its own."""
     gc.collect()
     return others() <= tasks and all(n <= b for n, b in zip(held(), before, strict=True))
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # LangGraph waits for a cursor then
+async def test_a_start_that_nobody_awaits_hands_over_no_job_and_lets_its_threads_go(tmp_path: Path) -> None:
+    await turns(tmp_path)
+    gc.collect()
+    (_, threads, _), tasks = held(), others()
+
+    def gone() -> bool:
+        gc.collect()
+        return others() <= tasks and held()[1] <= threads
+
+    gc.freeze()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            agent: WorldAgent | None = None
+            suspension = 0
+            while agent is None:
+                suspension += 1
+                try:
+                    agent = await abandon(scripted_agent(tmp_path, answering()).start(), suspension, alone=False)
+                except Abandoned:
+                    assert await eventually(gone), suspension
+    finally:
+        gc.unfreeze()
+    assert suspension > 5
+    await agent.aclose()
 
 
 UNCLOSED = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from ....core import Tier
 from ....core import events as ev
@@ -44,8 +44,9 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             return Turn(status="paused", pauses=pauses, **given)
         case "failed":
             raise _error(record)
-        case _:
-            return Turn(id=record.id, thread=given["thread"], status="cancelled")
+        case ended:
+            status: Literal["cancelled", "abandoned"] = "abandoned" if ended == "abandoned" else "cancelled"
+            return Turn(id=record.id, thread=given["thread"], status=status)
 
 
 async def _told(parts: RunnerParts, record: TurnRecord) -> list[Event]:

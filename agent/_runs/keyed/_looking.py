@@ -1,35 +1,34 @@
-"""Waiting for a thread with a key: whoever waits looks whether another process has begun the turn meanwhile."""
+"""Waiting for a thread with a key: whoever waits looks whether somebody else has the turn under way meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 from ....core.errors import WorldAgentError
-from ....memory.events import EventLog, RecordedTurn
 
 _LOOK: Final = 0.25  # seconds between two looks
 
 
 class KeyBegun(Exception):
-    """Another process has begun the turn meanwhile."""
+    """Somebody else has begun the turn meanwhile, or goes on with it."""
 
 
 @asynccontextmanager
-async def unless_begun(log: EventLog, turn: RecordedTurn) -> AsyncGenerator[None]:
+async def unless_begun(begun: Callable[[], Awaitable[bool]]) -> AsyncGenerator[None]:
     """Wait here for the thread of a turn with a key.
 
+    Args:
+        begun: Looks whether somebody else has begun the turn, or goes on with it.
+
     Raises:
-        KeyBegun: Another process has begun the turn meanwhile.
+        KeyBegun: Somebody has.
     """
-    if turn.key is None:
-        yield
-        return
     waiting = asyncio.timeout(None)
-    looking = asyncio.ensure_future(_look(log, turn, waiting))
+    looking = asyncio.ensure_future(_look(begun, waiting))
     try:
         async with waiting:
             yield
@@ -42,12 +41,12 @@ async def unless_begun(log: EventLog, turn: RecordedTurn) -> AsyncGenerator[None
     raise KeyBegun
 
 
-async def _look(log: EventLog, turn: RecordedTurn, waiting: asyncio.Timeout) -> None:
-    found: RecordedTurn | None = None
-    while found is None:
+async def _look(begun: Callable[[], Awaitable[bool]], waiting: asyncio.Timeout) -> None:
+    found = False
+    while not found:
         await asyncio.sleep(_LOOK)
         with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turn itself
-            found = await log.keyed(turn.thread, turn.key or "")
+            found = await begun()
     if not waiting.expired():
         waiting.reschedule(asyncio.get_running_loop().time())
 

@@ -18,6 +18,7 @@ from ....core.events import Event
 from ....memory import TurnRecord
 from ....memory.attachments import Attachment, AttachmentSource
 from ....memory.events import RecordedTurn
+from ....role_resolution import Role
 from ..._stream import Held, cancel_once
 from ..._turns import Turn
 from ..._unset import UNSET
@@ -103,6 +104,18 @@ class KeyedStarts:
         keyed.detached |= detach
         return await self._held(parts, keyed, work.scope)
 
+    async def repeats(self, parts: RunnerParts, thread: str, key: str) -> bool:
+        """Whether a start with a key would give a turn that is there, and run none here."""
+        if (thread, key) in self._here:
+            return True
+        found = await parts.recorder.log.keyed(thread, key)
+        record = None if found is None else await parts.turns.get(found.turn)
+        if record is None:
+            return found is not None
+        if record.status == "running" and await parts.leases.owned([thread]):
+            return True
+        return not await _can_go_on(parts, record)
+
     def _over(self, place: tuple[str, str]) -> None:
         self._here.pop(place).tell()
 
@@ -164,12 +177,17 @@ class KeyedStarts:
             if not await _can_go_on(parts, record):
                 return await outcome_of(parts, record)
             how = Resumption(UNSET if work.role is None else work.role, prompt=work.ask.prompt)
-            resumed = ResumedTurn(record, how, recording=parts.recorder.recording(found, again=True))
+            resumed = ResumedTurn(record, how, recording=parts.recorder.recording(found, again=True), by_key=True)
             work.role = None  # what was ended meanwhile does not go on a second time
             del how
-            with contextlib.suppress(NothingToResume):
-                self._runner.enlist(found.turn, keyed.task)
+            self._runner.enlist(found.turn, keyed.task)
+            try:
                 return await self._runner.running(parts, found.turn, resumed, keyed.tell)
+            except NothingToResume:
+                pass
+            except KeyBegun:  # nothing was made of the role yet
+                work.role = resumed.how.role if isinstance(resumed.how.role, Role) else None
+                keyed.tell()  # whoever follows the turn follows the other run at it
 
 
 class _KeyedEvents:
@@ -215,14 +233,22 @@ async def _no_longer_runs(parts: RunnerParts, turn_id: str) -> None:
     """Wait for the end of the run that another process has under way, or another surface here."""
     record = await parts.turns.get(turn_id)
     if record is not None and record.status == "running":
-        follower = EventFollower(parts.recorder, turn_id, workspace=record.scope.workspace, after=_END)
+        follower = EventFollower(parts.recorder, turn_id, workspace=record.scope.workspace, after=_END, whole=False)
         while await follower.next() is not None:
             pass
 
 
 async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
-    """Whether a repeated start takes the turn up again: it was cut off, was stopped, or failed in passing."""
-    if record.status not in ("running", "stopped") and not passing(record):
+    """Whether a repeated start takes the turn up again.
+
+    It was cut off, was stopped, or failed in passing; or all that it asked is answered, and whoever did that has yet to
+    go on with it, or never came to that.
+    """
+    if record.status == "paused":
+        records = await parts.journal.load(record.id)
+        if any(entry.open for entry in records.values()):
+            return False
+    elif record.status not in ("running", "stopped") and not passing(record):
         return False
     latest = await parts.turns.latest(record.thread)
     return latest is not None and latest.id == record.id

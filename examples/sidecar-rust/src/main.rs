@@ -178,12 +178,13 @@ impl Chat {
                 _ => println!("\n[{function} with {arguments} was cut off: did it happen? y or n]"),
             }
             let Some(line) = self.line()? else { return Ok(None) };
-            answers[pause["id"].as_str().unwrap_or_default()] = match (pause["kind"].as_str(), line.as_str()) {
+            let yes = matches!(line.trim().to_lowercase().as_str(), "y" | "yes");
+            answers[pause["id"].as_str().unwrap_or_default()] = match (pause["kind"].as_str(), yes) {
                 (Some("question"), _) => json!({"answer": (line.as_str())}),
-                (Some("approval"), "y") => json!({"approve": {"hash": (hash.clone())}}),
-                (Some("approval"), _) => json!({"reject": {}}),
-                (_, "y") => json!({"happened": {}}),
-                _ => json!({"not_happened": {}}),
+                (Some("approval"), true) => json!({"approve": {"hash": (hash.clone())}}),
+                (Some("approval"), false) => json!({"reject": {}}),
+                (_, true) => json!({"happened": {}}),
+                (_, false) => json!({"not_happened": {}}),
             };
         }
         Ok(Some(answers))

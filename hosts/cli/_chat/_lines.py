@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.events import Event
 from ....core.pauses import Pause
+from ...pauses import pause_object
 from .._options import ChatOptions
-from .._output import Form, Output, pause_object
+from .._output import Form, Output
 from .._turn import pauses_text, resume_command
 from ._ports import Interrupted
 

@@ -28,8 +28,9 @@ from ....core.events import (
     TurnStarted,
 )
 from ....core.pauses import Pause
+from ...pauses import printable
 from .._attachments import left_out_text
-from .._output import Output, printable
+from .._output import Output
 from .._pauses import pause_text
 from ._wrap import Wrap
 

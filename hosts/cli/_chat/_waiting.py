@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ....core.errors import AnswerInvalid, NotAnApprover
 from ....core.pauses import Pause, PersonAnswer, may_answer
-from .._pauses import is_late, pause_text, read_answer
+from ...pauses import is_late
+from .._pauses import pause_text, read_answer
 
 if TYPE_CHECKING:
     from ....agent import ThreadState

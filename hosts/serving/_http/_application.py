@@ -21,7 +21,7 @@ from .._service import Operated, Service
 from ._exchange import Streams
 from ._front import Front
 from ._reach import allowed_names
-from ._sessions import make_room
+from ._sessions import make_room, withhold_texts
 
 _FRESH = {"cache-control": "no-store"}
 
@@ -78,6 +78,7 @@ def application(
         custom_starlette_routes=[] if operation is None else _routes(operation),
     )
     make_room(service.server.session_manager)
+    withhold_texts(service.server.session_manager)
     app.router.redirect_slashes = False  # it would answer with an address that is made of what was sent
     if service.tokens is not None:
         # The library adds these two only for a server that names an OAuth issuer; a token of ours has none.

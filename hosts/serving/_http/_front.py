@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .._client import STATE
+from .._logs import log
 from .._options import HttpOptions
 from ._exchange import Exchange, Streams
 
@@ -43,6 +44,7 @@ class Front:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
+            log.info("a request was refused with HTTP %d", refusal.status_code)
             await refusal(scope, receive, send)
             return
         exchange = Exchange(receive, send) if scope["method"] != "GET" else self._streams.opened(receive, send)
@@ -58,14 +60,14 @@ class Front:
         size = sum(len(name) + len(value) for name, value in raw) + len(scope.get("raw_path") or b"")
         size += len(scope.get("query_string") or b"")
         if len(raw) > self._options.max_headers or size > self._options.max_header_bytes:
-            return PlainTextResponse("Request headers too large", 431, headers=_CLOSE)
+            return PlainTextResponse("The headers are too many or too long; send fewer", 431, headers=_CLOSE)
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if self._names is not None and _name(host) not in self._names:
-            return PlainTextResponse("Invalid Host header", 421)
+            return PlainTextResponse("Invalid Host header; use a name that the server was started for", 421)
         origin = headers.get("origin", "").lower()
         if origin and not self._takes(origin, host):
-            return PlainTextResponse("Invalid Origin header", 403)
+            return PlainTextResponse("Invalid Origin header; a page of another origin may not call this server", 403)
         return None
 
     def _takes(self, origin: str, host: str) -> bool:

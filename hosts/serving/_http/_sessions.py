@@ -1,19 +1,25 @@
-"""Which session makes room for a new one where all are taken. Revision 2026-07-28 has none. No request is read here.
+"""Sessions of clients before revision 2026-07-28: which one makes room where all are taken, and what theirs are given.
 
 Clients of earlier revisions that lose their connection leave their session behind. Of the library alone it stays until
-it has been idle for half an hour, and by then nobody new gets in.
+it has been idle for half an hour, and by then nobody new gets in. No request is read here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias
 
 from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from .._logs import log
+from .._received import Received
+
+_Streams: TypeAlias = tuple[Any, Any]  # what comes, and what goes
 
 
 def make_room(manager: StreamableHTTPSessionManager) -> None:
@@ -29,6 +35,28 @@ def make_room(manager: StreamableHTTPSessionManager) -> None:
         return admit(requestor)
 
     manager._admit_session = admit_or_push_out  # type: ignore[method-assign]  # it is called by this name
+
+
+def withhold_texts(manager: StreamableHTTPSessionManager) -> None:
+    """Give every session what its client sends as `Received` has it."""
+    admit = manager._admit_session
+
+    def admit_without_texts(requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        transport = admit(requestor)
+        if transport is not None:
+            transport.connect = _received(transport.connect)  # type: ignore[method-assign]  # it is called by this name
+        return transport
+
+    manager._admit_session = admit_without_texts  # type: ignore[method-assign]  # it is called by this name
+
+
+def _received(connect: Callable[[], AbstractAsyncContextManager[_Streams]]) -> Any:
+    @asynccontextmanager
+    async def connected() -> AsyncGenerator[_Streams]:
+        async with connect() as (incoming, outgoing):
+            yield Received(incoming), outgoing
+
+    return connected
 
 
 def _push_out(manager: StreamableHTTPSessionManager, requestor: AuthorizationContext | None) -> None:
@@ -57,4 +85,4 @@ def _name(owner: AuthorizationContext | None) -> str | None:
     return None if owner is None else owner["client_id"]
 
 
-__all__ = ["make_room"]
+__all__ = ["make_room", "withhold_texts"]

@@ -25,6 +25,10 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
+from .._options import MIB
+from .._received import without_text
+from ._lines import LIMIT
+
 _TURNS = 8  # of the loop; what was read last reaches `Incoming` within them
 
 PATIENCE: Final = 5.0
@@ -32,6 +36,10 @@ PATIENCE: Final = 5.0
 
 _NO_JSON: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
 _NO_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
+_TOO_LONG: Final = ErrorData(
+    code=INVALID_REQUEST,
+    message=f"Invalid Request: the line is longer than {LIMIT} bytes ({LIMIT // MIB} MiB); send less in one message",
+)
 
 
 class Answers:
@@ -107,10 +115,8 @@ class Incoming(_Stream):
     async def _message(self, following: Callable[[], Awaitable[SessionMessage | Exception]]) -> SessionMessage:
         while isinstance(item := await following(), Exception):
             await self._refusals.give(item)
-        if isinstance(item.message, JSONRPCError):  # a role may stand in it, and the library puts it into a span
-            item.message.error = ErrorData(code=item.message.error.code, message="")
         self._answers.came(item)
-        return item
+        return without_text(item)
 
 
 class Outgoing(_Stream):
@@ -150,7 +156,11 @@ def _refusal(problem: Exception) -> JSONRPCError:
     error = _NO_MESSAGE
     if isinstance(problem, ValidationError):
         found = problem.errors(include_input=False, include_url=False, include_context=False)
-        error = _NO_JSON if any(each["type"] == "json_invalid" for each in found) else _NO_MESSAGE
+        kinds = {each["type"] for each in found}
+        if "json_type" in kinds:  # it was given no text, but a `TooLong`
+            error = _TOO_LONG
+        elif "json_invalid" in kinds:
+            error = _NO_JSON
     return JSONRPCError(jsonrpc="2.0", id=None, error=error)
 
 

@@ -5,17 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from typing import Final, TypeAlias
+
+from .._logs import log
+from .._options import MIB
 
 _CHUNK = 1 << 16
-_LIMIT = 4 << 20  # bytes in a line; as much as the HTTP transport takes
 _AHEAD = 64  # lines that are read before they are wanted
+
+LIMIT: Final = 4 * MIB
+"""Bytes in a line, as many as the HTTP transport takes."""
+
+
+class TooLong:
+    """Stands for a line of more than `LIMIT` bytes, of which nothing is kept."""
+
+
+Line: TypeAlias = str | TooLong
 
 
 class Lines:
-    """The lines of a file descriptor, for one loop. A line of more than 4 MiB ends them.
+    """The lines of a file descriptor, for one loop.
 
     They are read in a thread, and not through `sys.stdin`: that holds a lock which the interpreter wants when it ends.
 
@@ -28,17 +41,19 @@ class Lines:
         self._descriptor = descriptor
         self._finish = finish
         self._loop = asyncio.get_running_loop()
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue(_AHEAD)
+        self._lines: asyncio.Queue[Line | None] = asyncio.Queue(_AHEAD)
         self._ended = asyncio.Event()
 
     def __aiter__(self) -> Lines:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> Line:
         line = await self._next()
         if line is None:
             await self._finish()
             raise StopAsyncIteration
+        if isinstance(line, TooLong):
+            log.warning("a line of more than %d bytes is refused", LIMIT)
         return line
 
     def start(self) -> None:
@@ -49,7 +64,7 @@ class Lines:
         """Be at the end, whatever is still to come."""
         self._ended.set()
 
-    async def _next(self) -> str | None:
+    async def _next(self) -> Line | None:
         if self._ended.is_set():
             return None
         reading, ending = asyncio.ensure_future(self._lines.get()), asyncio.ensure_future(self._ended.wait())
@@ -61,16 +76,15 @@ class Lines:
             ending.cancel()
 
     def _read(self) -> None:
-        rest = b""
+        cutting = _Cutting()
         # The loop may be gone by now: then nobody wants lines either.
         with suppress(RuntimeError, OSError, CancelledError):
-            while len(rest) <= _LIMIT and (chunk := os.read(self._descriptor, _CHUNK)):
-                *whole, rest = (rest + chunk).split(b"\n")
-                for line in whole:
-                    self._give(line.decode("utf-8", "replace"))
+            while chunk := os.read(self._descriptor, _CHUNK):
+                for line in cutting.lines(chunk):
+                    self._give(line)
             self._give(None)
 
-    def _give(self, line: str | None) -> None:
+    def _give(self, line: Line | None) -> None:
         putting = self._lines.put(line)
         try:
             asyncio.run_coroutine_threadsafe(putting, self._loop).result()
@@ -78,4 +92,29 @@ class Lines:
             putting.close()  # where the loop is gone, it never began
 
 
-__all__ = ["Lines"]
+class _Cutting:
+    """Cuts what is read into lines. One that is too long is told at once, and skipped to its end."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._skipping = False
+
+    def lines(self, chunk: bytes) -> Iterator[Line]:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield from self._hold(end)
+            if not self._skipping:
+                yield self._held.decode("utf-8", "replace")
+            self._held, self._skipping = bytearray(), False
+        yield from self._hold(rest)
+
+    def _hold(self, piece: bytes) -> Iterator[Line]:
+        if self._skipping:
+            return
+        self._held += piece
+        if len(self._held) > LIMIT:
+            self._held, self._skipping = bytearray(), True
+            yield TooLong()
+
+
+__all__ = ["LIMIT", "Line", "Lines", "TooLong"]

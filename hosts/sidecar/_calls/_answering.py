@@ -23,6 +23,7 @@ from .._contract.turns import (
 )
 from .._contract.words import WorkspaceArguments
 from .._pauses import next_steps, pause_result
+from .._people import names
 from .._ports import Refused
 from ._call import Call
 
@@ -54,27 +55,47 @@ def turn_record(turn: Turn, thread: str) -> TurnRecord:
 def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
     """How a surface answers."""
     record = turn_record(turn, call.given.thread)
-    made = next_steps(turn.status, turn.id, ids=call.ids, pauses=turn.pauses, seq=seq)
-    return TurnAnswer(turn=record, seq=seq, next=steps(made))
+    return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
 
 
 def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> TurnAnswer:
     """How a surface answers that has not followed the turn: what became of it, and where to look for the rest."""
     record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
-    made = next_steps(state.status, state.turn_id, ids=call.ids, pauses=pauses, seq=call.given.after)
-    if not made:
-        known = {name: value for name, value in call.ids.items() if value is not None}
-        made = [{"tool": "history", "arguments": known, "why": "the turn is over; what was said"}]
+    made = to_call(call, state.status, state.turn_id, pauses, seq=call.given.after)
+    if not made and call.noted.own:
+        made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; what was said")]
     return TurnAnswer(
         turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
         seq=call.given.after,
-        next=steps(made),
+        next=made,
     )
 
 
-def steps(made: list[dict[str, Any]]) -> list[NextStep]:
-    """What to call to go on with a turn, as the contract has it."""
-    return [NextStep.model_validate(step) for step in made]
+def to_call(
+    call: Call[Any],
+    status: str,
+    turn_id: str,
+    pauses: Sequence[Pause],
+    *,
+    seq: int = 0,
+    ids: Mapping[str, str] | None = None,
+) -> list[NextStep]:
+    """What the caller may call to go on with a turn; empty where it is over, or another account's to go on with.
+
+    Args:
+        call: The call; it is noted there whether the turn is the caller's own.
+        status: How the turn stands.
+        turn_id: The turn.
+        pauses: What it waits for.
+        seq: The last event that was seen.
+        ids: The ids to repeat, where they are not the call's.
+    """
+    known = call.ids if ids is None else ids
+    if not call.noted.own:
+        pauses = [pause for pause in pauses if names(pause, call.caller)]
+        if status != "running" and not pauses:
+            return []
+    return [NextStep.model_validate(step) for step in next_steps(status, turn_id, ids=known, pauses=pauses, seq=seq)]
 
 
 def answered(answer: Answer) -> CallToolResult:
@@ -83,16 +104,15 @@ def answered(answer: Answer) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=_text(answer))], structured_content=content)
 
 
-def failed(failure: WorldAgentError | Refused, pauses: Sequence[Pause] | None = None) -> CallToolResult:
-    """An error as the protocol has it."""
+def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None = None) -> CallToolResult:
+    """An error as the protocol has it; `advice` is what its record has instead, or beside."""
     error = ErrorRecord(
         code=failure.code,
         problem=_UNQUOTED.get(type(failure), failure.problem),
         remedy=failure.remedy,
         retryable=failure.retryable,
         turn_id=failure.turn_id or None,  # what was never begun has an empty one
-        pauses=None if pauses is None else [pause_result(pause) for pause in pauses],
-    )
+    ).model_copy(update=dict(advice or {}))
     return CallToolResult(
         content=[TextContent(type="text", text=f"{error.code}: {error.problem}; {error.remedy}")],
         structured_content=ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True),
@@ -146,4 +166,4 @@ def _text(answer: Answer) -> str:
     return f"the turn is {turn.status}"
 
 
-__all__ = ["answered", "checked", "failed", "standing", "steps", "turn_answer", "turn_record"]
+__all__ = ["answered", "checked", "failed", "standing", "to_call", "turn_answer", "turn_record"]

@@ -41,13 +41,22 @@ class House:
 
 @dataclass(slots=True, kw_only=True)
 class Noted:
-    """What the request log may say of a call: ids that the caller was found to reach, and how it was answered."""
+    """What is noted of a call as it goes on.
+
+    Attributes:
+        tool, workspace, thread, turn: What the request log may say: ids that the caller was found to reach.
+        code: How it was answered, for the request log.
+        own: Whether the turn is the caller's to go on with; where it is not, they only answer.
+        kept: How many answers of a person were written down before the newest run at the turn.
+    """
 
     tool: str | None = None
     workspace: str | None = None
     thread: str | None = None
     turn: str | None = None
     code: str = "ok"
+    own: bool = True
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from ....core.events import Event, TurnEnded, TurnStarted
 from ....core.pauses import Pause
 from .._contract.arguments import EventsArguments
 from .._contract.turns import EventsAnswer, TurnRecord
-from .._pauses import next_steps, pause_result
-from ._answering import steps
+from .._pauses import pause_result
+from .._people import is_of
+from ._answering import to_call
 from ._call import Call
 from ._progress import Progress
 
@@ -44,13 +45,14 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
     record = reading.record(state, pauses)
     ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
     standing = state.status if reading.ended else "running"  # there is more to read first
-    made = next_steps(standing, turn_id, ids=ids, pauses=pauses, seq=reading.seq)
+    call.noted.own = is_of(call.caller, state)
+    made = to_call(call, standing, turn_id, pauses, seq=reading.seq, ids=ids)
     if standing != state.status:
-        made[0]["why"] = "there are more of its events"
+        made = [made[0].model_copy(update={"why": "there are more of its events"})]
     return EventsAnswer(
         turn=record,
         seq=reading.seq,
-        next=steps(made),
+        next=made,
         events=[json.loads(event.model_dump_json()) for event in reading.events],
     )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from ....agent import Turn, TurnStream
@@ -18,7 +19,33 @@ from ....core.events import Event
 from .._pool import Agents
 from .._ports import Refused
 
-Start = Callable[[], Awaitable[TurnStream]]
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What a start with a key is known by.
+
+    Attributes:
+        place: What is equal for two starts of one turn.
+        repeats: Whether it would give a turn that is there, and run none.
+    """
+
+    place: tuple[str, str]
+    repeats: Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What begins a turn, or goes on with one.
+
+    Attributes:
+        stream: Does it. It holds the call's role, and is let go of once the turn has begun.
+        answers: How many answers of a person it takes along.
+        keyed: What it is known by, where it begins a turn with a key.
+    """
+
+    stream: Callable[[], Awaitable[TurnStream]] = field(repr=False)
+    answers: int = 0
+    keyed: Keyed | None = None
 
 
 class Following:
@@ -27,20 +54,27 @@ class Following:
     Args:
         agents: Counts the turn, and owns the task that runs it.
         workspace: Whose turn it is.
-        start: Begins the turn or goes on with one. It holds the call's role, and is let go of once that has begun.
+        start: Begins the turn or goes on with one.
         lag: How many events may wait for the client.
         detach: Whether the turn goes on when the call leaves.
+
+    Attributes:
+        turn_id: The turn, once it is known.
+        kept: How many answers of a person were written down, whatever became of the turn then.
     """
 
     def __init__(self, agents: Agents, workspace: str, start: Start, *, lag: int, detach: bool) -> None:
         self._agents = agents
         self._lag = lag
         self._detach = detach
+        self._keyed = start.keyed
         self._waiting: deque[Event] | None = deque()
         self._news = asyncio.Event()
         self._behind = False
         self.turn_id: str | None = None
-        self._task = agents.spawn(self._run(workspace, start))
+        self.kept = 0
+        self._answers = start.answers
+        self._task = agents.spawn(self._run(workspace, start.stream))
         self._task.add_done_callback(lambda _: self._news.set())
 
     async def events(self) -> AsyncGenerator[Event]:
@@ -76,12 +110,13 @@ class Following:
         if not self._detach and not self._task.done() and not self._task.cancelling():
             self._task.cancel()
 
-    async def _run(self, workspace: str, start: Start) -> Turn:
+    async def _run(self, workspace: str, start: Callable[[], Awaitable[TurnStream]]) -> Turn:
         async with self._agents.use(workspace):
-            with self._agents.turn(workspace):
+            with await self._counted(workspace):
                 beginning, start = start(), _nothing
                 stream = await beginning
                 del beginning
+                self.kept = self._answers
                 try:
                     async with stream:
                         self.turn_id = stream.turn_id
@@ -92,6 +127,18 @@ class Following:
                 except WorldAgentError as error:
                     error.turn_id = error.turn_id or self.turn_id
                     raise
+
+    async def _counted(self, workspace: str) -> AbstractContextManager[None]:
+        """Count the turn, unless the workspace is full and none would be added to what it has.
+
+        Raises:
+            Refused: It is full.
+        """
+        keyed = self._keyed
+        place: object = object() if keyed is None else keyed.place
+        if keyed is not None and not self._agents.has_room(workspace, place) and await keyed.repeats():
+            return nullcontext()
+        return self._agents.turn(workspace, place)
 
     def _take(self, event: Event) -> None:
         if self._waiting is None:
@@ -122,4 +169,4 @@ def behind(turn_id: str | None) -> Refused:
     )
 
 
-__all__ = ["Following", "Start", "behind"]
+__all__ = ["Following", "Keyed", "Start", "behind"]

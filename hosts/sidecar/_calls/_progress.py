@@ -24,9 +24,16 @@ class Progress:
         self._session = call.ctx.session
         self._stall = call.house.limits.reader_stall
         self._after: int = call.given.after
+        self._has: int | None = self._after if "after" in call.given.model_fields_set else None
         self._wanted = call.wants_progress
         self._offset = 0
         self.seq: int = 0
+
+    @property
+    def has(self) -> int | None:
+        """The last event that the client has; None where that is not known, or nobody wants any."""
+        has = self.seq or self._has
+        return has if self._wanted and not self._offset else None
 
     async def send(self, event: Event) -> None:
         """Send one event, unless the client has it.

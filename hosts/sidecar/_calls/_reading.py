@@ -17,8 +17,10 @@ from .._contract.answers import (
 )
 from .._contract.arguments import ExplainArguments, HistoryArguments, ThreadsArguments
 from .._contract.words import ThreadArguments
-from .._pauses import next_steps, pause_result
-from ._answering import steps
+from .._pauses import pause_result
+from .._people import is_of
+from .._times import moment
+from ._answering import to_call
 from ._call import Call, role_of, thread_of
 
 _MOST: Final = 1000  # threads that are looked through for those that a token reaches
@@ -30,13 +32,13 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
     state, found = await thread.state(), await thread.pauses()
     if state is None:
         return PausesAnswer(thread=call.given.thread)
-    call.noted.turn = state.turn_id or None
+    call.noted.turn, call.noted.own = state.turn_id or None, is_of(call.caller, state)
     return PausesAnswer(
         thread=state.thread,
         turn_id=state.turn_id or None,
         status=state.status,
         pauses=[pause_result(pause) for pause in found],
-        next=steps(next_steps(state.status, state.turn_id, ids=call.ids, pauses=found)),
+        next=to_call(call, state.status, state.turn_id, found),
     )
 
 
@@ -52,7 +54,7 @@ async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAns
                 author=message.author,
                 kind=message.kind,
                 body=dict(message.body),
-                at=message.at.isoformat(),
+                at=moment(message.at),
             )
             for message in page
         ]
@@ -94,7 +96,7 @@ def _record(state: ThreadState) -> ThreadRecord:
         turn_id=state.turn_id,
         kind=state.kind,
         status=state.status,
-        since=state.since.isoformat(),
+        since=moment(state.since),
         pauses=state.pauses,
         answers=state.answers,
         resumable=state.resumable,

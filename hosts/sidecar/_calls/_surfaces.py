@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from mcp.types import InputRequiredResult
 
 from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
 from ....agent.threads import ThreadState
-from ....core.errors import AlreadyAnswered, NothingToResume
+from ....core.errors import AlreadyAnswered, EventsGone, NothingToResume, ThreadBusy
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
 from .._contract.surfaces import (
@@ -27,7 +28,7 @@ from .._pauses import Asking, Round, read_answers
 from .._people import check_resume, is_of
 from ._answering import standing, turn_answer
 from ._call import Call, role_of, thread_of
-from ._following import Following, Start
+from ._following import Following, Keyed, Start
 from ._progress import Progress
 
 Going = Call[SurfaceArguments] | Call[ResumeArguments]
@@ -38,7 +39,7 @@ async def surface(call: Call[SurfaceArguments], agent: WorldAgent) -> TurnAnswer
     thread, asking = thread_of(agent, call, name=call.given.name), _asking(call)
     if asking.round is not None:
         return await _come_again(call, thread, asking, asking.round)
-    return await _until_answered(call, thread, asking, lambda: _begin(call.given, thread))
+    return await _until_answered(call, thread, asking, _beginning(call.given, thread))
 
 
 async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
@@ -49,9 +50,10 @@ async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer |
     pauses = await thread.pauses()
     state = await thread.state()
     if state is not None:  # first: whose turn it is not learns neither who may answer nor how
+        call.noted.own = is_of(call.caller, state)
         check_resume(call.caller, state, given.answers.keys(), pauses, changes=_says_more(given))
     answers = read_answers(given.answers, pauses, account=call.caller.account)
-    return await _until_answered(call, thread, asking, lambda: _go_on(call.given, thread, answers))
+    return await _until_answered(call, thread, asking, _answering(call.given, thread, answers))
 
 
 def _asking(call: Going) -> Asking:
@@ -65,18 +67,21 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
     if state is None or (state.turn_id, state.thread) != (before.turn, before.thread) or state.status != "paused":
         return await _moved_on(call, thread, asking, before)
     call.noted.turn = state.turn_id
-    own = is_of(call.caller, state)
+    call.noted.own = own = is_of(call.caller, state)
     got = await asking.answers(state.turn_id, state.thread, _open_to(call, state, pauses), own=own)
     if isinstance(got, InputRequiredResult):
         return got
     if not got and (pauses or not own):
         return standing(call, state, pauses)
+    if not got and _has_key(call.given):
+        return await _moved_on(call, thread, asking, before)
     got = got or {}  # all is answered; whoever did that may not have come to go on
     check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
-    try:
-        return await _until_answered(call, thread, asking, _answering(call.given, thread, got))
-    except (AlreadyAnswered, NothingToResume):
-        pass  # the same call was made twice at once, and the other one was first
+    with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
+        found = await _until_answered(call, thread, asking, _answering(call.given, thread, got))
+        if isinstance(found, InputRequiredResult) or found.seq or not _has_key(call.given):
+            return found
+    # The same call was made twice at once, and the other one was first to answer, or to go on.
     return await _moved_on(call, thread, asking, before)
 
 
@@ -87,10 +92,20 @@ async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) 
         NothingToResume: The turn is no longer the thread's newest, and has no key.
         AlreadyAnswered: It is another account's.
     """
-    given, state = call.given, await thread.state()
-    if isinstance(given, SurfaceArguments) and given.key is not None:
-        return await _until_answered(call, thread, asking, lambda: _begin(given, thread))
-    if state is None or (state.turn_id, state.thread) != (before.turn, before.thread):
+    given = call.given
+    if _has_key(given):
+        return await _until_answered(call, thread, asking, _beginning(given, thread))
+    return await _as_it_stands(call, thread, before.turn, before.thread)
+
+
+async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str) -> TurnAnswer:
+    """Tell what became of a turn that another call goes on with; `of` is the name of its thread.
+
+    Raises:
+        NothingToResume, AlreadyAnswered: As `_moved_on`.
+    """
+    state = await thread.state()
+    if state is None or (state.turn_id, state.thread) != (turn_id, of):
         raise NothingToResume(
             "the turn that was asked about is no longer the thread's newest",
             remedy="look at what the thread waits for with pauses, and at what was said with history",
@@ -107,9 +122,14 @@ async def _until_answered(
     call: Going, thread: Thread, asking: Asking, start: Start
 ) -> TurnAnswer | InputRequiredResult:
     """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call."""
-    progress, went_on = Progress(call), False
+    progress, answered = Progress(call), None
     while True:
-        turn = await _follow(call, progress, start)
+        try:
+            turn = await _follow(call, progress, start)
+        except (NothingToResume, ThreadBusy):
+            if answered is None:
+                raise
+            return await _as_it_stands(call, thread, answered.id, answered.thread)  # whoever answered has gone on
         if turn.status != "paused":
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
@@ -117,10 +137,15 @@ async def _until_answered(
         got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
         if isinstance(got, InputRequiredResult):
             return got
-        if not got and (turn.pauses or not own or went_on):
+        if not got and (turn.pauses or not own or answered):
             return turn_answer(call, turn, seq=progress.seq)
-        went_on = not got  # all is answered; whoever did that may not have come to go on
+        answered = None if got else turn  # by others, and whoever did that may not have come to go on
         start = _answering(call.given, thread, got or {})
+
+
+def _has_key(given: SurfaceArguments | ResumeArguments) -> TypeGuard[SurfaceArguments]:
+    """Whether a call that is made again finds its turn by a key, with all its events and its answer."""
+    return isinstance(given, SurfaceArguments) and given.key is not None
 
 
 def _says_more(given: SurfaceArguments | ResumeArguments) -> bool:
@@ -142,18 +167,44 @@ async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
     following = Following(house.agents, call.caller.workspace, start, lag=house.limits.reader_lag, detach=given.detach)
     del start
     try:
+        told = False
         async for event in following.events():
             call.noted.turn = following.turn_id
+            if not told:
+                await _catch_up(call, progress, event.turn_id, upto=event.seq)
+            told = True
             await progress.send(event)
         turn = following.outcome()
         call.noted.turn = turn.id
+        if not told and turn.status == "done":  # somebody else came to its end meanwhile
+            await _catch_up(call, progress, turn.id)
         return turn
     finally:
+        call.noted.kept = following.kept
         following.leave()
 
 
+async def _catch_up(call: Going, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
+    """Send what other runs at a turn told behind what the client has; `upto` is the first event of this one."""
+    after = progress.has
+    if after is None or (upto is not None and upto <= after + 1):
+        return
+    with suppress(EventsGone):  # of a turn that keeps none, or no more
+        async with call.house.agents.use(call.caller.workspace) as agent:
+            async for event in agent.events(turn_id, after=after):
+                if upto is not None and event.seq >= upto:
+                    return
+                await progress.send(event)
+
+
 def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> Start:
-    return lambda: _go_on(given, thread, answers)
+    return Start(lambda: _go_on(given, thread, answers), answers=len(answers))
+
+
+def _beginning(given: SurfaceArguments, thread: Thread) -> Start:
+    key = given.key
+    keyed = None if key is None else Keyed((given.thread, key), lambda: thread.repeats(key))
+    return Start(lambda: _begin(given, thread), keyed=keyed)
 
 
 async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:

@@ -6,21 +6,21 @@ Nothing here knows a transport. A refusal of arguments names fields and rules, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ....agent import WorldAgent
-from ....core.errors import AgentClosed, InvalidArgument, ThreadPaused, WorldAgentError
-from ....core.pauses import Pause
+from ....core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from .._access import Grant
 from .._contract import TOOLS
 from .._contract.turns import Answer
 from .._contract.words import ThreadArguments
 from .._ports import Refused
+from ._advice import advised
 from ._answering import answered, checked, failed
-from ._call import Call, Context, House, Noted, thread_of
+from ._call import Call, Context, House, Noted
 from ._changing import cancel, fork, thread_role_clear, thread_role_set
 from ._events import events
 from ._reading import explain_role, history, pauses, threads
@@ -60,7 +60,7 @@ async def call_tool(
         grant: What the caller's token reaches.
         noted: Takes what the request log may say of the call.
     """
-    waiting: tuple[Pause, ...] | None = None
+    advice: Mapping[str, Any] = {}
     failure: WorldAgentError | Refused
     try:
         if house.client_roles is not None:
@@ -69,10 +69,8 @@ async def call_tool(
         async with house.agents.use(call.caller.workspace) as agent:
             try:
                 answer = await _RUN[call.tool](call, agent)
-            except ThreadPaused as error:
-                thread = thread_of(agent, call)
-                waiting, state = await thread.pauses(), await thread.state()
-                error.turn_id = None if state is None else state.turn_id  # the one that waits, not the one that began
+            except WorldAgentError as error:
+                advice = await advised(call, agent, error)
                 raise
         return answered(answer) if isinstance(answer, Answer) else _asking(answer, noted)
     except AgentClosed as error:
@@ -87,8 +85,8 @@ async def call_tool(
             remedy="look into its log, or ask whoever runs it",
             turn_id=noted.turn,
         )
-    noted.code, noted.turn = failure.code, failure.turn_id or noted.turn
-    return failed(failure, waiting)
+    noted.code, noted.turn = failure.code, advice.get("turn_id") or failure.turn_id or noted.turn
+    return failed(failure, advice)
 
 
 def _checked(house: House, ctx: Context, params: CallToolRequestParams, grant: Grant, noted: Noted) -> Call[Any]:

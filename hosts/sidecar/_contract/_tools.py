@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp.types import Tool, ToolAnnotations
-from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
 
+from ...serving import wire_schema
 from .answers import (
     CancelAnswer,
     ExplainAnswer,
@@ -103,29 +102,12 @@ TOOLS: Final[dict[str, ToolSpec]] = {
 }
 
 
-class _Untitled(GenerateJsonSchema):
-    """Schemas without the titles that pydantic makes of Python names, and without the docstrings of classes."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def get_title_from_name(self, name: str) -> str:
-        return name
-
-    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
-        made = super().generate(schema, mode)
-        for part in (made, *made.get("$defs", {}).values()):
-            part.pop("title", None)
-            part.pop("description", None)
-        return made
-
-
 def schemas() -> dict[str, dict[str, Any]]:
     """The JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`."""
-    made: dict[str, dict[str, Any]] = {"error": _schema(ErrorAnswer)}
+    made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
-        made[f"{name}.input"] = _schema(spec.arguments)
-        made[f"{name}.output"] = _schema(spec.answer)
+        made[f"{name}.input"] = wire_schema(spec.arguments)
+        made[f"{name}.output"] = wire_schema(spec.answer)
     return made
 
 
@@ -147,10 +129,6 @@ def published() -> list[Tool]:
         )
         for name, spec in TOOLS.items()
     ]
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema(schema_generator=_Untitled)
 
 
 __all__ = ["TOOLS", "ToolSpec", "published", "schemas"]

@@ -11,7 +11,10 @@ from .words import JsonObject, Label, Moment, PersonName, RoleArgument, Seq, Thr
 
 
 class _Followed(Wire):
-    after: Seq = Field(default=0, description="events up to this number are not sent as progress")
+    after: Seq = Field(
+        default=0,
+        description="events up to this number are not sent as progress; those behind it are, of earlier runs too",
+    )
     detach: bool = Field(default=False, description="whether the turn goes on when the client goes away")
     pauses: Literal["elicit", "return"] = Field(
         default="elicit",
@@ -90,7 +93,7 @@ class ResumeArguments(_Followed, ThreadArguments):
     )
     role: RoleArgument | None = Field(
         default=None,
-        description="the call's role again; left out: as it was; null: without one on purpose",
+        description="the call's role again, where the turn began with one; null: without one on purpose",
     )
     on_role_change: Literal["fail", "refresh", "pin"] = Field(
         default="fail", description="what happens where the role is not the one that the turn began with"

@@ -32,7 +32,9 @@ class TurnRecord(Wire):
 
     id: str
     thread: str
-    status: Status
+    status: Status = Field(
+        description="cancelled: somebody ended it; abandoned: it was cut off, and new input on its thread let go of it"
+    )
     text: str | None = Field(default=None, description="the answer")
     result: Any = Field(default=None, description="the typed result of a task or a skill")
     role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
@@ -71,7 +73,8 @@ class ErrorRecord(Wire):
     remedy: str
     retryable: bool = Field(description="whether the same call may succeed later")
     turn_id: str | None = None
-    pauses: list[dict[str, Any]] | None = None
+    pauses: list[dict[str, Any]] | None = Field(default=None, description="with thread_paused: what waits for a person")
+    next: list[NextStep] | None = Field(default=None, description="where the turn can go on: what the caller may call")
 
 
 class ErrorAnswer(Answer):

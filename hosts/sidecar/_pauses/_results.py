@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ....core.pauses import Pause, may_be_always
 from ...pauses import is_late, pause_object
+from .._times import moment
 from ._answers import FORMS, default_forms
 
 _GOES_ON: Final = {
@@ -24,7 +25,8 @@ def pause_result(pause: Pause) -> dict[str, Any]:
     """
     late = is_late(pause)
     forms = {} if late else default_forms(pause)
-    about: dict[str, Any] = {"expired": late, "answers": forms}
+    times = {"since": moment(pause.since), "expires": None if pause.expires is None else moment(pause.expires)}
+    about: dict[str, Any] = {**times, "expired": late, "answers": forms}
     if pause.kind == "approval":
         about["always"] = may_be_always(pause)
     return {**pause_object(pause), **about}
@@ -49,7 +51,7 @@ def next_steps(
     match status:
         case "paused" if not pauses:
             return [_step("resume", known, "it is answered; resume goes on")]
-        case "paused":
+        case "paused" | "failed" if pauses:
             return [_step("resume", {**known, "answers": {}}, _why(pauses))]
         case "cut_off" | "stopped":
             return [_step("resume", known, _GOES_ON[status])]
@@ -61,11 +63,16 @@ def next_steps(
 
 
 def _why(pauses: Sequence[Pause]) -> str:
-    asked = [f"{pause.id} ({' or '.join(FORMS[pause.kind])})" for pause in pauses if not is_late(pause)]
+    asked = [f"{pause.id} ({_forms(pause)})" for pause in pauses if not is_late(pause)]
     late = "; what has expired fails once the turn goes on" if len(asked) < len(pauses) else ""
     if not asked:
         return f"nothing can be answered any more{late}"
     return f"a person is to answer; `answers` takes one form of answer for each pause: {', '.join(asked)}{late}"
+
+
+def _forms(pause: Pause) -> str:
+    forms = " or ".join(FORMS[pause.kind])
+    return f"{forms}, by {' or '.join(pause.approvers)}" if pause.approvers else forms
 
 
 def _step(tool: str, arguments: dict[str, Any], why: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ async def test_the_chat_in_rust_goes_on_after_its_sidecar_was_killed(rust: list[
         [running] = chat.children
         running.kill()
         await chat.sees("[the sidecar is gone; starting another]")
-        await chat.types("y")
+        await chat.types("Yes")
         await chat.sees("\nIt is yours.\n")
         assert await chat.ends() == 0
     assert "was cut off" not in chat.said
@@ -123,7 +123,7 @@ async def test_the_chat_in_typescript_goes_on_after_its_sidecar_was_killed(sidec
         await chat.sees(LEAVE.format("", ""))
         await sidecar.kill()
         await sidecar.start()
-        await chat.types("y")
+        await chat.types("yes")
         await chat.sees("\nIt is yours.\n")
         await chat.types("count again")
         await chat.sees("one two")
@@ -145,7 +145,7 @@ async def test_the_conversation_with_curl_leaves_comes_back_asks_and_cancels(sid
         await chat.sees("> count to twelve\n", "[gone after event 4, and back]\n", "[done]\n", "> buy a hat\n")
         assert plain(chat.said).startswith(f"> count to twelve {COUNT} > buy a hat")
         await chat.sees("[may it call pay? y or n]\n")
-        await chat.types("y")
+        await chat.types("YES")
         await chat.sees("It is yours.", "[done]\n")
         await chat.sees("> count again\n", "one two", "[cancelled]\n")
         assert await chat.ends() == 0
@@ -160,6 +160,17 @@ async def test_the_conversation_with_curl_goes_on_after_its_sidecar_was_killed(
         await sidecar.kill()
         await sidecar.start()
         await chat.sees(f"\n{COUNT}\n[done]\n")
+
+
+async def test_the_conversation_with_curl_waits_for_a_sidecar_that_is_not_up_yet_and_leaves_it_later(
+    sidecar: Sidecar, tmp_path: Path
+) -> None:
+    await sidecar.kill()
+    async with client(curl_chat(sidecar.url), tmp_path) as chat:
+        await chat.sees("> count to twelve\n")
+        await sidecar.start()
+        await chat.sees("[gone after event 4, and back]\n", "[done]\n")
+    assert chat.said.count("gone after") == 1
 
 
 # --- the files --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(m
         assert (turn["status"], pause["kind"], pause["function"]) == ("paused", "approval", "pay")
         assert (pause["arguments"], pause["always"], pause["expired"]) == ({"what": "hat"}, True, False)
         assert pause["answers"] == {"approve": {"hash": pause["hash"]}, "reject": {"reason": ""}}
+        assert pause["since"].endswith("Z")
         assert step["tool"] == "resume"
         ids = {"workspace": "novel", "account": "ana", "channel": "c", "thread": "t1"}
         assert step["arguments"] == {**ids, "answers": {}}

@@ -142,6 +142,57 @@ async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path,
 
 
 @MODES
+@pytest.mark.requirement("T10")
+async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tmp_path: Path, mode: Mode) -> None:
+    gate = Gate()
+    sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))
+    start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k", "detach": True}
+    async with served(sidecar) as url, caller_of(url, mode) as ask, caller_of(url, mode) as other:
+        first = asyncio.create_task(ask("converse", **start))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        repeated = asyncio.create_task(other("converse", **start))
+        await asyncio.wait_for(other.come.wait(), BOUND)  # it follows the turn that the workspace is full with
+        assert sidecar.health()["turns"] == 1
+        assert (await other.refused("converse", **start | {"text": "And?"}))["code"] == "key_reused"
+        for another in ({"key": "k2"}, {"thread": "t2"}, {"key": None}):
+            assert (await ask.refused("converse", **start | another))["code"] == "too_many_turns"
+        gate.go.set()
+        one, two = await asyncio.gather(first, repeated)
+        assert (one["turn"]["status"], two["turn"]) == ("done", one["turn"])
+
+        gate.go.clear()
+        busy = asyncio.create_task(ask("converse", workspace="one", thread="t2", text="Well?"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        assert (await other("converse", **start))["turn"] == one["turn"]  # full with another one, and this is over
+        gate.go.set()
+        await busy
+        assert sidecar.health()["turns"] == 0
+
+
+@MODES
+@pytest.mark.requirement("T10")
+async def test_a_repeated_start_that_would_run_its_turn_is_counted(tmp_path: Path, mode: Mode) -> None:
+    gate = Gate()
+    first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
+    start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k"}
+    async with served(first) as url, caller_of(url, mode) as ask:
+        asking = asyncio.create_task(ask("converse", **start))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        await first.drain(0.1)
+        assert (await asking)["turn"]["status"] == "stopped"
+    async with (
+        served(Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))) as url,
+        caller_of(url, mode) as ask,
+    ):
+        busy = asyncio.create_task(say(ask, "one", "t2"))
+        await asyncio.wait_for(gate.begun.acquire(), BOUND)
+        assert (await ask.refused("converse", **start))["code"] == "too_many_turns"
+        gate.go.set()
+        await busy
+        assert (await ask("converse", **start))["turn"]["status"] == "done"
+
+
+@MODES
 async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path, mode: Mode) -> None:
     gate = Gate()
     first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))

@@ -12,9 +12,12 @@ from mcp import Client
 from mcp.types import InputRequiredResult
 
 from support.asked_people import CANCEL, Said, Shop, accept, asked, call, task
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar
 from worldagent.hosts.sidecar._pauses._rounds import Round, call_of
 
+LIMIT = 20
 SECRET = "vermilion-otter"
 
 
@@ -32,10 +35,16 @@ async def paused_round(client: Client, **arguments: Any) -> tuple[dict[str, Any]
     return given, found
 
 
-async def again(client: Client, given: dict[str, Any], state: str | None, responses: Any) -> Any:
+async def again(client: Client, given: dict[str, Any], state: str | None, responses: Any, progress: Any = None) -> Any:
     """The same call again, with what a person said."""
     return await client.session.call_tool(
-        "task", given, request_state=state, input_responses=responses, allow_input_required=True
+        "task",
+        given,
+        request_state=state,
+        input_responses=responses,
+        allow_input_required=True,
+        progress_callback=progress,
+        meta=None if progress is None else {"progress_token": 1},
     )
 
 
@@ -88,11 +97,55 @@ async def test_the_same_answers_twice_at_once_are_one_answer(keyed: bool, tmp_pa
         answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         both = await asyncio.gather(*(again(client, given, found.request_state, answers) for _ in range(2)))
         told = [each.structured_content for each in both]
-    assert {each["turn"]["id"] for each in told} == {told[0]["turn"]["id"]}
-    assert not any("error" in each for each in told)
+    assert not any("error" in each for each in told), told
+    assert told[0]["turn"]["id"] == told[1]["turn"]["id"]
     assert {"text": "paid for the hat"} in [each["turn"]["result"] for each in told]
     if keyed:
-        assert [each["turn"]["status"] for each in told] == ["done", "done"]
+        assert told[0] == told[1]
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T10")
+async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(tmp_path: Path) -> None:
+    shop, goes_on, may = Shop(), asyncio.Event(), asyncio.Event()
+    roles: list[str] = []
+
+    async def role(scope: Scope) -> Role | None:
+        roles.append("looked for")
+        if len(roles) > 1:  # the answer is taken, and the turn is about to go on
+            goes_on.set()
+            await may.wait()
+        return None
+
+    def agent(workspace: str) -> WorldAgent:
+        settings = {"role_timeout": LIMIT}
+        return shop.agent(tmp_path, roles=Roles(sources={Tier.CHANNEL: role}), settings=settings)
+
+    seen: list[float] = []
+    waits = asyncio.Event()
+
+    async def progress(seq: float, total: float | None, message: str | None) -> None:
+        seen.append(seq)
+        if json.loads(message or "")["type"] == "turn_ended":  # all of its first run
+            waits.set()
+
+    async with (
+        Sidecar(agent) as sidecar,
+        Client(sidecar.server, elicitation_callback=Said([CANCEL])) as one,
+        Client(sidecar.server, elicitation_callback=Said([CANCEL])) as other,
+        asyncio.timeout(LIMIT),
+    ):
+        given, found = await paused_round(one, key="k1", detach=True, channel="#shop")
+        answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+        first = asyncio.create_task(again(one, given, found.request_state, answers))
+        await goes_on.wait()
+        second = asyncio.create_task(again(other, given, found.request_state, answers, progress))
+        await waits.wait()
+        may.set()
+        told, repeated = [each.structured_content for each in await asyncio.gather(first, second)]
+    assert told["turn"]["result"] == {"text": "paid for the hat"}
+    assert repeated == told
+    assert seen == list(range(1, told["seq"] + 1))
     assert shop.done == ["hat"]
 
 

@@ -260,12 +260,14 @@ async def test_history_fork_threads_and_explain_role_tell_what_stands(tmp_path: 
             ("answer", "Yes."),
         ]
         assert history["messages"][0]["body"]["name"] == "Ana"
+        assert all(message["at"].endswith("Z") for message in history["messages"])
         assert await ask("fork", **where, to="t2") == {"contract": 1, "thread": "t2"}
         told = await ask("threads", workspace="novel")
         assert {(one["thread"], one["status"], one["account"]) for one in told["threads"]} == {
             ("t1", "done", "ana"),
             ("t2", "forked", None),
         }
+        assert all(one["since"].endswith("Z") for one in told["threads"])
         explained = await ask("explain_role", **where, role={"content": ROLE, "name": "keeper"})
         [call] = [tier for tier in explained["tiers"] if tier["tier"] == "call"]
         assert (call["name"], call["length"]) == ("keeper", len(ROLE))

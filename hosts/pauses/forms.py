@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from ....core import canonical_json
-from ....core.errors import FunctionInvalid, InvalidArgument
+from ...core import canonical_json
+from ...core.errors import FunctionInvalid, InvalidArgument
 
 Schema = Mapping[str, Any]
 
@@ -128,18 +128,13 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
 
 def misfits(schema: Schema, value: Any) -> list[str]:
     """Why `value` does not fit; empty where it does. What cannot be checked here, whoever asks checks."""
-    from ....harness.schema import Checker  # its folder loads what a command without a form does not need
+    from ...harness.schema import Checker  # its folder loads what a command without a form does not need
 
     try:
         found = Checker("what is asked for", schema).quoting(value)
     except FunctionInvalid:
         return []
     return sorted(_failure(".".join(map(str, each.where)), each.text) for each in found)[:5]
-
-
-def _failure(where: str, message: str) -> str:
-    said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
-    return f"{where}: {said}" if where else said
 
 
 def resolved(schema: Schema, root: Schema) -> Schema:
@@ -171,6 +166,11 @@ def types_of(schema: Schema, root: Schema, *, deep: int = 0) -> set[str] | None:
         return {kind for kind in kinds if kind is not None} if None not in kinds else None
     kind = schema.get("type")
     return {kind} if isinstance(kind, str) and kind in _SCALARS else None
+
+
+def _failure(where: str, message: str) -> str:
+    said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+    return f"{where}: {said}" if where else said
 
 
 def _type_of(value: object) -> str | None:

@@ -1,0 +1,35 @@
+"""The JSON Schemas of what tools take and give, as they are published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+
+def wire_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a model, without what is the code's own: titles made of its names, docstrings of its classes.
+
+    Args:
+        model: What goes over the wire.
+    """
+    return model.model_json_schema(schema_generator=_Untitled)
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def get_title_from_name(self, name: str) -> str:
+        return name
+
+    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
+        made = super().generate(schema, mode)
+        for part in (made, *made.get("$defs", {}).values()):
+            part.pop("title", None)
+            part.pop("description", None)
+        return made
+
+
+__all__ = ["wire_schema"]

@@ -1,0 +1,232 @@
+"""What a caller is told where a turn does not go on that could: what became of answers, who goes on, what to call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from support.agents import scripted_agent
+from support.asked_people import MODES, Mode, Shop, call
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core import Scope
+from worldagent.harness import Policy, tool
+from worldagent.harness.gate import Rule
+from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", MODES)]
+
+ROLE = {"content": "Be brief, and speak of the tide."}
+
+
+class Source:
+    """The channel's role, which can be away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.role: Role | None = None
+
+    async def __call__(self, scope: Scope) -> Role | None:
+        if self.away:
+            raise OSError("the channel's roles are away")
+        return self.role
+
+
+class Desk:
+    """People at one home, each at a sidecar of their own; the agent buys what it is told to, with the lead's leave."""
+
+    def __init__(self, home: Path, mode: Mode) -> None:
+        self.shop, self.source, self._home, self._mode = Shop(), Source(), home, mode
+        self.held = asyncio.Event()
+
+    def agent(self) -> WorldAgent:
+        leave = Rule(decision="ask", function="pay", approvers=("lead",), name="money")
+        return scripted_agent(
+            self._home,
+            ScriptedLM(self._reply),
+            functions=[tool(approval=True)(self.shop.pay)],
+            shapes=self.shop.shapes(),
+            policy=Policy(rules=(leave,)),
+            roles=Roles(sources={Tier.CHANNEL: self.source}),
+        )
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
+        if "hold" in call.fields["message"]:
+            self.held.set()
+            await asyncio.Event().wait()
+        bought = len(call.messages) > 1 and call.messages[-2][1].startswith("Result of ")
+        if "buy" in call.fields["message"] and not bought:
+            return {"reply": "", "dispatches": [{"to": "buy", "params": {"what": "hat"}}]}
+        return {"reply": "Fine.", "dispatches": []}
+
+    @asynccontextmanager
+    async def of(self, who: str) -> AsyncGenerator[tuple[Sidecar, Client]]:
+        async with (
+            Sidecar(lambda workspace: self.agent(), grant=Grant({"novel"}, {who})) as sidecar,
+            Client(sidecar.server, mode=self._mode) as client,
+        ):
+            yield sidecar, client
+
+    async def __call__(self, who: str, tool_name: str, **given: Any) -> dict[str, Any]:
+        async with self.of(who) as (_, client):
+            return await call(client, tool_name, thread="t1", channel="c", **given)
+
+    async def refused(self, who: str, tool_name: str, **given: Any) -> dict[str, Any]:
+        error: dict[str, Any] = (await self(who, tool_name, **given))["error"]
+        return error
+
+    async def begin(self, **more: Any) -> str:
+        """Ana's turn waits for the lead; gives its pause."""
+        paused = await self("ana", "converse", text="buy a hat", **more)
+        [pause] = paused["turn"]["pauses"]
+        return str(pause["id"])
+
+
+def tools_of(steps: list[dict[str, Any]]) -> list[str]:
+    return [step["tool"] for step in steps]
+
+
+# --- answers that were kept -------------------------------------------------------------------------------------------
+
+
+async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_role(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    pause = await at.begin(role=ROLE)
+    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    assert (error["code"], error["retryable"]) == ("role_required", False)
+    assert "what you answered is kept" in error["problem"]
+    assert "'ana'" in error["remedy"]
+    assert not any(word in error["remedy"] for word in ("pass it again", "role=", "on_role_change"))
+    assert tools_of(error["next"]) == ["pauses"]
+    [step] = error["next"]
+    stands = await at("lead", "pauses")
+    assert step["arguments"] == {"workspace": "novel", "account": "lead", "channel": "c", "thread": "t1"}
+    assert (stands["status"], stands["pauses"], stands["next"]) == ("paused", [], []), "nothing of it is the lead's"
+    assert at.shop.done == []
+
+    [step] = (await at("ana", "pauses"))["next"]
+    assert (step["tool"], step["why"]) == ("resume", "it is answered; resume goes on")
+    done = await at("ana", "resume", role=ROLE)
+    assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
+
+
+async def test_an_approver_cannot_mend_a_role_that_changed_and_is_not_asked_to(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    pause = await at.begin()
+    at.source.role = Role("other", "Be long, and speak of the land.")
+    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    assert error["code"] == "role_changed"
+    assert "what you answered is kept" in error["problem"]
+    assert "'ana'" in error["remedy"]
+    assert "on_role_change" not in error["remedy"]
+    at.source.role = None
+    assert (await at("ana", "resume"))["turn"]["status"] == "done"
+    assert at.shop.done == ["hat"]
+
+
+async def test_whose_turn_it_is_is_told_to_leave_out_answers_that_are_kept(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    paused = await at("lead", "converse", text="buy a hat", role=ROLE)  # who is also the one to give leave
+    answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
+    error = await at.refused("lead", "resume", answers=answers)
+    assert (error["code"], error["retryable"]) == ("role_required", False)
+    assert "pass it again" in error["remedy"]
+    assert "is kept" in error["remedy"]
+    assert tools_of(error["next"]) == ["resume"]
+    [step] = error["next"]
+    assert "answers" not in step["arguments"]
+    assert "role" in step["why"]
+    assert (await at.refused("lead", "resume", answers=answers, role=ROLE))["code"] == "already_answered"
+    done = await at("lead", "resume", **{name: step["arguments"][name] for name in ("account",)}, role=ROLE)
+    assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
+
+
+@pytest.mark.parametrize("who", ["ana", "lead"])
+async def test_what_fails_in_passing_after_an_answer_was_kept_is_not_to_be_said_twice(
+    mode: Mode, who: str, tmp_path: Path
+) -> None:
+    at = Desk(tmp_path, mode)
+    if who == "ana":
+        pause = await at.begin()
+    else:
+        pause = (await at("lead", "converse", text="buy a hat"))["turn"]["pauses"][0]["id"]
+    at.source.away = True
+    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    assert (error["code"], error["retryable"]) == ("role_source_unavailable", False)
+    assert "kept" in error["problem"] + error["remedy"]
+    assert tools_of(error["next"]) == (["resume"] if who == "lead" else ["pauses"])
+    at.source.away = False
+    assert (await at(who, "resume"))["turn"]["status"] == "done"
+    assert at.shop.done == ["hat"]
+
+
+async def test_an_answer_that_was_not_taken_is_not_said_to_be_kept(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    pause = await at.begin(role=ROLE)
+    error = await at.refused("lead", "resume", answers={pause: {"approve": {"hash": "another"}}})
+    assert (error["code"], "kept" in str(error)) == ("answer_invalid", False)
+    assert "next" not in error
+    assert len((await at("lead", "pauses"))["pauses"]) == 1
+    rejected = await at("lead", "resume", answers={pause: {"reject": {}}})
+    assert rejected["error"]["code"] == "role_required", "the turn itself learns of it when it goes on"
+    assert "kept" in rejected["error"]["problem"]
+
+
+async def test_what_is_next_is_what_the_caller_may_call(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    pause = await at.begin()
+    [of_ana], [of_lead], of_bob = [(await at(who, "pauses"))["next"] for who in ("ana", "lead", "bob")]
+    assert of_ana["why"].endswith(f"{pause} (approve or reject, by lead)")
+    assert (of_lead["tool"], of_lead["arguments"]["answers"]) == ("resume", {})
+    assert of_bob == []
+
+
+# --- threads that take nothing new ------------------------------------------------------------------------------------
+
+
+async def test_new_input_on_a_stopped_turn_is_told_that_nothing_waits_for_an_answer(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    async with at.of("ana") as (sidecar, client):
+        held = asyncio.create_task(call(client, "converse", thread="t1", channel="c", text="hold", key="k"))
+        await asyncio.wait_for(at.held.wait(), 20)
+        await sidecar.drain(0.1)
+        stopped = (await asyncio.wait_for(held, 20))["turn"]
+    assert stopped["status"] == "stopped"
+    error = await at.refused("ana", "converse", text="And?")
+    assert (error["code"], error["turn_id"], error["pauses"]) == ("thread_paused", stopped["id"], [])
+    assert "is stopped" in error["problem"]
+    assert "answer" not in error["remedy"]
+    assert tools_of(error["next"]) == ["resume", "cancel"]
+    assert [set(step["arguments"]) for step in error["next"]] == [{"workspace", "account", "channel", "thread"}] * 2
+    assert "step" in error["next"][0]["why"]
+    other = await at.refused("bob", "converse", text="And?")
+    assert "'ana'" in other["remedy"]
+    assert tools_of(other["next"]) == ["pauses"]
+    assert (await at.refused("bob", "resume"))["code"] == "forbidden"
+
+
+async def test_new_input_on_a_paused_turn_is_told_who_answers(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    pause = await at.begin(role=ROLE)
+    for who, tools, word in (
+        ("ana", ["resume", "cancel"], "with an answer to each pause"),
+        ("lead", ["resume"], "with an answer to what names you"),
+        ("bob", ["pauses"], "wait until the account 'ana'"),
+    ):
+        error = await at.refused(who, "converse", text="And?")
+        assert (error["code"], tools_of(error["next"]), [each["id"] for each in error["pauses"]]) == (
+            "thread_paused",
+            tools,
+            [pause],
+        )
+        assert word in error["remedy"]
+    await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    answered = await at.refused("ana", "converse", text="And?")
+    assert (answered["pauses"], "which goes on with it" in answered["remedy"]) == ([], True)
+    assert answered["next"][0]["why"] == "it is answered; resume goes on"

@@ -1,0 +1,97 @@
+"""What nobody awaits any more is closed by the collector, which may come while a thread pool takes a job.
+
+Its locks are held then by the very thread that the collector runs in: whoever hands over another job stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import warnings
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.abandoned import Abandoned, abandon
+from support.processes import eventually
+from worldagent.storage import EPOCHS, Database, Leases, PostgresAddress, Schema
+
+Place = Path | PostgresAddress
+LIMIT = 20
+NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
+
+
+@pytest.fixture(autouse=True)
+def _unclosed() -> Iterator[None]:
+    """Nobody closes what was abandoned, which Python may say."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+
+
+def pools() -> int:
+    return sum(thread.name.startswith("worldagent-") for thread in threading.enumerate())
+
+
+@pytest.mark.requirement("T5")
+async def test_an_opening_that_nobody_awaits_hands_over_no_job_and_its_threads_end(place: Place) -> None:
+    before = pools()
+    database: Database | None = None
+    suspension = 0
+    while database is None:
+        suspension += 1
+        try:
+            database = await abandon(Database.open(place, schemas=[NOTES]), suspension)
+        except Abandoned:
+            assert await eventually(lambda: pools() <= before, LIMIT)
+    assert suspension > 1
+    await database.aclose()
+
+
+@pytest.mark.requirement("T5")
+async def test_a_closing_that_nobody_awaits_hands_over_no_job_and_its_threads_end(place: Place) -> None:
+    before = pools()
+    for suspension in itertools.count(1):
+        database = await Database.open(place, schemas=[NOTES])
+        with contextlib.suppress(Abandoned):
+            await abandon(database.aclose(), suspension)
+            break
+        del database
+        assert await eventually(lambda: pools() <= before, LIMIT)
+    assert pools() == before
+
+
+@pytest.mark.requirement("T4", "T5")
+async def test_a_lease_that_nobody_awaits_the_end_of_hands_over_no_job(place: Place, tmp_path: Path) -> None:
+    async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as database:
+        leases, owned = Leases(database, tmp_path / "locks"), asyncio.Event()
+
+        async def own() -> None:
+            async with leases.hold("t", wait=LIMIT):
+                owned.set()
+                await asyncio.get_running_loop().create_future()
+
+        for suspension in itertools.count(1):
+            if owned.is_set():
+                break
+            with pytest.raises(Abandoned):
+                await abandon(own(), suspension)
+        async with leases.hold("t", wait=LIMIT):
+            pass
+
+
+@pytest.mark.requirement("T4")
+async def test_a_lease_of_a_generator_that_is_closed_in_its_own_task_ends(place: Place, tmp_path: Path) -> None:
+    async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as database:
+
+        async def owning() -> AsyncGenerator[None]:
+            async with Leases(database, tmp_path / "locks").hold("t", wait=0):
+                yield
+
+        async with contextlib.aclosing(owning()) as owned:
+            await anext(owned)
+        async with Leases(database, tmp_path / "locks").hold("t", wait=0):
+            pass

@@ -1,0 +1,100 @@
+"""Coroutines that are cancelled, or that nobody awaits any more, at each place where they wait for something."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+class Abandoned(Exception):
+    """It did not come to its end."""
+
+
+async def abandon(coroutine: Coroutine[Any, Any, T], suspension: int, *, alone: bool = True) -> T:
+    """Let a coroutine run up to its suspension of this number, and let the collector have it there.
+
+    The collector comes while a thread pool takes a job: whoever hands one over then waits for a lock of its own thread.
+
+    Args:
+        coroutine: It has not begun yet.
+        suspension: The first one is 1.
+        alone: Whether all of it is ours; a library below may try to wait for something, which Python tells.
+
+    Returns:
+        What it gives, where it has fewer suspensions.
+
+    Raises:
+        Abandoned: It was closed there, as it should be.
+    """
+    result: T = await _up_to(coroutine, suspension, alone)
+    return result
+
+
+@types.coroutine
+def _up_to(coroutine: Coroutine[Any, Any, T], suspension: int, alone: bool) -> Generator[Any, None, T]:
+    failed: BaseException | None = None
+    for number in range(1, suspension + 1):
+        try:
+            waits = coroutine.send(None) if failed is None else coroutine.throw(failed)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        failed = None
+        if number < suspension:
+            try:
+                yield waits
+            except BaseException as error:  # not by name: what it waited for failed, and it is told
+                failed = error
+    yield from asyncio.ensure_future(_collected(coroutine, alone)).__await__()  # it runs in no task of the coroutine's
+    raise Abandoned
+
+
+@types.coroutine
+def cut_off(coroutine: Coroutine[Any, Any, object], suspension: int) -> Generator[Any, None, bool]:
+    """Run a coroutine to its end, but cancel it at its suspension of this number, as `Task.cancel()` does.
+
+    Returns:
+        Whether it had so many.
+    """
+    number, failed = 0, None
+    while True:
+        try:
+            waits = coroutine.send(None) if failed is None else coroutine.throw(failed)
+        except StopIteration:
+            return number >= suspension
+        except asyncio.CancelledError:
+            if number < suspension:
+                raise
+            return True
+        number += 1
+        failed = None
+        try:
+            if number == suspension and (waits is None or not waits.cancel()):
+                raise asyncio.CancelledError
+            yield waits
+        except BaseException as error:  # not by name: as above
+            failed = error
+
+
+async def _collected(coroutine: Coroutine[Any, Any, Any], alone: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThreadPoolExecutor, "submit", _locked)
+        try:
+            coroutine.close()
+        except RuntimeError as error:
+            if alone or str(error) != "coroutine ignored GeneratorExit":
+                raise
+
+
+def _locked(self: ThreadPoolExecutor, *job: object) -> None:
+    raise AssertionError("a job is handed to a pool where the thread may hold the lock of all pools")
+
+
+__all__ = ["Abandoned", "abandon", "cut_off"]
