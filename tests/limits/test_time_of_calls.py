@@ -24,6 +24,7 @@ from worldagent.core.errors import (
     LimitReached,
     ParamsInvalid,
     SettingsInvalid,
+    StorageInvalid,
     StorageUnavailable,
     TaskFailed,
     ToolFailed,
@@ -271,7 +272,8 @@ async def test_a_retry_with_backoff_is_seen_in_the_events(tmp_path: Path) -> Non
         (ToolFailed("no", remedy="mend it"), 1),
         (ParamsInvalid("no", remedy="mend it"), 1),
         (LimitReached("no", remedy="mend it"), 1),
-        (StorageUnavailable("no", remedy="mend it"), 1),
+        (StorageUnavailable("gone", remedy="try again"), 3),
+        (StorageInvalid("no", remedy="mend it"), 1),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
