@@ -183,7 +183,7 @@ class WorldAgent(FollowedAgent):
                     self._requests.open(parts)
                     opened.callback(self._requests.close)
                     self._runner.open(parts)
-                except BaseException:  # cancelled, too: what is open by now has threads
+                except BaseException:  # not by name: whatever it is goes on, and what is open by now has threads
                     if not abandoned(task):
                         await opened.aclose()
                     raise

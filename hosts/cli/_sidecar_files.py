@@ -79,7 +79,7 @@ class SidecarFile:
             lock.acquire(timeout=_WAIT)
             self._locks[folder] = lock
             self._write(folder)
-        except (OSError, NotImplementedError) as error:  # the latter where the file system has no locks
+        except (OSError, NotImplementedError) as error:  # filelock's, where the file system has no locks
             problem = getattr(error, "strerror", None) or type(error).__name__
         if problem:
             raise StorageUnavailable(
@@ -130,7 +130,7 @@ def _running(name: Path) -> RunningSidecar | None:
         lock.acquire(blocking=False)
     except Timeout:
         return _read(file)
-    except (OSError, NotImplementedError):  # of another user; what cannot be looked at is left alone
+    except (OSError, NotImplementedError):  # another user's, or as above: it is left alone
         return None
     _remove(file, lock)
     return None
