@@ -44,8 +44,9 @@ Enter = Callable[[], Coroutine[Any, Any, Held]]
 class TurnStream:
     """An async context manager and iterator over the events of one turn.
 
-    The turn starts on entering the `async with`. Leaving it cancels the turn, unless it has ended or `detach` is set; a
-    detached turn goes on until the agent closes. Iterating raises the turn's error after its last event.
+    The turn starts on entering the `async with`. Leaving it cancels the turn, unless it has ended, `detach` is set, or
+    another stream holds it by its key; a detached turn goes on until the agent closes. Iterating raises the turn's
+    error after its last event.
 
     Args:
         turn_id: The turn's id; where the turn has a key, the one that counts is there once the stream is entered.

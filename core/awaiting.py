@@ -1,9 +1,30 @@
-"""Coroutines whose end nobody awaits any more: the collector closes them, wherever a thread is just then."""
+"""How a coroutine ends that is cancelled, or that nobody awaits any more."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """Wait for the end of something that stands once it is done, such as a transaction, also where one is cancelled.
+
+    Args:
+        work: What is done, in a task of its own.
+
+    Returns:
+        What it gave, and whether whoever waited was cancelled meanwhile.
+    """
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    return task.result(), cancelled
 
 
 def abandoned(task: asyncio.Task[Any] | None) -> bool:
@@ -22,4 +43,4 @@ def abandoned(task: asyncio.Task[Any] | None) -> bool:
         return True
 
 
-__all__ = ["abandoned"]
+__all__ = ["abandoned", "uninterrupted"]

@@ -212,7 +212,7 @@ class TurnEngine:
             problem = "runs a skill" if prompt is None else "runs another skill, or none"
             raise InvalidArgument(
                 f"the paused turn {problem}",
-                remedy="resume it in the program that began it, with the skill= that run_skill() got",
+                remedy="resume it in the program that began it, with the skill that it began with",
             )
 
     async def check_calls(self, turn_id: str) -> None:

@@ -7,8 +7,9 @@ last, and what stood before it stands there again in the next turn, byte for byt
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final
 
 from ..core.errors import StorageInvalid
@@ -18,6 +19,7 @@ from ..memory.bodies import misfits
 from ..signatures import Past
 
 _HEAD: Final = "[from"  # what the line begins with that tells who speaks
+_UNSEEN: Final = ("Cf", "Cc")  # characters that only control how others look
 
 
 def body_of(message: Message, kind: MessageKind | None = None) -> Mapping[str, Any]:
@@ -128,10 +130,16 @@ def _headed(message: Message, text: str) -> str:
 
     Without one it stands as it is, unless it could be taken for what somebody says who gave one.
     """
-    if message.name is None and not text.lstrip().casefold().startswith(_HEAD):
+    if message.name is None and not _looks_headed(text):
         return text
     who = _quoted(message.author) if message.name in (None, message.author) else _who(message)
     return f"{_HEAD} {who}]\n{text}"
+
+
+def _looks_headed(text: str) -> bool:
+    """Whether a text looks as if it began with such a line; what nobody sees of it does not count."""
+    seen = (letter for letter in text if not letter.isspace() and unicodedata.category(letter) not in _UNSEEN)
+    return "".join(islice(seen, len(_HEAD))).casefold() == _HEAD
 
 
 def _quoted(name: str) -> str:

@@ -29,7 +29,7 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
         on_error: Gets the original.
     """
     problem: BaseException
-    told, remedy = "", "see on_error for the original, and mend it"
+    told, remedy = "", "mend it where the agent is made; its `on_error` gets the original"
     try:
         return await running
     except WorldAgentError as error:

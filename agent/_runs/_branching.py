@@ -22,7 +22,7 @@ from ._work import Ask, RunnerParts
 SURFACES: Final[tuple[TurnKind, ...]] = get_args(TurnKind)
 """The kinds of messages that turns begin with."""
 
-_SKILL: Final = "pass the skill= that run_skill() got, and none where the turn ran none"
+_SKILL: Final = "give the skill that the turn began with, and none where it ran none"
 
 
 @dataclass(frozen=True, slots=True)

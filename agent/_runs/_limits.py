@@ -84,7 +84,8 @@ async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
         watch.cancel()
     if over:
         raise TurnTimeout(
-            f"the turn ran for longer than {seconds:g} s", remedy="call resume() to go on, or raise turn_timeout"
+            f"the turn ran for longer than {seconds:g} s",
+            remedy="resume the turn to go on, or raise the setting turn_timeout",
         )
 
 

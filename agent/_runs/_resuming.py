@@ -19,21 +19,35 @@ from ...memory import OPEN, TurnRecord, thread_key
 from ._work import RunnerParts
 
 
-async def resumable(parts: RunnerParts, scope: Scope) -> TurnRecord:
+async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, object]) -> TurnRecord:
     """The turn of a thread that can go on.
 
+    Args:
+        parts: What the agent works with.
+        scope: The thread.
+        answers: What it is to go on with, by the ids of pauses.
+
     Raises:
+        AlreadyAnswered: The turn has come to its end with an answer to one of these pauses.
         NothingToResume: There is none; the text says why.
     """
     key = thread_key(scope)
     record = await parts.turns.latest(key)
     if record is None:
         raise NothingToResume(f"thread {key!r} has no turn", remedy="say something on it first")
-    if record.status not in OPEN:
-        raise NothingToResume(
-            f"the last turn {record.id!r} of thread {key!r} is {record.status}", remedy="begin a new turn"
-        )
-    return record
+    if record.status in OPEN:
+        return record
+    if record.status == "done" and isinstance(answers, Mapping) and answers:
+        records = await parts.journal.load(record.id)
+        for pause_id in answers:
+            if pause_id in records and records[pause_id].settled:
+                raise AlreadyAnswered(
+                    f"the pause {pause_id!r} is answered already, and the turn {record.id!r} is done",
+                    remedy="look at the thread's history for what became of it, or begin a new turn",
+                )
+    raise NothingToResume(
+        f"the last turn {record.id!r} of thread {key!r} is {record.status}", remedy="begin a new turn"
+    )
 
 
 def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResume | None:
@@ -107,5 +121,5 @@ async def _take(
 
 def _answered(pause_id: str) -> AlreadyAnswered:
     return AlreadyAnswered(
-        f"the pause {pause_id!r} is answered already", remedy="call resume() without an answer to it"
+        f"the pause {pause_id!r} is answered already", remedy="resume the turn without an answer to it"
     )

@@ -79,6 +79,11 @@ class TurnRunner:
             raise AgentClosed("the agent is not open", remedy="use 'async with agent:' or 'await agent.start()'")
         return self._parts
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts turns."""
+        return self._parts is not None
+
     def open(self, parts: RunnerParts) -> None:
         """Accept turns from now on."""
         self._parts = parts
@@ -149,7 +154,7 @@ class TurnRunner:
             UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
         """
         parts = self.parts
-        record = await resumable(parts, scope)
+        record = await resumable(parts, scope, answers)
         taken = await take_answers(parts, record, answers, account=scope.account)
         recorded = detach or await parts.recorder.log.last(record.id) is not None
         turn = RecordedTurn(turn=record.id, thread=record.thread)

@@ -15,6 +15,7 @@ from traceback import clear_frames
 from typing import Any
 
 from ...core import Emitter, Tier
+from ...core.awaiting import uninterrupted
 from ...core.errors import (
     RoleRequired,
     StorageUnavailable,
@@ -69,7 +70,7 @@ class TurnRunning:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException:  # whatever it is goes on, and a reader of the events learns that the turn is over
+        except BaseException:  # whatever it is goes on, and who reads the stream learns that the run is over
             self._end("failed", "internal")
             raise
         else:
@@ -143,7 +144,7 @@ class TurnRunning:
         what = f"waits for a person: {', '.join(map(repr, waiting))}" if waiting else f"is {latest.status}"
         raise ThreadPaused(
             f"the turn {latest.id!r} of thread {key!r} {what}",
-            remedy=f"call resume(), {'with an answer to each' if waiting else 'which goes on with it'}, or cancel()",
+            remedy=f"resume it{', with an answer to each' * bool(waiting)}, or cancel it",
         )
 
     async def _begun(self, work: NewTurn, key: str, lease: Lease) -> Turn:
@@ -173,16 +174,19 @@ class TurnRunning:
             branches = None if start is None else partial(start.write, asked=asked)
             recording = work.recording
             begun = None if recording is None else recording.beginning
-            await parts.turns.begin(record, lease=lease, also=together(branches, begun))
+            # Once it is there it is ended well, whoever cancels it meanwhile.
+            _, cancelled = await uninterrupted(parts.turns.begin(record, lease=lease, also=together(branches, begun)))
             if start is not None:
                 self.kept_as = start.kept_as
             if recording is not None:
                 recording.open(lease)
-        use = await parts.usage.open(record.id, record.scope)
+        use, late = await uninterrupted(parts.usage.open(record.id, record.scope))
         run = TurnRun(
             role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=work.ask.prompt, use=use
         )
         async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
+            if cancelled or late:
+                raise asyncio.CancelledError
             outcome = await engine.run(request, run, asked=record.asked)
             await self._settled()
         return await self._over(record, outcome, resolution, lease, use)
@@ -286,12 +290,14 @@ class TurnRunning:
         del how
         if origin is not None and work.origin is not None:
             record = await parts.turns.begun_in(record, origin.to_json(), lease=lease)
-        if recording is None:
-            record = await parts.turns.end(record, "running", lease=lease)
-        else:
-            record = await parts.turns.end(record, "running", lease=lease, each=recording.going_on)
+        going_on = None if recording is None else recording.going_on
+        written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=going_on))
+        record = written
+        if recording is not None:
             recording.open(lease)
         async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
+            if cancelled:
+                raise asyncio.CancelledError
             outcome = await engine.resume(request, run, asked=record.asked)
             await self._settled()
         return await self._over(record, outcome, resolution, lease, use)
@@ -310,7 +316,7 @@ class TurnRunning:
             if pinned is None:
                 raise RoleRequired(
                     f"the role of the paused turn of {scope} is no longer in memory",
-                    remedy="pass it again with on_role_change='fail', or resume with on_role_change='refresh'",
+                    remedy="give the role again with `on_role_change` as `fail`, or resume with it as `refresh`",
                 )
             return Resolution(pinned), False
         entry, others = parts.engine.signatures(item)
@@ -349,6 +355,9 @@ class TurnRunning:
         except WorldAgentError as error:
             await self._note(record, "failed", error.code, lease, use)
             raise
+        except Exception:  # not by name: whatever it is, who reads the events learns that the run is over
+            await self._note(record, "failed", "internal", lease, use)
+            raise
 
     async def _settled(self, *, patient: bool = False) -> None:
         """Wait until nothing that the run told is being written: the rest goes with what becomes of the turn."""
@@ -384,7 +393,9 @@ class TurnRunning:
         turn = self._turn(outcome, resolution, tiers=resolution.role.tiers)
         ending = self._ending(outcome.status, lambda emit, status: _tell_outcome(emit, status, outcome, turn.text))
         each = together(writing, ending)
-        record = await self.parts.turns.end(record, outcome.status, lease=lease, also=retention, each=each)
+        # What is written stands: whoever cancels it by now comes too late.
+        end = self.parts.turns.end(record, outcome.status, lease=lease, also=retention, each=each)
+        record, _ = await uninterrupted(end)
         writing.done()
         if ending is not None:
             ending.done()

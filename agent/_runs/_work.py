@@ -91,7 +91,7 @@ class RunnerParts:
     @property
     def threads(self) -> ThreadRegister:
         """Where the threads stand."""
-        return ThreadRegister(self.turns, self.journal, self.leases, self.branches)
+        return ThreadRegister(self.turns, self.journal, self.leases, self.branches, self.recorder.log)
 
     @property
     def branching(self) -> Branching:

@@ -154,7 +154,8 @@ class EventFollower:
         coming = self._recorder.coming.get(self.turn_id)
         page = await self._recorder.log.page(self.turn_id, after)
         if page is None and coming is not None:  # it waits for its thread
-            await coming.channel.news()
+            if self._recorder.coming.get(self.turn_id) is coming:  # else it has it meanwhile, and nobody tells again
+                await coming.channel.news()
             return None
         if page is None or page.workspace != self._workspace:
             raise UnknownTurn(
@@ -164,19 +165,20 @@ class EventFollower:
         if page.gone is None:
             raise EventsGone(
                 f"the events of the turn {self.turn_id!r} were not recorded",
-                remedy="begin a turn with detach=True or with a key to follow it from elsewhere",
+                remedy="begin a turn with `detach` or with a key to follow it from elsewhere",
             )
         if after < page.gone and not self._whole:
             self._after = page.gone
         elif after < page.gone:
             raise EventsGone(
                 f"the events of the turn {self.turn_id!r} are kept no more up to the number {page.gone}",
-                remedy=f"read on after={page.gone}; thread.history() has what was said, event_age keeps more",
+                remedy=f"read on after {page.gone}; the thread's history has what was said, "
+                "and the setting event_age keeps more",
             )
         if self._unproven and after > page.last:
             raise InvalidArgument(
-                f"after is behind the turn's last event, which is {page.last}",
-                remedy=f"read on after={page.last}, or from 0 on where the database was restored from a copy",
+                f"after is beyond the turn's last event, which is {page.last}",
+                remedy=f"read on after {page.last}, or from 0 on where the database was restored from a copy",
             )
         self._unproven = False
         return page

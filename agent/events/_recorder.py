@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextvars import Context
 from typing import Final
 
 from ...core import Clock
@@ -51,6 +52,7 @@ class Recorder:
         self._database = database
         self._dirty: dict[Recording, None] = {}
         self._task: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
         self._closed = False
         self._last = 0.0
         self._age = age
@@ -85,12 +87,13 @@ class Recorder:
         """A recording has something to write."""
         self._dirty[recording] = None
         if self._task is None:
-            self._task = asyncio.ensure_future(self._write())
+            # Not in the context of the turn that happens to be the first, nor with its role: it is for all.
+            self._task = asyncio.get_running_loop().create_task(self._write(), context=Context())
 
     async def aclose(self) -> None:
         """End with what is being written, and what is looked for."""
         self._closed = True
-        tasks = [self._task, *(each.task for each in self.elsewhere.values())]
+        tasks = [self._task, self._pruning, *(each.task for each in self.elsewhere.values())]
         for task in tasks:
             if task is not None:
                 task.cancel()
@@ -107,15 +110,18 @@ class Recorder:
                 if batches and not await self._written(batches):
                     self._dirty.update(dict.fromkeys(recording for recording, _ in batches))
                     await asyncio.sleep(_AGAIN)
-                await self._prune(loop.time())
+                self._prune_if_due(loop.time())
         finally:
             self._task = None
 
-    async def _prune(self, now: float) -> None:
-        """Let go of what is too old, every now and then, for as long as something new comes."""
-        if now - self._pruned < _PRUNE_EVERY:
-            return
-        self._pruned = now
+    def _prune_if_due(self, now: float) -> None:
+        """Let go of what is too old, every now and then, for as long as something new comes; that waits for nothing."""
+        running = self._pruning is not None and not self._pruning.done()
+        if not running and now - self._pruned >= _PRUNE_EVERY:
+            self._pruned = now
+            self._pruning = asyncio.get_running_loop().create_task(self._prune(), context=Context())
+
+    async def _prune(self) -> None:
         with contextlib.suppress(WorldAgentError):  # another time
             while await self.log.prune(self._age, most=_PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
                 pass

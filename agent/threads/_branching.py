@@ -113,7 +113,8 @@ class Branching:
             lease = await self._claimed(held, thread_key(new), _WAIT)
             if lease is None:
                 raise NameTaken(
-                    f"there is a thread {wanted!r}", remedy=f"give {name} that no thread has, or leave it out"
+                    f"there is a thread {wanted!r}",
+                    remedy=f"give a name in `{name}` that no thread has, or leave it out",
                 )
             return new, lease
         first = 2 + await self.branches.count(thread_key(scope))

@@ -1,4 +1,4 @@
-"""The threads of a workspace over the three stores that know of them: turns, calls, owners."""
+"""The threads of a workspace over the stores that know of them: turns, calls, owners, events."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...core.pauses import Pause
 from ...harness.journal import Journal, pause_of
 from ...memory import OPEN, TurnRecord, TurnRegister, TurnStatus, thread_key
 from ...memory.branches import Branch, Branches
+from ...memory.events import EventLog
 from ...storage import Leases
 from ._state import ThreadState, ThreadStatus
 
@@ -28,18 +29,22 @@ class ThreadRegister:
         journal: What the turns called, and whom they ask.
         leases: Who owns them.
         branches: Which of them were branched off.
+        events: Whose events are kept.
     """
 
-    def __init__(self, turns: TurnRegister, journal: Journal, leases: Leases, branches: Branches) -> None:
+    def __init__(
+        self, turns: TurnRegister, journal: Journal, leases: Leases, branches: Branches, events: EventLog
+    ) -> None:
         self._turns = turns
         self._journal = journal
         self._leases = leases
         self._branches = branches
+        self._events = events
 
     async def list(
         self, workspace: str, *, limit: int = 100, status: ThreadStatus | None = None
     ) -> tuple[ThreadState, ...]:
-        """Where the threads of a workspace stand, the newest turn first. Four reads of the database, however many.
+        """Where the threads of a workspace stand, the newest turn first. Five reads of the database, however many.
 
         Args:
             workspace: The workspace.
@@ -106,9 +111,7 @@ class ThreadRegister:
         """The ids of the pauses of a thread's turn that somebody has answered."""
         record = await self._turns.latest(thread_key(scope))
         found = {} if record is None else await self._journal.load(record.id)
-        return frozenset(
-            entry.id for entry in found.values() if entry.ask is not None and entry.made and not entry.open
-        )
+        return frozenset(entry.id for entry in found.values() if entry.settled)
 
     async def ask_to_cancel(self, scope: Scope) -> str | None:
         """Ask for the end of a thread's turn, whatever process runs it; gives the turn's id, None where there is none.
@@ -138,18 +141,22 @@ class ThreadRegister:
     async def _states(self, records: Sequence[TurnRecord]) -> tuple[ThreadState, ...]:
         asked = await self._journal.asked([record.id for record in records if record.status in OPEN])
         running = [record for record in records if record.status == "running"]
+        recorded = await self._events.recorded([record.id for record in records])
         owned = await self._leases.owned(record.thread for record in running)
         unowned = [record for record in running if record.thread not in owned]
         # A turn may have ended since it was read, and its owner have let go.
         now = await self._turns.again(unowned)
-        return tuple(_state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now) for item in records)
+        return tuple(
+            _state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now, item.id in recorded)
+            for item in records
+        )
 
 
 def _forked(branch: Branch) -> ThreadState:
     return ThreadState(thread=branch.name, status="forked", since=branch.at)
 
 
-def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool) -> ThreadState:
+def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: bool) -> ThreadState:
     pauses, answers = asked
     return ThreadState(
         thread=record.scope.thread or "",
@@ -161,4 +168,5 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool) -> ThreadS
         since=record.changed,
         pauses=pauses,
         answers=answers,
+        recorded=recorded,
     )

@@ -28,6 +28,8 @@ class ThreadState:
         since: When the status was written.
         pauses: How many questions wait for a person.
         answers: How many answers wait to be taken up, where a run that was to do so did not come to it.
+        recorded: Whether the turn's events are kept: it was begun with `detach` or with a key, or has gone on with
+            `detach`.
     """
 
     thread: str
@@ -39,6 +41,7 @@ class ThreadState:
     since: datetime
     pauses: int = 0
     answers: int = 0
+    recorded: bool = False
 
     @property
     def resumable(self) -> bool:

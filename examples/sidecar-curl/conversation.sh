@@ -86,14 +86,16 @@ ask() {
   if [[ ! $yes =~ ^[Yy]([Ee][Ss])?$ ]]; then decision='{"reject":{}}'; fi
 }
 
-echo '> count to twelve'
+# say TEXT: holds a turn. Where there was none, a wrong address or token say, the rest would come to nothing too.
+say() {
+  echo "> $1"
+  hold "$1"
+  [[ -n $status ]] || exit 1
+}
+
 leave=4
-hold 'count to twelve'
-
-echo '> buy a hat'
-hold 'buy a hat'
-
-echo '> count again'
+say 'count to twelve'
+say 'buy a hat'
 (sleep 1 && post cancel "$place" >/dev/null) &
-hold 'count again'
+say 'count again'
 wait

@@ -191,7 +191,7 @@ class Drive:
         if found.role != step.role and not self._may_differ(step):
             raise RoleChanged(
                 f"the call {step.id!r} was given another role when the turn began",
-                remedy="pass the same role again, or resume with on_role_change='refresh'",
+                remedy="give the same role again, or resume with `on_role_change` as `refresh`",
             )
         return self._asked_after_all(found) if found.state == "withdrawn" else found
 

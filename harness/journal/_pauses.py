@@ -89,7 +89,7 @@ def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
     if answer.always and not may_be_always(pause):
         raise AnswerInvalid(
             f"{pause.function!r} is destructive, so that each call of it is approved by itself",
-            remedy="approve this one call, without always=True",
+            remedy="approve this one call, without `always`",
         )
     said: dict[str, Any] = {"always": True} if answer.always else {}
     if answer.arguments is not None and not isinstance(answer.arguments, Mapping):

@@ -177,6 +177,11 @@ class CallRecord:
         return self.state in ("waiting", "uncertain") and self.decision is not None
 
     @property
+    def settled(self) -> bool:
+        """Whether a person was asked, and nobody waits for an answer any more."""
+        return self.ask is not None and self.made and not self.open
+
+    @property
     def decided(self) -> Any:
         """What the person said, or None."""
         return None if self.decision is None else json.loads(self.decision)

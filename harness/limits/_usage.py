@@ -358,7 +358,7 @@ class Usage:
         return totals
 
 
-_TURN: Final = "raise the setting turn_{kind}, and call resume() to go on"
+_TURN: Final = "raise the setting turn_{kind}, and resume the turn to go on"
 _DAY: Final = "wait for the next day (UTC), or raise the setting {kind}_limits"
 
 __all__ = ["USAGE", "Usage", "Use", "Writing"]

@@ -94,7 +94,7 @@ def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens[Grant] | None:
     if options.token_file is not None:
         return read_token_file(options.token_file, grant)
     token = os.environ.get(TOKEN_VARIABLE)
-    return Tokens([(token, grant)]) if token else None
+    return Tokens([(token, grant)], source=TOKEN_VARIABLE) if token else None
 
 
 def _named(options: RoleHostOptions) -> dict[Tier, list[str]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..sidecar import ClientRoles, Grant
 
 _ANY: Final = "*"
+_NAMED: Final = 5  # workspaces that an error names
+_SETTING: Final = "the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +190,10 @@ class _GivenTokens:
         tokens = self.tokens.changed(lambda each: replace(each, workspaces=_common(each.workspaces, workspaces)))
         if any(each.workspaces for each in tokens.grants):
             return tokens
+        some = ", ".join(map(repr, list(workspaces)[:_NAMED])) + (" and more" if len(workspaces) > _NAMED else "")
         raise InvalidArgument(
-            "no token reaches a workspace that is served", remedy="name it in the token file, or serve another one"
+            f"no token reaches a workspace that is served, which is {some}",
+            remedy="name one of them in the token file, or serve one that a token names: --workspace",
         )
 
 
@@ -203,7 +207,7 @@ def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> 
     from ..sidecar import EVERYTHING, read_token_file
 
     if options.token_file is None and settings.sidecar_token is not None:
-        return _GivenTokens(tokens=Tokens([(settings.sidecar_token.get_secret_value(), EVERYTHING)]))
+        return _GivenTokens(tokens=Tokens([(settings.sidecar_token.get_secret_value(), EVERYTHING)], source=_SETTING))
     given = options.token_file or settings.sidecar_token_file
     if given is None:
         return _GivenTokens()
@@ -243,7 +247,11 @@ def _common(one: Collection[str], other: Collection[str]) -> Collection[str]:
 
 
 def _others_read(file: Path) -> bool:
-    return os.name == "posix" and bool(file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    """Whether others may read it. One that has been taken away since it was read has nothing for them."""
+    if os.name == "posix":
+        with contextlib.suppress(OSError):
+            return bool(file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    return False
 
 
 __all__ = ["Served", "agent_options", "served_by"]

@@ -61,8 +61,8 @@ class ServeOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name under which other machines reach it; requests for another one are refused. Repeatable. "
-            "Default: any.",
+            help="A name under which other machines reach it, beside its address and the names of loopback; requests "
+            "for another one are refused. Repeatable. Default: any; where it listens on loopback, no other.",
             rich_help_panel=_REACH,
         ),
     ] = None

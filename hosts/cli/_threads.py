@@ -14,6 +14,7 @@ from ...core.pauses import Pause
 from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
+from ...memory.events import EventLog
 from ...storage import Database, Leases, PostgresAddress, Storage
 from ..pauses import pause_object
 from ._messages import author_text, message_text
@@ -70,7 +71,7 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
     database = await Database.open(storage.place, schemas=SCHEMAS)
     try:
         turns, leases, branches = TurnRegister(database), Leases(database, storage.locks), Branches(database)
-        register = ThreadRegister(turns, SqlJournal(database), leases, branches)
+        register = ThreadRegister(turns, SqlJournal(database), leases, branches, EventLog(database))
         yield OpenThreads(register, ConversationLog(database), leases, branches, storage.place)
     finally:
         await database.aclose()

@@ -20,8 +20,8 @@ def without_text(item: SessionMessage) -> SessionMessage:
     return item
 
 
-class Received:
-    """A stream of what a client sends, each message as `without_text` gives it.
+class Stream:
+    """One direction of a connection, as a stream around the transport's own.
 
     Args:
         inner: The transport's stream.
@@ -29,6 +29,21 @@ class Received:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Received(Stream):
+    """What a client sends, each message as `without_text` gives it."""
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -45,20 +60,9 @@ class Received:
     async def __anext__(self) -> SessionMessage | Exception:
         return _given(await self._inner.__anext__())
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
 
 def _given(item: SessionMessage | Exception) -> SessionMessage | Exception:
     return item if isinstance(item, Exception) else without_text(item)
 
 
-__all__ = ["Received", "without_text"]
+__all__ = ["Received", "Stream", "without_text"]

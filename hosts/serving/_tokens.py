@@ -21,16 +21,17 @@ class Tokens(Generic[G]):
 
     Args:
         grants: Each token with its grant. A token is printable ASCII without blanks.
+        source: What they are in, for the error.
 
     Raises:
         InvalidArgument: A token cannot be one, two are the same, or there is none.
     """
 
-    def __init__(self, grants: Iterable[tuple[str, G]]) -> None:
+    def __init__(self, grants: Iterable[tuple[str, G]], *, source: str = "what is given") -> None:
         pairs = list(grants)
         if not pairs or not all(is_token(token) for token, _ in pairs):
             raise InvalidArgument(
-                "there is no token, or one that no header takes", remedy="use printable ASCII without blanks"
+                f"{source} has no token, or one that no header takes", remedy="use printable ASCII without blanks"
             )
         self._grants = {hashlib.sha256(token.encode()).hexdigest(): grant for token, grant in pairs}
         if len(self._grants) < len(pairs):
@@ -76,7 +77,7 @@ def read_token_file(path: Path, grant: G, *, entry: Callable[[dict[str, Any]], G
     """
     text = _text(path)
     if path.suffix != ".toml":
-        return Tokens([(text.strip(), grant)])
+        return Tokens([(text.strip(), grant)], source=f"the token file {str(path)!r}")
     pairs: list[tuple[str, G]] = []
     for number, table in enumerate(_tables(path, text, example), start=1):
         problem = ""

@@ -12,9 +12,8 @@ from ...core import check_id
 from ...core.errors import InvalidArgument
 from ..serving import Tokens
 from ..serving import read_token_file as read_tokens
-from ._ports import Caller, forbidden
+from ._ports import ANY, Caller, forbidden, reaches
 
-ANY: Final = "*"
 _LISTS: Final = ("workspaces", "accounts", "threads")
 _EXAMPLE: Final = (
     '[[token]], token = "..." and lists such as workspaces = ["novel"], accounts = ["ana"], threads = ["*"], and '
@@ -56,17 +55,22 @@ class Grant:
             account: As the call names it; None is the only one that the grant speaks for, else nobody.
 
         Raises:
-            Refused: The grant does not reach it, or does not say which one is meant.
+            Refused: The grant does not reach it.
+            InvalidArgument: No workspace is named, and the grant reaches more than one.
         """
         if workspace is None:
             workspace = _only(self.workspaces)
-        if workspace is None or not _among(workspace, self.workspaces):
+        if workspace is None and self.workspaces:
+            raise InvalidArgument(
+                "the call names no workspace, and it may use several", remedy="name one in `workspace`"
+            )
+        if workspace is None or not reaches(workspace, self.workspaces):
             raise forbidden("workspace")
         if account is None:
             account = _only(self.accounts)
-        elif not _among(account, self.accounts):
+        elif not reaches(account, self.accounts):
             raise forbidden("account")
-        return Caller(workspace=workspace, account=account, operator=self.operator)
+        return Caller(workspace=workspace, account=account, operator=self.operator, accounts=self.accounts)
 
     def allows_thread(self, thread: str) -> bool:
         """Whether a thread with this id may be used, if there is one or not."""
@@ -123,10 +127,6 @@ def _grant_of(table: dict[str, Any]) -> Grant:
     if not lists.get("workspaces"):
         raise ValueError("names no workspaces")
     return Grant(**lists, operator=operator)
-
-
-def _among(given: str, ids: Collection[str]) -> bool:
-    return given in ids or ANY in ids
 
 
 def _only(ids: Collection[str]) -> str | None:

@@ -30,7 +30,7 @@ def check_turn(caller: Caller, state: ThreadState) -> None:
         Refused: It is of another account.
     """
     if not is_of(caller, state):
-        raise forbidden("turn")
+        raise _not_theirs(caller, state)
 
 
 def check_resume(
@@ -54,7 +54,7 @@ def check_resume(
     known = {pause.id: pause for pause in pauses}
     named = [pause_id for pause_id in answered if pause_id in known and names(known[pause_id], caller)]
     if not answered or len(named) < len(answered):
-        raise forbidden("turn")
+        raise _not_theirs(caller, state)
     if changes:
         raise Refused(
             "forbidden",
@@ -67,6 +67,16 @@ def check_resume(
 def names(pause: Pause, caller: Caller) -> bool:
     """Whether a pause names the caller. One that anybody may answer names nobody."""
     return bool(pause.approvers) and may_answer(caller.account, pause.approvers)
+
+
+def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
+    if state.account is None or not caller.may_speak_for(state.account):
+        return forbidden("turn")
+    return Refused(
+        "forbidden",
+        "the turn is of another account",
+        remedy="call as the account that began it, which the token may speak for",
+    )
 
 
 __all__ = ["check_resume", "check_turn", "is_of", "names"]

@@ -6,8 +6,12 @@ answers and pauses into JSON and back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+ANY: Final = "*"
+"""Among ids that a token reaches: every one."""
 
 OwnCode = Literal["forbidden", "too_many_turns", "draining", "reader_behind", "internal"]
 """The codes that the sidecar has beside those of `core.errors`."""
@@ -21,11 +25,17 @@ class Caller:
         workspace: The workspace, which the token reaches.
         account: The account, which the token may speak for; None is nobody in particular.
         operator: Whether the token may touch turns of others.
+        accounts: The accounts that the token may speak for; `*` among them is every one.
     """
 
     workspace: str
     account: str | None = None
     operator: bool = False
+    accounts: Collection[str] = ()
+
+    def may_speak_for(self, account: str) -> bool:
+        """Whether the token may speak for an account."""
+        return reaches(account, self.accounts)
 
 
 class Refused(Exception):
@@ -51,13 +61,22 @@ class Refused(Exception):
         return self.code in ("too_many_turns", "draining", "reader_behind")
 
 
+def reaches(given: str, ids: Collection[str]) -> bool:
+    """Whether an id is one of those that a token reaches."""
+    return given in ids or ANY in ids
+
+
 def forbidden(what: str) -> Refused:
     """The refusal of what a token does not reach, whether or not it exists.
 
     Args:
         what: What it does not reach, in the contract's words: `workspace`, `account`, `thread`, `turn`.
     """
-    return Refused("forbidden", f"the token does not reach this {what}", remedy="use a token that does")
+    return Refused(
+        "forbidden",
+        f"the token does not reach this {what}",
+        remedy="name another one, or use a token that reaches it",
+    )
 
 
-__all__ = ["Caller", "OwnCode", "Refused", "forbidden"]
+__all__ = ["ANY", "Caller", "OwnCode", "Refused", "forbidden", "reaches"]

@@ -50,6 +50,7 @@ _GO_ON: Final = """INSERT INTO wa_recorded(turn, thread, key, asked, gone, chang
 _CHANGED: Final = "UPDATE wa_recorded SET changed=? WHERE turn=?"
 _APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?, ?)"
 _KEYED: Final = f"SELECT {', '.join(_COLUMNS)} FROM wa_recorded WHERE thread=? AND key=?"
+_RECORDED: Final = "SELECT turn FROM wa_recorded WHERE turn IN ({})"
 _LAST: Final = """SELECT gone, (SELECT last FROM wa_event WHERE turn=r.turn ORDER BY first DESC LIMIT 1)
                   FROM wa_recorded r WHERE turn=?"""
 _LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
@@ -66,7 +67,7 @@ _OLD: Final = """SELECT r.turn, (SELECT last FROM wa_event WHERE turn=r.turn ORD
                  ORDER BY r.changed LIMIT ?"""
 _DROP_OLD: Final = "DELETE FROM wa_event WHERE turn=? AND last <= ?"
 _GONE: Final = """UPDATE wa_recorded SET gone=CASE WHEN gone > ? THEN gone ELSE ? END, changed=NULL
-                  WHERE turn=? AND changed < ?"""
+                  WHERE turn=? AND changed < ? RETURNING turn"""
 _DROP: Final = "DELETE FROM wa_event WHERE turn IN ({})"
 _DROP_RECORDED: Final = "DELETE FROM wa_recorded WHERE turn IN ({})"
 _BACK: Final = "SELECT first, lines FROM wa_event WHERE turn=? AND first < ? ORDER BY first DESC LIMIT 1"
@@ -182,6 +183,14 @@ class EventLog:
         check_row(StoredRecorded, found, what=f"a key of thread {thread!r}", database=self._database.name)
         return RecordedTurn(turn=found["turn"], thread=thread, key=key, asked=found["asked"])
 
+    async def recorded(self, turns: Sequence[str]) -> frozenset[str]:
+        """Which of these turns are recorded."""
+        if not turns:
+            return frozenset()
+        statement = _RECORDED.format(", ".join("?" * len(turns)))
+        rows = await self._database.read(lambda tx: tx.execute(statement, tuple(turns)))
+        return frozenset(turn for (turn,) in rows)
+
     async def last(self, turn: str) -> int | None:
         """The number of a turn's last event, kept or gone; None where the turn is not recorded."""
         rows = await self._database.read(lambda tx: tx.execute(_LAST, (turn,)))
@@ -242,10 +251,9 @@ class EventLog:
         def work(transaction: Transaction) -> int:
             found = transaction.execute(_OLD, (before, before, most))
             for turn, last in found:
-                # A turn may go on meanwhile; what it tells now stays.
-                if last is not None:
+                # A turn may go on meanwhile: then all of it stays.
+                if transaction.execute(_GONE, (last or 0, last or 0, turn, before)) and last is not None:
                     transaction.execute(_DROP_OLD, (turn, last))
-                transaction.execute(_GONE, (last or 0, last or 0, turn, before))
             return len(found)
 
         return await self._database.transact(work)

@@ -30,6 +30,7 @@ from .._role import Sealed
 
 _SHORTEST = 16  # characters of a key
 _SEPARATOR = "."  # between the id of a key and what it made
+_REFRESH = "resume with `on_role_change` as `refresh`"  # as hosts in any language read it
 
 
 class RoleKey(Sealed):
@@ -162,7 +163,7 @@ class RoleKey(Sealed):
             raise RoleChanged(
                 f"the paused turn of {scope} would go on under another role (tiers then: {_names(noted['tiers'])}; "
                 f"now: {_names(role.tiers)})",
-                remedy="bring the role back as it was, or resume with on_role_change='refresh'",
+                remedy=f"bring the role back as it was, or {_REFRESH}",
             )
 
     def mismatch(self, what: str, key: str) -> RoleKeyMismatch:
@@ -175,7 +176,7 @@ class RoleKey(Sealed):
         return RoleKeyMismatch(
             f"{what} with the key {key!r}, and this one is {self.id!r}",
             remedy="set role_key to the key of that installation, or put its role.key back; where it is lost, see "
-            "`worldagent doctor --rekey`, and resume with on_role_change='refresh'",
+            f"`worldagent doctor --rekey`, and {_REFRESH}",
         )
 
 
@@ -194,9 +195,9 @@ def _read(file: Path) -> str:
 
 def _required(missing: list[Tier], scope: str) -> NoReturn:
     remedy = (
-        "pass it again as role=, pass role=None to go on without it, or resume with on_role_change='refresh'"
+        f"give the role again, say on purpose that there is none, or {_REFRESH}"
         if Tier.CALL in missing
-        else "set it again, or resume with on_role_change='refresh'"
+        else f"set it again, or {_REFRESH}"
     )
     raise RoleRequired(
         f"the paused turn of {scope} had a {_names(missing)} role, which is not there now", remedy=remedy

@@ -46,7 +46,7 @@ _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
     "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
     "file": DocumentPart(media_type="application/pdf", data="JVBERi0="),
 }
-_OWN_LM = "or pass a dspy.LM of your own as lm="
+_OWN_LM = "or make the agent with a `dspy.LM` of your own"
 
 
 @dataclass(frozen=True)
@@ -296,11 +296,7 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
         await engine.aclose()
         raise
     await engine.aclose()
-    how = (
-        f"set the environment variable {variables}, or pass a dspy.LM that has the key"
-        if variables
-        else "check its name and address"
-    )
+    how = f"set the environment variable {variables}" if variables else "check its name and address"
     raise ModelNotConfigured(f"the model {model!r} is not configured", remedy=f"{how}, {_OWN_LM}")
 
 

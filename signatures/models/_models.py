@@ -54,7 +54,7 @@ class Models:
             known = ", ".join(sorted(self._named)) or "none"
             raise ModelNotConfigured(
                 f"{who} wants the model {name!r}, which is no model string and no name of a model",
-                remedy=f"write 'vendor/model', or name it in WorldAgent(models=...); the names are: {known}",
+                remedy=f"write 'vendor/model', or the name of one of the agent's models; the names are: {known}",
             )
 
     async def get(self, name: str) -> ModelCaller:

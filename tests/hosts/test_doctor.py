@@ -201,6 +201,7 @@ def test_a_file_of_a_sidecars_tokens_that_others_can_read_is_warned_of(
     monkeypatch.setenv("WORLDAGENT_SIDECAR_TOKEN", "secret with blanks")
     results = check(home)
     assert results["sidecar.tokens"].status == "fail"
+    assert "WORLDAGENT_SIDECAR_TOKEN" in repr(results["sidecar.tokens"])
     assert "secret with" not in repr(results)
 
 

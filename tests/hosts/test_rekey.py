@@ -116,7 +116,7 @@ async def test_after_a_lost_key_turns_go_on_in_other_processes_as_the_errors_say
     assert refused.startswith("role_key_mismatch ")
     assert "role_key" in refused
     assert "`worldagent doctor --rekey`" in refused
-    assert "on_role_change='refresh'" in refused
+    assert "resume with `on_role_change` as `refresh`" in refused
 
     # The agent that resumed has made a key meanwhile.
     code, out, told = await doctor_process("--rekey", "--home", tmp_path)

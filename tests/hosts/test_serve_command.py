@@ -27,6 +27,7 @@ from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
 from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli._serve_agents import _others_read
 from worldagent.hosts.cli._sidecar_files import running_sidecars
 
 TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
@@ -375,10 +376,10 @@ class TestWorkspaces:
     async def test_a_file_of_tokens_none_of_which_reaches_anything_is_refused(self, home: Path) -> None:
         file = tokens(home, one=["novel"])
         done = await command(home, *HTTP, *MAKE, "--token-file", str(file), "--workspace", "shop", "--json")
-        assert (done.code, json.loads(done.out)["error"]["message"]) == (
-            2,
-            "no token reaches a workspace that is served",
-        )
+        error = json.loads(done.out)["error"]
+        assert done.code == 2
+        assert error["message"] == "no token reaches a workspace that is served, which is 'shop'"
+        assert error["remedy"] == "name one of them in the token file, or serve one that a token names: --workspace"
 
     @pytest.mark.parametrize("name", ["alone", "only"])
     async def test_an_app_with_one_agent_serves_its_workspace(self, home: Path, name: str) -> None:
@@ -392,7 +393,7 @@ class TestWorkspaces:
             for workspace in ("novel", "shop"):
                 said = await client("converse", workspace=workspace, thread="t", text="Hi words=2")
                 assert said["turn"]["text"] == "word0 word1"
-            assert (await client.refused("converse", thread="t", text="Hi"))["code"] == "forbidden"
+            assert (await client.refused("converse", thread="t", text="Hi"))["remedy"] == "name one in `workspace`"
 
     async def test_an_app_that_gives_another_workspaces_agent_is_refused(self, home: Path) -> None:
         done = await command(apps(home), *HTTP, "--app", "apps:same", "--workspace", "novel")
@@ -552,8 +553,29 @@ async def test_a_port_that_is_taken_is_told(home: Path) -> None:
         done = await command(home, "serve", "--http", address, *MAKE, "--json")
     error = json.loads(done.out)["error"]
     assert (done.code, error["code"]) == (2, "invalid_argument")
-    assert error["message"].startswith(f"{address} cannot be listened on: Address already in use")
+    assert error["message"] == f"{address} cannot be listened on: another program listens there"
+    assert error["remedy"] == "choose another port, or 0 for a free one; `worldagent ps` lists the sidecars that run"
     assert not (home / "sidecars").exists()
+
+
+def test_a_token_of_the_settings_that_is_none_is_told_with_its_variable(home: Path) -> None:
+    env = {"WORLDAGENT_HOME": str(home), "WORLDAGENT_SIDECAR_TOKEN": f"{TOKEN} and more"}
+    done = CliRunner().invoke(app, [*HTTP, *MAKE], env=env)
+    told = "the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN) has no token, or one that no header takes"
+    refused(home, Done(done.exit_code, done.stdout, done.stderr), told)
+
+
+def test_a_token_file_that_is_gone_by_the_time_it_is_looked_at_is_read_by_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.touch(0o644)
+    assert _others_read(file) is (os.name == "posix")
+    file.unlink()
+    assert not _others_read(file)
+
+
+def test_the_help_says_which_names_are_taken_where_none_is_given() -> None:
+    told = CliRunner().invoke(app, ["serve", "--help"], terminal_width=200).output.replace("│", "")
+    assert "Default: any; where it listens on loopback, no other." in " ".join(told.split())
 
 
 async def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from support.served import SECRET, Served, served
 from support.served_wire import JSON, LEGACY, MODERN, Answer, Wire, call, initialize, modern, request
 
 TOKEN = "t0ken-of-the-novel"
+NO_PATH = "correct the path of the address: this server has"
 ERAS = pytest.mark.parametrize("era", ["modern", "legacy"])
 BODY, HEADERS = modern(call("say", {"text": "hello"}))
 
@@ -249,14 +250,51 @@ def test_health_and_readiness_are_told_without_a_token(tmp_path: Path, path: str
         status, headers = wire.head()
         assert (status, headers["content-length"]) == (200, str(len(told.body)))
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            assert wire.ask(method, path).status == 405
+            answer = wire.ask(method, path)
+            assert (answer.status, answer.json) == (405, {"error": "method_not_allowed", "remedy": "use GET or HEAD"})
         for other in ("/", "/healthz", f"{path}/", f"/mcp{path}", "/%2e%2e/health"):
             assert wire.ask("GET", other).status == 404
 
 
 def test_a_service_that_is_not_watched_has_no_such_pages(tmp_path: Path) -> None:
     with served(tmp_path, plain=True) as found, Wire(found.address) as wire:
-        assert [wire.ask("GET", path).status for path in ("/health", "/ready")] == [404, 404]
+        for path in ("/health", "/ready"):
+            answer = wire.ask("GET", path)
+            assert (answer.status, answer.json["remedy"]) == (404, f"{NO_PATH} /mcp and no other")
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_path_that_there_is_not_is_told_with_those_that_there_are(server: Served, method: str) -> None:
+    with Wire(server.address) as wire:
+        answer = wire.ask(method, f"/{SECRET.replace(' ', '%20')}?{TOKEN}", BODY, **HEADERS, **{TOKEN: TOKEN})
+        assert answer.headers["content-type"] == "application/json"
+        told = {"error": "not_found", "remedy": f"{NO_PATH} /mcp, /health, /ready and no other"}
+        assert (answer.status, answer.json) == (404, told)
+        wire.send(request("HEAD", "/else"))
+        assert wire.head()[0] == 404
+        assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_method_that_takes_no_calls_is_told_with_the_one_that_does(server: Served, method: str) -> None:
+    with Wire(server.address) as wire:
+        answer = wire.ask(method, "/mcp", b"", **HEADERS)
+        assert (answer.status, answer.json) == (405, {"error": "method_not_allowed", "remedy": "use POST"})
+        assert answer.headers["allow"] == "POST"
+        assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
+
+
+@ERAS
+@pytest.mark.parametrize("accept", ["text/html", "application/json", "text/event-stream", ""])
+def test_a_client_that_takes_no_answer_of_ours_is_told_what_to_take(server: Served, era: str, accept: str) -> None:
+    with Wire(server.address) as wire:
+        answer = wire.ask("POST", "/mcp", BODY, **headers_of(era, wire) | {"Accept": accept})
+        assert answer.status == 406
+        assert {"error"} <= answer.json.keys()
+        assert all(word in answer.body for word in (b"application/json", b"text/event-stream"))
+        assert b"html" not in answer.body
+        assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
 
 
 @ERAS
@@ -272,6 +310,9 @@ def test_a_token_says_what_its_bearer_may_use(tmp_path: Path, era: str) -> None:
             with Wire(found.address) as wire:
                 refused = wire.ask("POST", "/mcp", BODY, **HEADERS, **({"Authorization": wrong} if wrong else {}))
                 assert refused.status == 401
+                assert refused.headers["www-authenticate"].startswith("Bearer ")
+                assert refused.json["error"] == "invalid_token"
+                assert "`Authorization: Bearer TOKEN`" in refused.json["remedy"]
         assert TOKEN not in found.told()
 
 

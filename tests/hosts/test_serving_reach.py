@@ -157,8 +157,19 @@ async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(InvalidArgument, match="cannot be listened on"):
-            await serve_http(Plain(tmp_path / "notes", None), Address("127.0.0.1", taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidArgument) as caught:
+            await serve_http(Plain(tmp_path / "notes", None), Address("127.0.0.1", port))
+    assert str(caught.value) == (
+        f"127.0.0.1:{port} cannot be listened on: another program listens there; choose another port, or 0 for a free "
+        "one; `worldagent ps` lists the sidecars that run"
+    )
+
+
+async def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
+    options = HttpOptions(allow_remote=True)
+    with pytest.raises(InvalidArgument, match="Cannot assign requested address; choose another address"):
+        await serve_http(Plain(tmp_path / "notes", Tokens([(TOKEN, "all")])), Address("192.0.2.1", 0), options)
 
 
 # --- token files ------------------------------------------------------------------------------------------------------
@@ -186,6 +197,18 @@ async def test_a_token_file_says_what_each_token_grants(tmp_path: Path) -> None:
     )
     assert [await granted(read(alone), token) for token in (TOKEN, "b", "")] == ["all", None, None]
     assert [await granted(read(tables), token) for token in (TOKEN, "b", "c", "ä")] == ["a", "b", None, None]
+
+
+def test_a_token_that_is_none_is_told_with_what_it_is_in(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for text in ("", f"{TOKEN} {TOKEN}"):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(
+            InvalidArgument, match=r"the token file '.*token' has no token, or one that no header takes"
+        ):
+            read(file)
+    with pytest.raises(InvalidArgument, match="the variable has no token"):
+        Tokens([("a b", "all")], source="the variable")
 
 
 @pytest.mark.parametrize(

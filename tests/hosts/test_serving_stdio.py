@@ -33,7 +33,6 @@ NO_MESSAGES = [
     (SECRET.encode(), -32700),
     (b"\xff\xfe", -32700),
     (b"{" * 5000, -32700),
-    (b'{"jsonrpc":"2.0","id":"\\ud800","method":"tools/list"}', -32700),
     (b"", -32700),
     (b"[]", -32600),
     (json.dumps(SECRET).encode(), -32600),
@@ -197,6 +196,32 @@ async def test_the_text_of_an_error_that_a_client_answers_goes_no_further(tmp_pa
         out, told = await asyncio.to_thread(process.communicate, given, BOUND)
     assert json.loads(json.loads(out)["result"]["content"][0]["text"]) == {"code": -32000, "message": "", "data": None}
     assert SECRET.encode() not in told
+
+
+HALVES = [
+    (rb"half \ud83d", "half \ufffd"),
+    (rb"\uDE00 half", "\ufffd half"),
+    (rb"\ud83d\uD83D\ude00\ude00", "\ufffd\U0001f600\ufffd"),
+    (rb"\ud83d\\ude00 \\\uDE00", r"�\ude00 \�"),
+    (rb"a whole one \ud83d\ude00", "a whole one \U0001f600"),
+    (rb"\ud83d\ude00 \\ud83d \\\\ude00", r"😀 \ud83d \\ude00"),
+    (rb"\ud7ff\ue000\n\"", '\ud7ff\ue000\n"'),
+    (b"broken \xff bytes", "broken \ufffd bytes"),
+]
+"""Texts as a line has them, and what is read."""
+
+
+@pytest.mark.requirement("T10")
+async def test_a_text_that_was_cut_within_a_character_is_answered_under_its_id(tmp_path: Path) -> None:
+    rows = [json.dumps(call("say", {"text": "@"}, number=number)).encode() for number in range(2, 2 + len(HALVES))]
+    given = b"".join(row.replace(b"@", text) + b"\n" for row, (text, _) in zip(rows, HALVES, strict=True))
+    named = b'{"jsonrpc":"2.0","id":"\\ud800","method":"tools/list"}\n'
+    with started(tmp_path / "notes") as process:
+        out, _ = await asyncio.to_thread(process.communicate, lines() + given + named, BOUND)
+    answers = {row["id"]: row["result"] for row in map(json.loads, out.splitlines())}
+    assert answers.keys() == {1, *range(2, 2 + len(HALVES)), "\ufffd"}
+    said = [answers[number]["content"][0]["text"] for number in range(2, 2 + len(HALVES))]
+    assert said == [text for _, text in HALVES]
 
 
 async def test_lines_that_are_no_messages_are_refused_as_fast_as_the_client_reads(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
         events, error = await events_of(agent)
         assert isinstance(error, LimitReached)
         assert error.problem == "the turn may use 3 calls, and has"
-        assert error.remedy == "raise the setting turn_calls, and call resume() to go on"
+        assert error.remedy == "raise the setting turn_calls, and resume the turn to go on"
         last = events[-1]
         assert isinstance(last, TurnEnded)
         assert (last.status, last.code) == ("failed", "limit_reached")

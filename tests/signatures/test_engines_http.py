@@ -102,6 +102,7 @@ async def test_a_missing_key_is_said_at_connect_and_names_the_variable() -> None
     with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY") as caught:
         await connect_model("openai/gpt-4o")
     assert "'openai/gpt-4o'" in str(caught.value)
+    assert caught.value.remedy.endswith("OPENAI_API_KEY, or make the agent with a `dspy.LM` of your own")
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
 

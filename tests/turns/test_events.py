@@ -253,7 +253,7 @@ async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
         last = (await taken(agent.events(turn.id)))[-1].seq
         assert await taken(agent.events(turn.id, after=last)) == []
         for after in (last + 1, 10_000, 1 << 63, 1 << 80):
-            with pytest.raises(InvalidArgument, match=f"which is {last}; read on after={last}"):
+            with pytest.raises(InvalidArgument, match=f"which is {last}; read on after {last}"):
                 await taken(agent.events(turn.id, after=after))
 
 

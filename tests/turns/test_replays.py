@@ -107,7 +107,7 @@ async def test_a_skill_is_needed_again_and_its_prompt_counts(tmp_path: Path) -> 
         ):
             with pytest.raises(InvalidArgument) as refused:
                 await thread.replay(at, skill=given)  # type: ignore[arg-type]  # what is tested
-            assert refused.value.remedy.startswith("pass the skill= that run_skill() got")
+            assert refused.value.remedy.startswith("give the skill that the turn began with")
             assert skill.prompt not in str(refused.value)
         assert grown(before, row_counts(tmp_path)) == {}
         assert (await thread.replay(skilled, skill=skill)).status == "done"

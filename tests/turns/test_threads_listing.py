@@ -115,6 +115,31 @@ async def test_each_thread_is_listed_with_its_newest_turn_and_what_it_waits_for(
         assert await agent.threads(status="running") == ()
 
 
+@pytest.mark.requirement("T10")
+async def test_a_state_says_whether_the_turns_events_are_kept(tmp_path: Path) -> None:
+    async with shop(tmp_path) as agent:
+        await agent.thread("plain").converse("Hello")
+        await agent.thread("keyed").converse("Hello", key="k")
+        async with agent.thread("detached").stream("Hello", detach=True) as stream:
+            await stream.wait()
+        waiting = await agent.thread("later").task("ask", {})
+        assert {state.thread: state.recorded for state in await agent.threads()} == {
+            "plain": False,
+            "keyed": True,
+            "detached": True,
+            "later": False,
+        }
+        async with await agent.thread("later").stream_resume(detach=True) as stream:
+            assert (await stream.wait()).id == waiting.id
+        [later, keyed] = [await agent.thread(name).state() for name in ("later", "keyed")]
+        assert later is not None
+        assert keyed is not None
+        assert later.recorded
+        assert keyed.recorded
+        found = await agent.turn(keyed.turn_id)
+        assert found == keyed
+
+
 @pytest.mark.requirement("T4")
 async def test_an_answer_counts_until_a_run_takes_it_up(tmp_path: Path) -> None:
     async with shop(tmp_path) as agent:
@@ -177,7 +202,7 @@ async def test_a_page_takes_the_same_number_of_reads_however_many_threads_there_
                 with reads(monkeypatch) as found:
                     assert len(await agent.threads()) == number
                 counts.append(len(found))
-    assert counts == [3, 3]
+    assert counts == [4, 4]
 
 
 async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....core import Scope, digest
-from ....core.errors import KeyReused, NothingToResume
+from ....core.errors import AgentClosed, KeyReused, NothingToResume
 from ....core.events import Event
 from ....memory import TurnRecord
 from ....memory.attachments import Attachment, AttachmentSource
@@ -39,6 +40,7 @@ class Keyed:
 
     Attributes:
         asked: Stands for what is asked.
+        prompt: Stands for a skill's prompt, in this process alone.
         turn_id: The turn, once it is known.
         task: Comes to its end.
         runs: How often there was news of it.
@@ -48,12 +50,18 @@ class Keyed:
     """
 
     asked: str
+    prompt: str | None = None
     turn_id: str = ""
     task: asyncio.Task[Turn] | None = None
     runs: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
     holders: int = 0
     detached: bool = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is cancelled, and comes to its end."""
+        return self.task is not None and self.task.cancelling() > 0
 
     def learn(self, turn_id: str) -> None:
         """The turn is there, and runs here if it runs."""
@@ -91,14 +99,18 @@ class KeyedStarts:
         """
         turn, key, asked = _asked(work)
         place = (turn.thread, key)
-        keyed = self._here.get(place)
+        prompt = None if work.ask.prompt is None else parts.resolver.key.digest_of(work.ask.prompt)
+        while (keyed := self._here.get(place)) is not None and keyed.is_ending:
+            assert keyed.task is not None, "it runs"
+            await asyncio.wait({keyed.task})  # what is cancelled is not held; whether it has begun is known then
+            parts = self._runner.parts
         if keyed is None:
-            keyed = self._here[place] = Keyed(asked)
+            keyed = self._here[place] = Keyed(asked, prompt)
             keyed.task = self._runner.spawn(turn.turn, self._run(parts, keyed, work))
             keyed.task.add_done_callback(lambda _: self._over(place))
         else:
             work.role = None  # whoever came first has brought one, or none
-            if keyed.asked != asked:
+            if (keyed.asked, keyed.prompt) != (asked, prompt):
                 raise _reused(key)
         keyed.holders += 1
         keyed.detached |= detach
@@ -169,15 +181,18 @@ class KeyedStarts:
     async def _go_on(self, parts: RunnerParts, keyed: Keyed, found: RecordedTurn, work: NewTurn) -> Turn:
         assert keyed.task is not None, "it runs"
         while True:
-            async with parts.drain.refusing():
-                await _no_longer_runs(parts, found.turn)
+            await self._followed(parts, found.turn)
             record = await parts.turns.get(found.turn)
             if record is None:  # its thread is removed
                 return Turn(id=found.turn, status="cancelled")
             if not await _can_go_on(parts, record):
-                return await outcome_of(parts, record)
+                outcome = await outcome_of(parts, record)
+                if outcome.status == "paused" and not outcome.pauses:
+                    continue  # all was answered since it was looked at
+                return outcome
             how = Resumption(UNSET if work.role is None else work.role, prompt=work.ask.prompt)
-            resumed = ResumedTurn(record, how, recording=parts.recorder.recording(found, again=True), by_key=True)
+            recording = parts.recorder.recording(found, again=True)
+            resumed = ResumedTurn(record, how, origin=work.ask.origin, recording=recording, by_key=True)
             work.role = None  # what was ended meanwhile does not go on a second time
             del how
             self._runner.enlist(found.turn, keyed.task)
@@ -188,6 +203,25 @@ class KeyedStarts:
             except KeyBegun:  # nothing was made of the role yet
                 work.role = resumed.how.role if isinstance(resumed.how.role, Role) else None
                 keyed.tell()  # whoever follows the turn follows the other run at it
+
+    async def _followed(self, parts: RunnerParts, turn_id: str) -> None:
+        """Wait for the end of a run that is elsewhere.
+
+        Raises:
+            AgentClosed: This agent was closed meanwhile; the turn goes on.
+        """
+        try:
+            async with parts.drain.refusing():
+                return await _no_longer_runs(parts, turn_id)
+        except asyncio.CancelledError:
+            if self._runner.is_open:
+                raise
+        except AgentClosed:
+            pass
+        raise AgentClosed(
+            f"the agent was closed, and the turn {turn_id!r} goes on where it runs",
+            remedy="call it again with the same key, once the agent is open",
+        )
 
 
 class _KeyedEvents:
@@ -266,7 +300,7 @@ def _source(source: AttachmentSource) -> str:
         case Attachment():
             return f"kept {source.id}"
         case bytes():
-            return digest(source.hex())
+            return hashlib.sha256(source).hexdigest()
         case Path():
             return f"path {source}"
         case _:

@@ -148,7 +148,7 @@ def check_skills(profile: Profile) -> None:
     if not profile.skills.enabled:
         raise InvalidArgument(
             f"the profile {profile.name!r} switches skills off",
-            remedy="start the agent with a profile that has them, or run the skill's shape with task()",
+            remedy="start the agent with a profile that has them, or run the skill's shape as a task",
         )
 
 

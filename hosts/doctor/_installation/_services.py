@@ -108,7 +108,10 @@ async def sidecar_tokens(site: Site) -> str | None:
     from ...sidecar import EVERYTHING, read_token_file
 
     if site.settings.sidecar_token is not None:
-        Tokens([(site.settings.sidecar_token.get_secret_value(), EVERYTHING)])
+        Tokens(
+            [(site.settings.sidecar_token.get_secret_value(), EVERYTHING)],
+            source="the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)",
+        )
         return "one, of the setting sidecar_token"
     if site.settings.sidecar_token_file is None:
         return "none in the settings"

@@ -21,6 +21,7 @@ from .._service import Operated, Service
 from ._exchange import Streams
 from ._front import Front
 from ._reach import allowed_names
+from ._refusals import not_found
 from ._sessions import make_room, withhold_texts
 
 _FRESH = {"cache-control": "no-store"}
@@ -67,6 +68,7 @@ def application(
         operation: What `/health` and `/ready` say; without it there are none.
     """
     watching(service.server)
+    routes = [] if operation is None else _routes(operation)
     app = service.server.streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=options.max_body,
@@ -75,11 +77,12 @@ def application(
         # `Front` looks at names, for every path; the library would log those that do not fit.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         token_verifier=service.tokens,
-        custom_starlette_routes=[] if operation is None else _routes(operation),
+        custom_starlette_routes=routes,
     )
     make_room(service.server.session_manager)
     withhold_texts(service.server.session_manager)
     app.router.redirect_slashes = False  # it would answer with an address that is made of what was sent
+    app.add_exception_handler(404, not_found([PATH, *(each.path for each in routes)]))
     if service.tokens is not None:
         # The library adds these two only for a server that names an OAuth issuer; a token of ours has none.
         app.add_middleware(AuthContextMiddleware)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Receive, Send
 
 from .._client import Client
 from .._logs import log
+from ._refusals import is_reworded, reworded
 
 _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 _LAST: Final[Message] = {"type": "http.response.body", "body": b"", "more_body": False}
 _REFUSED: Final = 400
 _EVENT: Final = b"event: "
-_CUT: Final = ("Parse error", "Validation error")
-"""Errors of the library's that go on with what was sent."""
 
 
 class Exchange:
@@ -49,13 +46,12 @@ class Exchange:
             self._started = True
             if message["status"] >= _REFUSED:
                 log.info("a request was refused with HTTP %d", message["status"])
-            if message["status"] == _REFUSED and Headers(raw=message["headers"]).get("content-type") == _JSON:
+            if is_reworded(message):
                 self._held = message
                 return
         elif self._held is not None:
             start, self._held = self._held, None
-            message = dict(message) | {"body": _without_input(message.get("body", b""))}
-            MutableHeaders(scope=start)["content-length"] = str(len(message["body"]))
+            message = dict(message) | {"body": reworded(start, message.get("body", b""))}
             await self._send(start)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self._complete = True
@@ -111,19 +107,6 @@ class Streams:
         self._ended = True
         for exchange in tuple(self.open):
             cast("Endless", exchange).leave()
-
-
-_JSON: Final = "application/json"
-
-
-def _without_input(body: bytes) -> bytes:
-    """Cut what the library quotes of a request that it cannot read: a role may stand in it, and clients log errors."""
-    told: Any = json.loads(body)
-    error = told.get("error") if isinstance(told, dict) else None
-    if not isinstance(error, dict):
-        return body
-    kind = str(error.get("message", "")).partition(":")[0]
-    return json.dumps(told | {"error": error | {"message": kind}}).encode() if kind in _CUT else body
 
 
 __all__ = ["Endless", "Exchange", "Streams"]

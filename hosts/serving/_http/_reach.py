@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import ssl
 
@@ -77,21 +79,23 @@ def listening(address: Address) -> socket.socket:
     Raises:
         InvalidArgument: The address cannot be listened on.
     """
-    problem = ""
+    problem, remedy = "", "choose another address, or port 0 for a free one"
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         made = socket.create_server((address.host, address.port), family=family)
         # asyncio does this only for sockets that name their protocol; without it each answer waits 40 ms for an ACK.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
+    except socket.gaierror as error:
+        problem = error.strerror or "no such name"
     except OSError as error:
-        problem = error.strerror or type(error).__name__
+        problem = os.strerror(error.errno) if error.errno else type(error).__name__  # `strerror` has the address again
+        if error.errno == errno.EADDRINUSE:
+            problem = "another program listens there"
+            remedy = "choose another port, or 0 for a free one; `worldagent ps` lists the sidecars that run"
     except UnicodeError:
         problem = "no such name"
-    raise InvalidArgument(
-        f"{address.authority}:{address.port} cannot be listened on: {problem}",
-        remedy="choose another address, or port 0 for a free one",
-    )
+    raise InvalidArgument(f"{address.authority}:{address.port} cannot be listened on: {problem}", remedy=remedy)
 
 
 __all__ = ["allowed_names", "check_reach", "listening", "tls_context"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.shared.message import SessionMessage
@@ -26,7 +25,7 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from .._options import MIB
-from .._received import without_text
+from .._received import Stream, without_text
 from ._lines import LIMIT
 
 _TURNS = 8  # of the loop; what was read last reaches `Incoming` within them
@@ -77,30 +76,12 @@ class Answers:
             self._done.set()
 
 
-class _Stream:
-    """One direction of a connection."""
-
-    def __init__(self, inner: Any, answers: Answers) -> None:
-        self._inner = inner
-        self._answers = answers
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class Incoming(_Stream):
+class Incoming(Stream):
     """What the client sends. What is no message is refused here, and the library sees nothing of it."""
 
     def __init__(self, inner: Any, answers: Answers, refusals: Refusals) -> None:
-        super().__init__(inner, answers)
+        super().__init__(inner)
+        self._answers = answers
         self._refusals = refusals
 
     async def receive(self) -> SessionMessage:
@@ -119,8 +100,12 @@ class Incoming(_Stream):
         return without_text(item)
 
 
-class Outgoing(_Stream):
+class Outgoing(Stream):
     """What the client is sent."""
+
+    def __init__(self, inner: Any, answers: Answers) -> None:
+        super().__init__(inner)
+        self._answers = answers
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._inner.send(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
@@ -15,6 +16,12 @@ from .._options import MIB
 
 _CHUNK = 1 << 16
 _AHEAD = 64  # lines that are read before they are wanted
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_HALVES = re.compile(
+    r"""(?<!\\)((?:\\\\)*)                                      # no backslash of these escapes the next one
+    (?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})""",
+    re.VERBOSE,
+)
 
 LIMIT: Final = 4 * MIB
 """Bytes in a line, as many as the HTTP transport takes."""
@@ -93,7 +100,11 @@ class Lines:
 
 
 class _Cutting:
-    """Cuts what is read into lines. One that is too long is told at once, and skipped to its end."""
+    """Cuts what is read into lines. One that is too long is told at once, and skipped to its end.
+
+    In place of bytes that are no UTF-8, and of escapes of half a surrogate pair, stands U+FFFD: a call whose text was
+    cut in the middle of a character is answered, and under its id.
+    """
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -104,7 +115,7 @@ class _Cutting:
         for end in ends:
             yield from self._hold(end)
             if not self._skipping:
-                yield self._held.decode("utf-8", "replace")
+                yield _whole(self._held.decode("utf-8", "replace"))
             self._held, self._skipping = bytearray(), False
         yield from self._hold(rest)
 
@@ -115,6 +126,13 @@ class _Cutting:
         if len(self._held) > LIMIT:
             self._held, self._skipping = bytearray(), True
             yield TooLong()
+
+
+def _whole(line: str) -> str:
+    """The line without escapes of half a surrogate pair, which no reader of JSON here takes; all else as it came."""
+    if _HALF.search(line) is None:
+        return line
+    return _HALVES.sub(lambda found: found[0] if found[2] else f"{found[1]}\ufffd", line)
 
 
 __all__ = ["LIMIT", "Line", "Lines", "TooLong"]

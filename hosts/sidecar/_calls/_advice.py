@@ -7,17 +7,28 @@ only answers has no role to bring, and may not resume.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ....agent import WorldAgent
 from ....agent.threads import ThreadState
-from ....core.errors import AgentClosed, RoleChanged, RoleRequired, ThreadPaused, WorldAgentError
+from ....core.errors import (
+    AgentClosed,
+    AlreadyAnswered,
+    AnswerInvalid,
+    EventsGone,
+    NothingToResume,
+    RoleChanged,
+    RoleRequired,
+    ThreadPaused,
+    UnknownPause,
+    WorldAgentError,
+)
 from ....core.pauses import Pause
 from .._contract.surfaces import ResumeArguments
 from .._contract.turns import NextStep
 from .._contract.words import ThreadArguments
 from .._pauses import pause_result
-from .._people import is_of
 from ._answering import to_call
 from ._call import Call, thread_of
 
@@ -25,7 +36,19 @@ _STUCK: Final = ("paused", "stopped", "cut_off", "running")
 _OPEN: Final = {False: _STUCK, True: (*_STUCK, "failed")}
 """How a turn stands that a call failed to go on with, and that goes on; by whether it was in passing."""
 
+_OF_A_TURN: Final = (AlreadyAnswered, AnswerInvalid, EventsGone, NothingToResume, UnknownPause)
+"""What is said of a turn that the call did not begin, and whose id the package leaves out."""
+
 _WITH_ROLE: Final = "with the role that the turn began with, or with `on_role_change` as `refresh`"
+
+
+async def name_turn(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) -> None:
+    """Say which turn an error is about: the one that the call went on with or read, and none that never began."""
+    if not failure.turn_id and call.noted.own and isinstance(failure, _OF_A_TURN):
+        failure.turn_id = call.noted.turn
+    with suppress(WorldAgentError):  # what cannot be looked for now may be there
+        if failure.turn_id and await agent.turn(failure.turn_id) is None:
+            failure.turn_id = None
 
 
 async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) -> Mapping[str, Any]:
@@ -47,7 +70,7 @@ async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) 
     pauses, state = await thread.pauses(), await thread.state()
     if state is None:
         return {}
-    call.noted.own = is_of(call.caller, state)
+    call.meets(state)
     if isinstance(failure, ThreadPaused):
         return _of_paused(call, state, pauses)
     if state.turn_id != failure.turn_id or state.status not in _OPEN[failure.retryable]:
@@ -105,4 +128,4 @@ def _step(call: Call[Any], tool: str, why: str) -> NextStep:
     return NextStep(tool=tool, arguments=dict(call.ids), why=why)
 
 
-__all__ = ["advised"]
+__all__ = ["advised", "name_turn"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcp.types import CallToolResult, TextContent
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ....agent import Turn
 from ....agent.threads import ThreadState
@@ -22,6 +22,7 @@ from .._contract.turns import (
     TurnUsageRecord,
 )
 from .._contract.words import WorkspaceArguments
+from .._misfits import Misfit, misfit_of
 from .._pauses import next_steps, pause_result
 from .._people import names
 from .._ports import Refused
@@ -58,15 +59,16 @@ def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
     return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
 
 
-def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> TurnAnswer:
+def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seq: int | None = None) -> TurnAnswer:
     """How a surface answers that has not followed the turn: what became of it, and where to look for the rest."""
+    seen = call.given.after if seq is None else seq
     record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
-    made = to_call(call, state.status, state.turn_id, pauses, seq=call.given.after)
+    made = to_call(call, state.status, state.turn_id, pauses, seq=seen)
     if not made and call.noted.own:
         made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; what was said")]
     return TurnAnswer(
         turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
-        seq=call.given.after,
+        seq=seen,
         next=made,
     )
 
@@ -83,7 +85,7 @@ def to_call(
     """What the caller may call to go on with a turn; empty where it is over, or another account's to go on with.
 
     Args:
-        call: The call; it is noted there whether the turn is the caller's own.
+        call: The call; it is noted there whether the turn is the caller's own, and keeps its events.
         status: How the turn stands.
         turn_id: The turn.
         pauses: What it waits for.
@@ -91,11 +93,13 @@ def to_call(
         ids: The ids to repeat, where they are not the call's.
     """
     known = call.ids if ids is None else ids
+    followed = status == "running" and call.noted.recorded
     if not call.noted.own:
         pauses = [pause for pause in pauses if names(pause, call.caller)]
-        if status != "running" and not pauses:
+        if not followed and (status == "running" or not pauses):
             return []
-    return [NextStep.model_validate(step) for step in next_steps(status, turn_id, ids=known, pauses=pauses, seq=seq)]
+    seen = seq if call.noted.recorded else None
+    return [NextStep.model_validate(step) for step in next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen)]
 
 
 def answered(answer: Answer) -> CallToolResult:
@@ -120,41 +124,12 @@ def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None 
     )
 
 
-def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | str:
-    """The arguments, or what does not fit: names of the contract and rules, and nothing that was sent."""
+def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | Misfit:
+    """The arguments, or what does not fit."""
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:
-        items = failure.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{_place(model, item['loc'])}: {item['msg']}" for item in items if _known(model, item["loc"])]
-    if len(told) < len(items):
-        told.append("there is an argument that the tool does not have")
-    return "; ".join(dict.fromkeys(told))
-
-
-def _known(model: type[BaseModel], steps: tuple[int | str, ...]) -> bool:
-    """Whether the contract itself has the name that an error is about, and it is not one too many."""
-    return bool(steps) and steps[0] in model.model_fields
-
-
-def _place(model: type[BaseModel], steps: tuple[int | str, ...]) -> str:
-    """Where an error stands, up to the first name that may be the caller's."""
-    place: list[str] = []
-    kind: Any = model
-    for step in steps:
-        fields: Mapping[str, Any] = getattr(kind, "model_fields", {})
-        if step not in fields:
-            break
-        place.append(str(step))
-        kind = _model_in(fields[str(step)].annotation)
-    return ".".join(place)
-
-
-def _model_in(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    inner = getattr(annotation, "__args__", ())
-    return next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
+        return misfit_of(model, failure)
 
 
 def _text(answer: Answer) -> str:

@@ -11,10 +11,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams
 
 from ....agent import Thread, WorldAgent
+from ....agent.threads import ThreadState
 from ....role_resolution import Role
 from .._access import Grant
 from .._client_roles import ClientRoles
 from .._contract.words import RoleArgument, ThreadArguments, WorkspaceArguments
+from .._people import is_of
 from .._pool import Agents, Limits
 from .._ports import Caller
 
@@ -47,7 +49,9 @@ class Noted:
         tool, workspace, thread, turn: What the request log may say: ids that the caller was found to reach.
         code: How it was answered, for the request log.
         own: Whether the turn is the caller's to go on with; where it is not, they only answer.
+        recorded: Whether the turn's events are kept.
         kept: How many answers of a person were written down before the newest run at the turn.
+        told: Whether a run at the turn told anything.
     """
 
     tool: str | None = None
@@ -56,7 +60,9 @@ class Noted:
     turn: str | None = None
     code: str = "ok"
     own: bool = True
+    recorded: bool = True
     kept: int = 0
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,12 @@ class Call(Generic[A]):
         if isinstance(given, ThreadArguments):
             named |= {"channel": given.channel, "thread": given.thread}
         return {name: value for name, value in named.items() if value is not None}
+
+    def meets(self, state: ThreadState) -> bool:
+        """Note the turn that the call is about; gives whether it is the caller's own."""
+        self.noted.turn, self.noted.recorded = state.turn_id or None, state.recorded
+        self.noted.own = is_of(self.caller, state)
+        return self.noted.own
 
     @property
     def wants_progress(self) -> bool:

@@ -12,6 +12,7 @@ from .._contract.answers import CancelAnswer, ForkAnswer, RoleClearAnswer, RoleS
 from .._contract.arguments import ForkArguments, RoleSetArguments
 from .._contract.words import ThreadArguments
 from .._people import check_turn
+from .._ports import Refused
 from ._call import Call, role_of, thread_of
 
 _STEM: Final = 180  # letters of a thread's name that a number is put after
@@ -39,7 +40,12 @@ async def fork(call: Call[ForkArguments], agent: WorldAgent) -> ForkAnswer:
         return ForkAnswer(thread=made.scope.thread or "")
     # A name that the agent makes may be one that the token does not reach: it is made here, and looked at before.
     for number in count(2):
-        grant.check_thread(f"{stem}{number}")
+        if not grant.allows_thread(f"{stem}{number}"):
+            raise Refused(
+                "forbidden",
+                "the token reaches no thread with the name that would be made for the new one",
+                remedy="give the new thread a name in `to` that it reaches",
+            )
         with suppress(NameTaken, ThreadBusy):
             made = await thread.fork(at=given.at, to=f"{stem}{number}")
             return ForkAnswer(thread=made.scope.thread or "")

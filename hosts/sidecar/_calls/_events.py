@@ -15,7 +15,6 @@ from ....core.pauses import Pause
 from .._contract.arguments import EventsArguments
 from .._contract.turns import EventsAnswer, TurnRecord
 from .._pauses import pause_result
-from .._people import is_of
 from ._answering import to_call
 from ._call import Call
 from ._progress import Progress
@@ -45,7 +44,7 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
     record = reading.record(state, pauses)
     ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
     standing = state.status if reading.ended else "running"  # there is more to read first
-    call.noted.own = is_of(call.caller, state)
+    call.meets(state)
     made = to_call(call, standing, turn_id, pauses, seq=reading.seq, ids=ids)
     if standing != state.status:
         made = [made[0].model_copy(update={"why": "there are more of its events"})]

@@ -17,7 +17,7 @@ class Progress:
         call: The call.
 
     Attributes:
-        seq: The number of the last event.
+        seq: The number of the last event that the client has, or need not have.
     """
 
     def __init__(self, call: Call[Any]) -> None:
@@ -27,12 +27,17 @@ class Progress:
         self._has: int | None = self._after if "after" in call.given.model_fields_set else None
         self._wanted = call.wants_progress
         self._offset = 0
-        self.seq: int = 0
+        self._seq = 0
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event, of this call's or of what the client had before."""
+        return max(self._seq, self._after)
 
     @property
     def has(self) -> int | None:
         """The last event that the client has; None where that is not known, or nobody wants any."""
-        has = self.seq or self._has
+        has = self._seq or self._has
         return has if self._wanted and not self._offset else None
 
     async def send(self, event: Event) -> None:
@@ -42,16 +47,16 @@ class Progress:
             Refused: The client does not read (`reader_behind`).
         """
         # The events of a turn that keeps none count from 1 in each run; those of one call count on all the same.
-        if event.seq + self._offset <= self.seq:
-            self._offset = self.seq
-        self.seq = event.seq + self._offset
-        if not self._wanted or self.seq <= self._after:
+        if event.seq + self._offset <= self._seq:
+            self._offset = self._seq
+        self._seq = event.seq + self._offset
+        if not self._wanted or self._seq <= self._after:
             return
-        told = event.model_copy(update={"seq": self.seq}) if self._offset else event
+        told = event.model_copy(update={"seq": self._seq}) if self._offset else event
         late = False
         try:
             async with asyncio.timeout(self._stall):
-                await self._session.report_progress(self.seq, message=told.model_dump_json())
+                await self._session.report_progress(self._seq, message=told.model_dump_json())
         except TimeoutError:
             late = True
         if late:

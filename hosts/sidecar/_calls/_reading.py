@@ -18,7 +18,6 @@ from .._contract.answers import (
 from .._contract.arguments import ExplainArguments, HistoryArguments, ThreadsArguments
 from .._contract.words import ThreadArguments
 from .._pauses import pause_result
-from .._people import is_of
 from .._times import moment
 from ._answering import to_call
 from ._call import Call, role_of, thread_of
@@ -32,7 +31,7 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
     state, found = await thread.state(), await thread.pauses()
     if state is None:
         return PausesAnswer(thread=call.given.thread)
-    call.noted.turn, call.noted.own = state.turn_id or None, is_of(call.caller, state)
+    call.meets(state)
     return PausesAnswer(
         thread=state.thread,
         turn_id=state.turn_id or None,
@@ -93,7 +92,7 @@ def _record(state: ThreadState) -> ThreadRecord:
         thread=state.thread,
         account=state.account,
         channel=state.channel,
-        turn_id=state.turn_id,
+        turn_id=state.turn_id or None,
         kind=state.kind,
         status=state.status,
         since=moment(state.since),

@@ -14,6 +14,7 @@ from ....agent.threads import ThreadState
 from ....core.errors import AlreadyAnswered, EventsGone, NothingToResume, ThreadBusy
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
+from ...pauses import is_late
 from .._contract.surfaces import (
     ConverseArguments,
     ResumeArguments,
@@ -44,16 +45,56 @@ async def surface(call: Call[SurfaceArguments], agent: WorldAgent) -> TurnAnswer
 
 async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `resume`."""
+    going: Going = call
     given, thread, asking = call.given, thread_of(agent, call), _asking(call)
     if asking.round is not None:
         return await _come_again(call, thread, asking, asking.round)
     pauses = await thread.pauses()
     state = await thread.state()
     if state is not None:  # first: whose turn it is not learns neither who may answer nor how
-        call.noted.own = is_of(call.caller, state)
+        call.meets(state)
         check_resume(call.caller, state, given.answers.keys(), pauses, changes=_says_more(given))
+        going = _as_it_began(call, state)
+        if not given.answers and _only_waits(state, pauses):
+            return await _ask(going, thread, asking, state, pauses)
     answers = read_answers(given.answers, pauses, account=call.caller.account)
-    return await _until_answered(call, thread, asking, _answering(call.given, thread, answers))
+    return await _until_answered(going, thread, asking, _answering(going.given, thread, answers))
+
+
+async def _ask(
+    call: Going, thread: Thread, asking: Asking, state: ThreadState, pauses: Sequence[Pause]
+) -> TurnAnswer | InputRequiredResult:
+    """Ask what a turn waits for that could only wait again, and go on with what is answered."""
+    progress = Progress(call)
+    await _catch_up(call, progress, state.turn_id)
+    got = await asking.answers(state.turn_id, state.thread, pauses, own=True)
+    if isinstance(got, InputRequiredResult):
+        return got
+    if not got:
+        return standing(call, state, pauses, seq=progress.seq)
+    return await _until_answered(call, thread, asking, _answering(call.given, thread, got), progress)
+
+
+def _only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
+    """Whether nothing could happen without an answer but that the turn waits again."""
+    return state.status == "paused" and bool(pauses) and not state.answers and not any(map(is_late, pauses))
+
+
+def _as_it_began(call: Going, state: ThreadState) -> Going:
+    """A call that says whether its turn goes on without the client: where it leaves that open, as the turn began."""
+    given = call.given
+    if not isinstance(given, ResumeArguments) or given.detach is not None:
+        return call
+    # One that was begun with `detach` or with a key keeps its events.
+    return Call(
+        house=call.house,
+        ctx=call.ctx,
+        params=call.params,
+        given=given.model_copy(update={"detach": state.recorded}),
+        grant=call.grant,
+        caller=call.caller,
+        noted=call.noted,
+    )
 
 
 def _asking(call: Going) -> Asking:
@@ -66,8 +107,7 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
     state, pauses = await thread.state(), await thread.pauses()
     if state is None or (state.turn_id, state.thread) != (before.turn, before.thread) or state.status != "paused":
         return await _moved_on(call, thread, asking, before)
-    call.noted.turn = state.turn_id
-    call.noted.own = own = is_of(call.caller, state)
+    own = call.meets(state)
     got = await asking.answers(state.turn_id, state.thread, _open_to(call, state, pauses), own=own)
     if isinstance(got, InputRequiredResult):
         return got
@@ -77,9 +117,10 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
         return await _moved_on(call, thread, asking, before)
     got = got or {}  # all is answered; whoever did that may not have come to go on
     check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
+    going = _as_it_began(call, state)
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
-        found = await _until_answered(call, thread, asking, _answering(call.given, thread, got))
-        if isinstance(found, InputRequiredResult) or found.seq or not _has_key(call.given):
+        found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
+        if isinstance(found, InputRequiredResult) or call.noted.told or not _has_key(call.given):
             return found
     # The same call was made twice at once, and the other one was first to answer, or to go on.
     return await _moved_on(call, thread, asking, before)
@@ -98,8 +139,15 @@ async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) 
     return await _as_it_stands(call, thread, before.turn, before.thread)
 
 
-async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str) -> TurnAnswer:
-    """Tell what became of a turn that another call goes on with; `of` is the name of its thread.
+async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str, *, seq: int | None = None) -> TurnAnswer:
+    """Tell what became of a turn that another call goes on with.
+
+    Args:
+        call: The call.
+        thread: Its thread.
+        turn_id: The turn.
+        of: The name of the turn's thread.
+        seq: The last event that the call has seen; None where it has seen none.
 
     Raises:
         NothingToResume, AlreadyAnswered: As `_moved_on`.
@@ -114,22 +162,23 @@ async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str) -> T
         raise AlreadyAnswered(
             "nobody waits for the answer any more", remedy="call the tool `pauses` to see what is open"
         )
-    call.noted.turn = state.turn_id
-    return standing(call, state, await thread.pauses())
+    call.meets(state)
+    return standing(call, state, await thread.pauses(), seq=seq)
 
 
 async def _until_answered(
-    call: Going, thread: Thread, asking: Asking, start: Start
+    call: Going, thread: Thread, asking: Asking, start: Start, progress: Progress | None = None
 ) -> TurnAnswer | InputRequiredResult:
     """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call."""
-    progress, answered = Progress(call), None
+    progress, answered = progress or Progress(call), None
     while True:
         try:
             turn = await _follow(call, progress, start)
         except (NothingToResume, ThreadBusy):
             if answered is None:
                 raise
-            return await _as_it_stands(call, thread, answered.id, answered.thread)  # whoever answered has gone on
+            # Whoever answered has gone on.
+            return await _as_it_stands(call, thread, answered.id, answered.thread, seq=progress.seq)
         if turn.status != "paused":
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
@@ -164,7 +213,9 @@ def _open_to(call: Going, state: ThreadState | None, pauses: Sequence[Pause]) ->
 
 async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
     house, given = call.house, call.given
-    following = Following(house.agents, call.caller.workspace, start, lag=house.limits.reader_lag, detach=given.detach)
+    following = Following(
+        house.agents, call.caller.workspace, start, lag=house.limits.reader_lag, detach=bool(given.detach)
+    )
     del start
     try:
         told = False
@@ -172,7 +223,7 @@ async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
             call.noted.turn = following.turn_id
             if not told:
                 await _catch_up(call, progress, event.turn_id, upto=event.seq)
-            told = True
+            told = call.noted.told = True
             await progress.send(event)
         turn = following.outcome()
         call.noted.turn = turn.id
@@ -241,7 +292,7 @@ async def _go_on(
         role=UNSET if left_out else role_of(given.role),
         on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
         skill=None if skill is None else _skill_of(skill),
-        detach=given.detach,
+        detach=bool(given.detach),
     )
 
 

@@ -17,8 +17,9 @@ from .._access import Grant
 from .._contract import TOOLS
 from .._contract.turns import Answer
 from .._contract.words import ThreadArguments
+from .._misfits import Misfit
 from .._ports import Refused
-from ._advice import advised
+from ._advice import advised, name_turn
 from ._answering import answered, checked, failed
 from ._call import Call, Context, House, Noted
 from ._changing import cancel, fork, thread_role_clear, thread_role_set
@@ -70,6 +71,7 @@ async def call_tool(
             try:
                 answer = await _RUN[call.tool](call, agent)
             except WorldAgentError as error:
+                await name_turn(call, agent, error)
                 advice = await advised(call, agent, error)
                 raise
         return answered(answer) if isinstance(answer, Answer) else _asking(answer, noted)
@@ -92,10 +94,8 @@ async def call_tool(
 def _checked(house: House, ctx: Context, params: CallToolRequestParams, grant: Grant, noted: Noted) -> Call[Any]:
     model = TOOLS[params.name].arguments
     given = checked(model, params.arguments or {})
-    if isinstance(given, str):
-        raise InvalidArgument(
-            f"the arguments do not fit: {given}", remedy=f"the arguments are {', '.join(model.model_fields)}"
-        )
+    if isinstance(given, Misfit):
+        raise InvalidArgument(f"the arguments do not fit: {given.problem}", remedy=given.remedy)
     caller = grant.caller(given.workspace, given.account)
     noted.workspace = caller.workspace
     if isinstance(given, ThreadArguments):

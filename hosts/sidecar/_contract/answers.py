@@ -86,7 +86,7 @@ class ThreadRecord(Wire):
     thread: str
     account: str | None
     channel: str | None
-    turn_id: str
+    turn_id: str | None = Field(description="null where none has run on the thread")
     kind: str | None
     status: ThreadStatus
     since: str

@@ -15,7 +15,6 @@ class _Followed(Wire):
         default=0,
         description="events up to this number are not sent as progress; those behind it are, of earlier runs too",
     )
-    detach: bool = Field(default=False, description="whether the turn goes on when the client goes away")
     pauses: Literal["elicit", "return"] = Field(
         default="elicit",
         description="whether a person is asked through the client, where it can, or the paused turn is the answer",
@@ -25,6 +24,7 @@ class _Followed(Wire):
 class SurfaceArguments(_Followed, ThreadArguments):
     """What every tool takes that begins a turn."""
 
+    detach: bool = Field(default=False, description="whether the turn goes on when the client goes away")
     name: PersonName | None = Field(
         default=None, description="how the person is called in messages; it gives no right", examples=["Ana"]
     )
@@ -86,6 +86,11 @@ class ScheduledArguments(SurfaceArguments):
 class ResumeArguments(_Followed, ThreadArguments):
     """Of `resume`."""
 
+    detach: bool | None = Field(
+        default=None,
+        description="whether the turn goes on when the client goes away; null: as it began, so that one goes on that "
+        "was begun with detach or with a key",
+    )
     answers: Annotated[JsonObject, WithJsonSchema(ANSWERS_SCHEMA)] = Field(
         default_factory=dict,
         description="answers by pause id; some of several will do",

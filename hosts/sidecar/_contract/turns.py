@@ -53,7 +53,7 @@ class TurnAnswer(Answer):
     """Of the surfaces and of `resume`."""
 
     turn: TurnRecord
-    seq: int = Field(description="the number of the turn's last event that this call saw")
+    seq: int = Field(description="the number of the turn's last event that this call, or its client before, has seen")
     next: list[NextStep] = Field(default_factory=list, description="what to call to go on")
 
 

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from ....core.errors import AnswerInvalid
 from ....core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain
 from ....harness.journal import decision_of
+from .._misfits import rule_of
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
 
@@ -133,7 +134,7 @@ def _misfit(model: type[BaseModel], form: str, failure: ValidationError) -> str:
         field = str(item["loc"][0]) if item["loc"] else ""
         known = field in model.model_fields
         if known or not item["loc"]:
-            told.append(f"{form}{f'.{field}' if known else ''}: {item['msg']}")
+            told.append(f"{form}{f'.{field}' if known else ''}: {rule_of(item)}")
         else:
             told.append(f"{form} has a field that it does not know")
     return "; ".join(dict.fromkeys(told))

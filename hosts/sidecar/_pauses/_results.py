@@ -13,6 +13,7 @@ from ._answers import FORMS, default_forms
 _GOES_ON: Final = {
     "cut_off": "the process that ran it ended; it goes on from its last step",
     "stopped": "it was told to stop; it goes on from its last step",
+    "failed": "it failed; once the cause is gone it goes on from its last step",
 }
 
 
@@ -33,7 +34,12 @@ def pause_result(pause: Pause) -> dict[str, Any]:
 
 
 def next_steps(
-    status: str, turn_id: str, *, ids: Mapping[str, Any], pauses: Sequence[Pause] = (), seq: int = 0
+    status: str,
+    turn_id: str,
+    *,
+    ids: Mapping[str, Any],
+    pauses: Sequence[Pause] = (),
+    seq: int | None = 0,
 ) -> list[dict[str, Any]]:
     """What to call to go on with a turn; empty where it is over.
 
@@ -42,7 +48,7 @@ def next_steps(
         turn_id: The turn.
         ids: `workspace`, `account`, `channel` and `thread` as the call had them; None is left out.
         pauses: What it waits for.
-        seq: The last event that was seen.
+        seq: The last event that was seen; None where the turn keeps none.
 
     Returns:
         Objects with `tool`, `arguments` and `why`. What a person has to say is never filled in.
@@ -53,8 +59,10 @@ def next_steps(
             return [_step("resume", known, "it is answered; resume goes on")]
         case "paused" | "failed" if pauses:
             return [_step("resume", {**known, "answers": {}}, _why(pauses))]
-        case "cut_off" | "stopped":
+        case "cut_off" | "stopped" | "failed":
             return [_step("resume", known, _GOES_ON[status])]
+        case "running" if seq is None:
+            return [_step("resume", known, "the turn runs and keeps no events; resume waits for its end")]
         case "running":
             where = {name: value for name, value in known.items() if name in ("workspace", "account")}
             return [_step("events", {**where, "turn_id": turn_id, "after": seq}, "the turn runs; its next events")]

@@ -91,7 +91,8 @@ async def test_what_a_token_has_one_of_may_be_left_out(tmp_path: Path, mode: Mod
         await ana("converse", thread="ana-1", text="Well?")
         [state] = (await ana("threads"))["threads"]
         assert (state["thread"], state["account"]) == ("ana-1", "ana")
-        assert (await ben.refused("converse", thread="t1", text="Well?"))["code"] == "forbidden"
+        unnamed = await ben.refused("converse", thread="t1", text="Well?")
+        assert (unnamed["code"], unnamed["remedy"]) == ("invalid_argument", "name one in `workspace`")
         await ben("converse", workspace="shop", thread="t1", text="Well?")
 
 
@@ -104,7 +105,11 @@ async def test_threads_and_forks_stay_within_what_a_token_reaches(tmp_path: Path
         assert {one["thread"] for one in (await ana("threads"))["threads"]} == {"ana-1", "shared"}
         assert [one["thread"] for one in (await ana("threads", limit=1))["threads"]] == ["shared"]
         assert (await ana.refused("fork", thread="ana-1", to="ben-2"))["code"] == "forbidden"
-        assert (await ana.refused("fork", thread="shared"))["code"] == "forbidden"
+        unnamed = await ana.refused("fork", thread="shared")
+        assert (unnamed["code"], unnamed["remedy"]) == (
+            "forbidden",
+            "give the new thread a name in `to` that it reaches",
+        )
         assert (await ana("fork", thread="ana-1"))["thread"].startswith("ana-1.")
 
 

@@ -102,7 +102,7 @@ async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_ro
     assert (error["code"], error["retryable"]) == ("role_required", False)
     assert "what you answered is kept" in error["problem"]
     assert "'ana'" in error["remedy"]
-    assert not any(word in error["remedy"] for word in ("pass it again", "role=", "on_role_change"))
+    assert not any(word in error["remedy"] for word in ("give the role again", "role=", "on_role_change"))
     assert tools_of(error["next"]) == ["pauses"]
     [step] = error["next"]
     stands = await at("lead", "pauses")
@@ -136,7 +136,7 @@ async def test_whose_turn_it_is_is_told_to_leave_out_answers_that_are_kept(mode:
     answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
     error = await at.refused("lead", "resume", answers=answers)
     assert (error["code"], error["retryable"]) == ("role_required", False)
-    assert "pass it again" in error["remedy"]
+    assert "give the role again, say on purpose that there is none, or resume with `on_role_change`" in error["remedy"]
     assert "is kept" in error["remedy"]
     assert tools_of(error["next"]) == ["resume"]
     [step] = error["next"]
@@ -185,6 +185,18 @@ async def test_what_is_next_is_what_the_caller_may_call(mode: Mode, tmp_path: Pa
     assert of_ana["why"].endswith(f"{pause} (approve or reject, by lead)")
     assert (of_lead["tool"], of_lead["arguments"]["answers"]) == ("resume", {})
     assert of_bob == []
+
+
+async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(mode: Mode, tmp_path: Path) -> None:
+    at = Desk(tmp_path, mode)
+    async with at.of("ana") as (_, client):
+        held = asyncio.create_task(call(client, "converse", thread="t1", channel="c", text="hold"))
+        await asyncio.wait_for(at.held.wait(), 20)
+        of_ana, of_bob = [await at(who, "pauses") for who in ("ana", "bob")]
+        assert (of_ana["status"], tools_of(of_ana["next"])) == ("running", ["resume"])
+        assert (of_bob["status"], of_bob["next"]) == ("running", [])
+        assert (await call(client, "cancel", thread="t1", channel="c"))["cancelled"] is True
+        assert (await asyncio.wait_for(held, 20))["turn"]["status"] == "cancelled"
 
 
 # --- threads that take nothing new ------------------------------------------------------------------------------------

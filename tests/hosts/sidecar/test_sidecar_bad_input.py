@@ -30,7 +30,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "a\nb", "text": "hm"}, "thread: It is blank or has characters that cannot be printed"),
     ("converse", {"thread": "t" * 201, "text": "hm"}, "thread: String should have at most 200 characters"),
     ("converse", {"thread": "t", "text": "hm", SECRET: 1}, "an argument that the tool does not have"),
-    ("converse", {"thread": "t", "text": "hm", "role": SECRET}, "role: Input should be a valid dictionary"),
+    ("converse", {"thread": "t", "text": "hm", "role": SECRET}, "role: It should be an object"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": [SECRET]}}, "role.content: Input should be"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": SECRET, "name": f"a\n{SECRET}"}}, "role.name: "),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": " "}}, "role.content: It is blank"),
@@ -40,12 +40,16 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "t", "text": "hm", "pauses": SECRET}, "pauses: Input should be 'elicit' or 'return'"),
     ("converse", {"thread": "t", "text": "hm", "name": "n" * 81}, "name: String should have at most 80 characters"),
     ("converse", {"thread": "t", "text": "hm", "model": []}, "model: "),
-    ("task", {"thread": "t", "shape": "subagent", "params": [SECRET]}, "params: Input should be a valid dictionary"),
+    ("task", {"thread": "t", "shape": "subagent", "params": [SECRET]}, "params: It should be an object"),
     ("task", {"thread": "t", "shape": "subagent", "params": DEEP}, "params: It is nested too deep"),
     ("run_skill", {"thread": "t", "skill": {"prompt": ""}}, "skill.prompt: "),
+    ("run_skill", {"thread": "t", "skill": SECRET}, "skill: It should be an object"),
+    ("converse", {"thread": "t", "text": "hm", "model": {}}, "model: "),
+    ("converse", {"thread": "t", "text": "hm", "role": {"content": "hm", "applies_to": SECRET}}, "should be an array"),
+    ("resume", {"thread": "t", "detach": SECRET}, "detach: Input should be a valid boolean"),
     ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": SECRET}, "fired_at: It is no RFC 3339 time"),
     ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": "2030-01-01T10:00:00"}, "fired_at: It is no RFC"),
-    ("resume", {"thread": "t", "answers": [SECRET]}, "answers: Input should be a valid dictionary"),
+    ("resume", {"thread": "t", "answers": [SECRET]}, "answers: It should be an object"),
     ("resume", {"thread": "t", "on_role_change": SECRET}, "on_role_change: Input should be"),
     ("events", {"turn_id": "x", "wait": 1e9}, "wait: Input should be less than or equal to 300"),
     ("events", {"turn_id": "x", "limit": 0}, "limit: Input should be greater than or equal to 1"),
@@ -68,8 +72,25 @@ async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
             assert error["code"] == "invalid_argument"
             assert told in error["problem"], (tool, error)
             assert SECRET not in str(error)
+            assert not any(word in error["problem"] for word in ("dictionary", "instance", "Argument", " list"))
         assert sidecar.health()["workspaces"] == 0  # nothing was opened for any of them
     assert SECRET not in caplog.text
+
+
+@MODES
+async def test_the_remedy_of_a_nested_mistake_names_what_the_nested_object_has(tmp_path: Path, mode: Mode) -> None:
+    outer = "the arguments are workspace, account, thread, channel, "
+    role = "role is an object with content, name, applies_to, exclusive"
+    where: dict[str, Any] = {"workspace": "novel", "thread": "t"}
+    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, mode) as ask:
+        skill = await ask.refused("run_skill", **where, skill={"prompt": "hm", "more": 1})
+        assert skill["remedy"] == "skill is an object with prompt, shape, params, name"
+        for wrong in (SECRET, {}, {"content": SECRET, "other": 1}, {"content": [1]}, {"content": SECRET, "name": 1}):
+            assert (await ask.refused("converse", **where, text="hm", role=wrong))["remedy"] == role
+        both = await ask.refused("converse", **where, text=3, role={})
+        assert role in both["remedy"].split("; ")
+        assert outer in both["remedy"]
+        assert (await ask.refused("converse", **where))["remedy"].startswith(outer)
 
 
 @MODES

@@ -173,6 +173,26 @@ async def test_the_conversation_with_curl_waits_for_a_sidecar_that_is_not_up_yet
     assert chat.said.count("gone after") == 1
 
 
+@pytest.mark.parametrize("path", ["", "/mcp/", "/health"])
+async def test_the_conversation_with_curl_ends_at_once_where_the_address_is_wrong(
+    sidecar: Sidecar, tmp_path: Path, path: str
+) -> None:
+    async with client(curl_chat(sidecar.url.removesuffix("/mcp") + path), tmp_path) as chat:
+        assert await chat.ends() == 1
+    code = "method_not_allowed" if path == "/health" else "not_found"
+    assert chat.said.startswith("> count to twelve\n\n[{"), chat.said
+    assert f'"{code}"' in chat.said
+    assert chat.said.count('"remedy"') == 1
+
+
+async def test_the_conversation_with_curl_ends_at_once_where_the_token_is_wrong(
+    sidecar: Sidecar, tmp_path: Path
+) -> None:
+    async with client(curl_chat(sidecar.url), tmp_path, WORLDAGENT_SIDECAR_TOKEN="another") as chat:
+        assert await chat.ends() == 1
+    assert chat.said.count("`Authorization: Bearer TOKEN`") == 1
+
+
 # --- the files --------------------------------------------------------------------------------------------------------
 
 

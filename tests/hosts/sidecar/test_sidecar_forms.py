@@ -155,13 +155,15 @@ def test_a_paused_turn_whose_pauses_are_all_answered_is_gone_on_with() -> None:
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("status", ["done", "failed", "cancelled", "abandoned"])
+@pytest.mark.parametrize("status", ["done", "cancelled", "abandoned"])
 def test_what_is_over_has_no_next_step(status: str) -> None:
     assert next_steps(status, "turn_1", ids={"thread": "t1"}) == []
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize(("status", "tool"), [("cut_off", "resume"), ("stopped", "resume"), ("running", "events")])
+@pytest.mark.parametrize(
+    ("status", "tool"), [("cut_off", "resume"), ("stopped", "resume"), ("failed", "resume"), ("running", "events")]
+)
 def test_what_goes_on_says_how(status: str, tool: str) -> None:
     ids = {"workspace": "w", "account": "a", "channel": None, "thread": "t1"}
     [step] = next_steps(status, "turn_1", ids=ids, seq=7)

@@ -79,10 +79,10 @@ async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mo
         ({SECRET: {}}, "a form that does not fit it"),
         ({"answer": SECRET}, "a form that does not fit it"),
         ({"happened": {"result": SECRET}}, "a form that does not fit it"),
-        ({"approve": SECRET}, "approve: "),
+        ({"approve": SECRET}, "approve: It should be an object"),
         ({"approve": {SECRET: 1}}, "approve has a field that it does not know"),
         ({"approve": {"always": SECRET}}, "approve.always"),
-        ({"approve": {"arguments": [SECRET]}}, "approve.arguments"),
+        ({"approve": {"arguments": [SECRET]}}, "approve.arguments: It should be an object"),
         ({"approve": {"arguments": {"what": [SECRET]}}}, "what"),
         ({"approve": {"hash": SECRET}}, "other arguments"),
         ({"reject": {"reason": 7}}, "reject.reason"),
@@ -301,7 +301,7 @@ async def test_what_somebody_else_answered_meanwhile_counts(mode: Mode, tmp_path
         async with Client(sidecar.server, mode=mode, elicitation_callback=slow) as client:
             found = await task(client, "buy")
     if mode == "legacy":
-        assert found["error"]["code"] in ("already_answered", "nothing_to_resume")
+        assert found["error"]["code"] == "already_answered"
     else:  # a round may be one whose answer was lost, so it is told what became of the turn
         assert (found["turn"]["status"], [step["tool"] for step in found["next"]]) == ("done", ["history"])
     assert shop.done == ["hat"]

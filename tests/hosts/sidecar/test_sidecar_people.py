@@ -18,6 +18,8 @@ GRANTS = {
     "bob": Grant({"novel"}, {"bob"}),
     "lead": Grant({"novel"}, {"lead"}),
     "nobody": Grant({"novel"}),
+    "two": Grant({"novel"}, {"ana", "bob"}),
+    "any": Grant({"novel"}, {"*"}),
     "operator": Grant({"novel"}, {"*"}, operator=True),
 }
 
@@ -77,6 +79,25 @@ async def test_a_turn_is_of_the_account_that_began_it(who: str, tmp_path: Path) 
     assert at.shop.done == []
     done = await at.call("ana", "resume", answers={pause: {"approve": {}}})
     assert done["turn"]["status"] == "done"
+
+
+@pytest.mark.requirement("T4")
+async def test_who_may_speak_for_the_turns_account_is_told_to_and_others_are_not(tmp_path: Path) -> None:
+    at = desk(tmp_path)
+    pause, _ = await at.begin("ana")
+    answers: dict[str, Any] = {pause: {"approve": {}}}
+    for who, account in (("two", "bob"), ("two", None), ("any", "bob"), ("any", None)):
+        speaks = {} if account is None else {"account": account}
+        for tool, given in (("resume", {}), ("resume", {"answers": answers}), ("cancel", {})):
+            error = (await at.call(who, tool, **speaks, **given))["error"]
+            assert (error["code"], error["problem"]) == ("forbidden", "the turn is of another account")
+            assert error["remedy"] == "call as the account that began it, which the token may speak for"
+    error = (await at.call("bob", "cancel"))["error"]
+    assert (error["problem"], error["remedy"]) == (
+        "the token does not reach this turn",
+        "name another one, or use a token that reaches it",
+    )
+    assert (await at.call("two", "cancel", account="ana"))["cancelled"] is True
 
 
 @pytest.mark.requirement("T4")

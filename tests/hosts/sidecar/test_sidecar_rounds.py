@@ -106,7 +106,8 @@ async def test_the_same_answers_twice_at_once_are_one_answer(keyed: bool, tmp_pa
 
 
 @pytest.mark.requirement("T10")
-async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", [0, 1])
+async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(after: int, tmp_path: Path) -> None:
     shop, goes_on, may = Shop(), asyncio.Event(), asyncio.Event()
     roles: list[str] = []
 
@@ -135,7 +136,7 @@ async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(tmp
         Client(sidecar.server, elicitation_callback=Said([CANCEL])) as other,
         asyncio.timeout(LIMIT),
     ):
-        given, found = await paused_round(one, key="k1", detach=True, channel="#shop")
+        given, found = await paused_round(one, key="k1", detach=True, channel="#shop", after=after)
         answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         first = asyncio.create_task(again(one, given, found.request_state, answers))
         await goes_on.wait()
@@ -145,7 +146,7 @@ async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(tmp
         told, repeated = [each.structured_content for each in await asyncio.gather(first, second)]
     assert told["turn"]["result"] == {"text": "paid for the hat"}
     assert repeated == told
-    assert seen == list(range(1, told["seq"] + 1))
+    assert seen == list(range(after + 1, told["seq"] + 1))
     assert shop.done == ["hat"]
 
 

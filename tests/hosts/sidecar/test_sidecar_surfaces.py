@@ -165,8 +165,7 @@ async def test_of_two_clients_that_resume_one_pause_one_wins(tmp_path: Path, mod
     [won] = [each.structured_content for each in both if not each.is_error]
     [lost] = [each.structured_content for each in both if each.is_error]
     assert won["turn"]["status"] == "done"
-    assert lost["error"]["code"] in ("already_answered", "nothing_to_resume")
-    assert later["code"] == "nothing_to_resume"
+    assert (lost["error"]["code"], later["code"]) == ("already_answered", "already_answered")
 
 
 async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mode: Mode) -> None:
@@ -268,6 +267,12 @@ async def test_history_fork_threads_and_explain_role_tell_what_stands(tmp_path: 
             ("t2", "forked", None),
         }
         assert all(one["since"].endswith("Z") for one in told["threads"])
+        assert {one["thread"]: one["turn_id"] for one in told["threads"]} == {
+            "t1": history["messages"][0]["turn_id"],
+            "t2": None,
+        }
+        fresh = await ask("pauses", workspace="novel", thread="t2")
+        assert (fresh["status"], fresh["turn_id"], fresh["next"]) == ("forked", None, [])
         explained = await ask("explain_role", **where, role={"content": ROLE, "name": "keeper"})
         [call] = [tier for tier in explained["tiers"] if tier["tier"] == "call"]
         assert (call["name"], call["length"]) == ("keeper", len(ROLE))

@@ -1,0 +1,95 @@
+"""What does not fit the contract, told in the words of JSON: names of the contract and rules, and no value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+_OBJECT: Final = "It should be an object"
+_IN_JSON: Final[Mapping[str, str]] = {
+    "dict_type": _OBJECT,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "list_type": "It should be an array",
+}
+"""What pydantic says in the words of Python, by the types of its errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Arguments that do not fit.
+
+    Attributes:
+        problem: Which, and by which rules.
+        remedy: What there is where they stand.
+    """
+
+    problem: str
+    remedy: str
+
+
+def misfit_of(model: type[BaseModel], failure: ValidationError) -> Misfit:
+    """What does not fit a tool's arguments.
+
+    Args:
+        model: The arguments.
+        failure: What pydantic says of those that were given.
+    """
+    items = failure.errors(include_input=False, include_url=False, include_context=False)
+    known = [item for item in items if item["loc"] and item["loc"][0] in model.model_fields]
+    told = [f"{_place(model, item['loc'])}: {rule_of(item)}" for item in known]
+    remedies = [_fields(model, item["loc"]) for item in known]
+    if len(told) < len(items):
+        told.append("there is an argument that the tool does not have")
+        remedies.append(_fields(model, ()))
+    return Misfit("; ".join(dict.fromkeys(told)), "; ".join(dict.fromkeys(remedies)))
+
+
+def rule_of(item: Mapping[str, Any]) -> str:
+    """The rule that a value does not fit.
+
+    Args:
+        item: The error, as pydantic lists it.
+    """
+    return _IN_JSON.get(item["type"], str(item["msg"]))
+
+
+def _place(model: type[BaseModel], steps: Sequence[int | str]) -> str:
+    """Where an error stands, up to the first name that may be the caller's."""
+    return ".".join(name for name, _ in _within(model, steps))
+
+
+def _fields(model: type[BaseModel], steps: Sequence[int | str]) -> str:
+    """The fields of the innermost object that an error is about."""
+    place: list[str] = []
+    found = f"the arguments are {', '.join(model.model_fields)}"
+    for name, inner in _within(model, steps):
+        place.append(name)
+        if inner is not None:
+            found = f"{'.'.join(place)} is an object with {', '.join(inner.model_fields)}"
+    return found
+
+
+def _within(model: type[BaseModel], steps: Sequence[int | str]) -> list[tuple[str, type[BaseModel] | None]]:
+    """The names of the contract on the way to an error, each with the object that stands there, if one does."""
+    found: list[tuple[str, type[BaseModel] | None]] = []
+    kind: type[BaseModel] | None = model
+    for name in map(str, steps):
+        if kind is None or name not in kind.model_fields:
+            break
+        kind = _model_in(kind.model_fields[name].annotation)
+        found.append((name, kind))
+    return found
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = getattr(annotation, "__args__", ())
+    return next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+__all__ = ["Misfit", "misfit_of", "rule_of"]

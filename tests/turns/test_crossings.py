@@ -1,0 +1,323 @@
+"""What comes at the very moment at which a turn begins, ends, goes on or is let go of (T4, T10)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.asking_shop import asking_shop
+from support.postgres import new_database
+from worldagent import Role
+from worldagent.agent import Composed
+from worldagent.agent._runs.keyed import _ended
+from worldagent.agent.events import Recorder
+from worldagent.core.errors import AgentClosed, KeyReused
+from worldagent.core.events import Event, TurnEnded, TurnStarted
+from worldagent.core.pauses import Approve
+from worldagent.graphs import TurnEngine
+from worldagent.memory import TurnRegister
+from worldagent.memory.events import EventLog, _log
+from worldagent.storage import Transaction
+from worldagent.storage.postgres import _database as postgres
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+LIMIT = 20
+
+
+async def taken(events: AsyncIterator[Event]) -> list[Event]:
+    async with asyncio.timeout(LIMIT):
+        return [event async for event in events]
+
+
+async def into(events: list[Event], found: AsyncIterator[Event]) -> None:
+    async for event in found:
+        events.append(event)
+
+
+def two_hours_older(transaction: Transaction) -> None:
+    for table in ("wa_turn", "wa_recorded"):
+        transaction.execute(f"UPDATE {table} SET changed=changed-7200")
+
+
+class Held:
+    """Something that a thread or a task stands still at until the test has done what it wants to do meanwhile."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._may = threading.Event()
+
+    def stand(self) -> None:
+        """Stand still, once."""
+        self._reached.set()
+        assert self._may.wait(LIMIT)
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._reached.wait, LIMIT)
+
+    def go_on(self) -> None:
+        self._may.set()
+
+
+class Thinking:
+    """A model that thinks until it may answer."""
+
+    def __init__(self, **answer: str) -> None:
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self._answer = answer or {"reply": "Fine."}
+        self.lm = ScriptedLM(self._reply)
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, str]:
+        self.asked.set()
+        await asyncio.wait_for(self.may.wait(), LIMIT)
+        return self._answer
+
+
+# --- cancelled in the middle of a write -------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T4", "T10")
+@pytest.mark.on_every_database
+async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, held = TurnRegister.begin, Held()
+
+    async def slow(self: TurnRegister, record: Any, *, lease: Any, also: Any = None) -> None:
+        def write(transaction: Any) -> None:
+            also(transaction)
+            held.stand()
+
+        await begin(self, record, lease=lease, also=write)
+
+    monkeypatch.setattr(TurnRegister, "begin", slow)
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        saying = asyncio.create_task(thread.converse("Hello", key="k"))
+        await held.reached()
+        saying.cancel()
+        held.go_on()
+        with pytest.raises(asyncio.CancelledError):
+            await saying
+        again = await thread.converse("Hello", key="k")
+        events = await taken(agent.events(again.id))
+        state = await thread.state()
+    assert state is not None
+    assert (again.status, state.status, lm.calls) == ("cancelled", "cancelled", [])
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].status == "cancelled"
+
+
+@pytest.mark.requirement("T4", "T10")
+@pytest.mark.on_every_database
+@pytest.mark.parametrize("key", ["k", None])
+async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
+    key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, held = TurnRegister.end, Held()
+
+    async def slow(self: TurnRegister, *args: Any, also: Any = None, **more: Any) -> Any:
+        def write(transaction: Any, thread: str) -> None:
+            also(transaction, thread)
+            held.stand()
+
+        return await end(self, *args, also=None if also is None else write, **more)
+
+    monkeypatch.setattr(TurnRegister, "end", slow)
+    async with scripted_agent(tmp_path, answering("Fine.")) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("Hello", key=key) as stream:
+            await held.reached()
+            asyncio.get_running_loop().call_soon(held.go_on)  # once the stream has been left
+        state = await thread.state()
+        rest = await taken(stream)
+    assert state is not None
+    assert (stream.turn.status, stream.turn.text, state.status) == ("done", "Fine.", "done")
+    assert isinstance(rest[-1], TurnEnded)
+    assert (rest[-1].status, rest[-1].text) == ("done", "Fine.")
+
+
+@pytest.mark.requirement("T4", "T10")
+@pytest.mark.parametrize("detach", [True, False])
+async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
+    detach: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = TurnEngine.run
+
+    async def broken(self: TurnEngine, *args: Any, **more: Any) -> Any:
+        await run(self, *args, **more)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(TurnEngine, "run", broken)
+    async with scripted_agent(tmp_path, answering()) as agent:
+        thread, events = agent.thread("t"), list[Event]()
+        async with thread.stream("Hello", detach=detach) as stream:
+            with pytest.raises(RuntimeError, match="a mistake"):
+                await into(events, stream)
+        state = await thread.state()
+        if detach:
+            assert await taken(agent.events(stream.turn_id)) == events
+    assert state is not None
+    assert state.status == "failed"
+    assert isinstance(events[-1], TurnEnded)
+    assert (events[-1].status, events[-1].code) == ("failed", "internal")
+
+
+# --- a start that is repeated -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("T10")
+async def test_another_skill_under_one_key_is_refused_while_the_first_runs(tmp_path: Path) -> None:
+    model, ask = Thinking(result="Dull."), {"worker": "critic", "request": "Judge."}
+    async with scripted_agent(tmp_path, model.lm, workers=[CRITIC]) as agent:
+        thread = agent.thread("t")
+        first = asyncio.create_task(thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="k"))
+        await asyncio.wait_for(model.asked.wait(), LIMIT)
+        same = asyncio.create_task(thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="k"))
+        with pytest.raises(KeyReused):
+            await thread.run_skill(Composed("Be long.", params=ask, name="s"), key="k")
+        model.may.set()
+        assert await same == await first
+
+
+@pytest.mark.requirement("T10")
+async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_path: Path) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        thread = agent.thread("t")
+        busy = asyncio.create_task(thread.converse("Busy"))
+        await asyncio.wait_for(model.asked.wait(), LIMIT)
+        for rounds in range(4):
+            leaving = asyncio.create_task(thread.converse("Hello", key="k"))
+            for _ in range(1000):
+                if await thread.repeats("k"):
+                    break
+            leaving.cancel()
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+        back = asyncio.create_task(thread.converse("Hello", key="k"))
+        model.may.set()
+        async with asyncio.timeout(LIMIT):
+            assert ((await busy).status, (await back).status, (await back).text) == ("done", "done", "Fine.")
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, at, may = _ended._told, asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any) -> Any:
+        at.set()
+        await asyncio.wait_for(may.wait(), LIMIT)
+        return await told(*args)
+
+    async with asking_shop(tmp_path) as agent:
+        thread = agent.thread("t")
+        paused = await thread.task("buy", {"what": "hat"}, key="k")
+        paused = await thread.resume({paused.pauses[0].id: "red"})
+        monkeypatch.setattr(_ended, "_told", slow)
+        repeat = asyncio.create_task(thread.task("buy", {"what": "hat"}, key="k"))
+        await asyncio.wait_for(at.wait(), LIMIT)
+        done = await thread.resume({paused.pauses[0].id: Approve()})
+        may.set()
+        again = await asyncio.wait_for(repeat, LIMIT)
+    assert (again.id, again.status, again.result) == (done.id, "done", done.result)
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("how", ["close", "drain"])
+async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_that_it_goes_on(
+    how: str, tmp_path: Path
+) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        running = asyncio.create_task(agent.thread("t").converse("Hello", key="k"))
+        await asyncio.wait_for(model.asked.wait(), LIMIT)
+        async with scripted_agent(tmp_path, answering()) as other:
+            follower = other.thread("t").stream("Hello", key="k")
+            async with follower:
+                assert isinstance(await anext(follower), TurnStarted)
+                await (other.aclose() if how == "close" else other.drain(1))
+                with pytest.raises(AgentClosed, match="goes on where it runs"):
+                    await follower.wait()
+        model.may.set()
+        assert (await running).status == "done"
+
+
+# --- who writes and who reads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R7", "T10")
+async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, seen = Recorder._written, list[list[str]]()
+
+    async def looked(self: Recorder, batches: Any) -> bool:
+        seen.append([each.name for each in contextvars.copy_context()])
+        return await written(self, batches)
+
+    monkeypatch.setattr(Recorder, "_written", looked)
+    async with scripted_agent(tmp_path, answering()) as agent:
+        await agent.thread("t").converse("Hello", role=Role("brief", "Be brief."), key="k")
+    assert seen
+    assert not any(seen)
+
+
+@pytest.mark.requirement("T10")
+async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, page = Thinking(), EventLog.page
+
+    async def late(self: EventLog, turn: str, after: int) -> Any:
+        found = await page(self, turn, after)
+        if found is None:  # the turn begins while the answer is on its way
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+        return found
+
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        monkeypatch.setattr(EventLog, "page", late)
+        async with agent.thread("t").stream("Hello", detach=True) as stream:
+            first = asyncio.ensure_future(anext(agent.events(stream.turn_id)))
+            assert isinstance(await asyncio.wait_for(first, LIMIT), TurnStarted)
+            assert not model.may.is_set()
+            model.may.set()
+            assert (await stream.wait()).status == "done"
+
+
+@pytest.mark.requirement("T10")
+async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, held = postgres._PostgresTransaction.execute, Held()
+
+    def slow(self: Any, sql: str, params: Any = ()) -> Any:
+        rows = execute(self, sql, params)
+        if sql == _log._OLD and rows:
+            held.stand()
+        return rows
+
+    async with asking_shop(tmp_path, settings={"database_url": new_database()}) as agent:
+        thread = agent.thread("t")
+        paused = await thread.task("buy", {"what": "hat"}, key="k")
+        before = await taken(agent.events(paused.id))
+        recorder = agent._runner.parts.recorder
+        await recorder._database.transact(two_hours_older)
+        monkeypatch.setattr(postgres._PostgresTransaction, "execute", slow)
+        pruning = asyncio.create_task(recorder.log.prune(3600, most=50))
+        await held.reached()
+        await thread.resume({paused.pauses[0].id: "red"})
+        held.go_on()
+        assert await asyncio.wait_for(pruning, LIMIT) == 1
+        after = await taken(agent.events(paused.id))
+    assert after[: len(before)] == before
+    assert [event.seq for event in after] == list(range(1, len(after) + 1))
