@@ -355,6 +355,8 @@ class TurnRunning:
         except WorldAgentError as error:
             await self._note(record, "failed", error.code, lease, use)
             raise
+        except (sqlite3.Error, OSError):  # the database takes nothing; once it does, the turn is cut off and can go on
+            raise
         except Exception:  # not by name: whatever it is, who reads the events learns that the run is over
             await self._note(record, "failed", "internal", lease, use)
             raise
@@ -376,7 +378,7 @@ class TurnRunning:
             ending = self._ending(status, lambda emit, status: tell_end(emit, status, _code(status, code)))
             writing = use.writing()
             each = together(writing, ending)
-            record = await self.parts.turns.end(record, status, code=code, lease=lease, each=each)
+            record, _ = await uninterrupted(self.parts.turns.end(record, status, code=code, lease=lease, each=each))
             writing.done()
             if ending is not None:
                 ending.done()

@@ -25,7 +25,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 WAYS = ("fork", "replay", "replay of a task that waits", "edit")
 SOURCES = ("call", "thread", "channel")
-ENDS = ("answers", "model fails and quotes the prompt", "refused", "cut off before its first step", "cancelled")
+ENDS = ("answers", "model fails and quotes the prompt", "refused", "error before its first step", "cancelled")
 _WAIT = 60.0
 
 
@@ -114,7 +114,7 @@ async def _ask(params: Nothing, ctx: TaskContext) -> Said:
 
 
 async def _cut(*_: Any, **__: Any) -> Any:
-    raise SystemError("the process is gone")
+    raise SystemError("a mistake of ours")
 
 
 async def first(turn: Branched, thread: Thread) -> None:
@@ -137,7 +137,7 @@ async def branched(turn: Branched, thread: Thread, patched: pytest.MonkeyPatch) 
             refused = await outcome(turn.branch(thread, None))
             assert isinstance(refused, NameTaken)
             return None
-        case "cut off before its first step":
+        case "error before its first step":
             with patched.context() as cutting:
                 cutting.setattr(TurnEngine, "run", _cut)
                 assert isinstance(await outcome(turn.branch(thread, None)), SystemError)

@@ -18,7 +18,7 @@ from worldagent import Role
 from worldagent.agent import Composed
 from worldagent.agent._runs.keyed import _ended
 from worldagent.agent.events import Recorder
-from worldagent.core.errors import AgentClosed, KeyReused
+from worldagent.core.errors import AgentClosed, KeyReused, StorageUnavailable
 from worldagent.core.events import Event, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TurnEngine
@@ -170,6 +170,26 @@ async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
     assert (events[-1].status, events[-1].code) == ("failed", "internal")
 
 
+@pytest.mark.requirement("T4", "T10")
+async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise OSError(5, "the disk fails")
+
+    async with scripted_agent(tmp_path, answering()) as agent:
+        thread = agent.thread("t")
+        with monkeypatch.context() as patched:
+            patched.setattr(TurnEngine, "run", broken)
+            with pytest.raises(StorageUnavailable) as failed:
+                await thread.converse("Hello", key="k")
+        state = await thread.state()
+        again = await thread.converse("Hello", key="k")
+    assert state is not None
+    assert (failed.value.retryable, state.status) == (True, "cut_off")
+    assert (again.id, again.status, again.text) == (failed.value.turn_id, "done", "Fine.")
+
+
 # --- a start that is repeated -----------------------------------------------------------------------------------------
 
 
@@ -234,9 +254,7 @@ async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_tu
 
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("how", ["close", "drain"])
-async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_that_it_goes_on(
-    how: str, tmp_path: Path
-) -> None:
+async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(how: str, tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
         running = asyncio.create_task(agent.thread("t").converse("Hello", key="k"))
@@ -246,7 +264,7 @@ async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_that
             async with follower:
                 assert isinstance(await anext(follower), TurnStarted)
                 await (other.aclose() if how == "close" else other.drain(1))
-                with pytest.raises(AgentClosed, match="goes on where it runs"):
+                with pytest.raises(AgentClosed, match="closed while it followed the turn"):
                     await follower.wait()
         model.may.set()
         assert (await running).status == "done"

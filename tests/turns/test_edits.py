@@ -28,6 +28,10 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 pytestmark = pytest.mark.on_every_database
 
 
+class Gone(BaseException):
+    """Ends a run as the end of its process does: nothing is written down of it."""
+
+
 @pytest.mark.requirement("T4")
 async def test_an_edit_takes_over_the_threads_name_and_keeps_what_was(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
@@ -175,11 +179,11 @@ async def test_an_edit_that_is_cut_off_before_its_first_step_goes_on_with_what_w
         await thread.converse("two")
 
         async def cut(*_: Any, **__: Any) -> Any:
-            raise SystemError("the process is gone")
+            raise Gone
 
         with monkeypatch.context() as patched:
             patched.setattr(TurnEngine, "run", cut)
-            with pytest.raises(SystemError):
+            with pytest.raises(Gone):
                 await thread.edit("TWO", keep_as="kept")
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1")
@@ -206,13 +210,13 @@ async def test_an_edit_that_is_cut_off_before_it_is_written_has_changed_nothing(
 
         async def cut(*given: Any, **more: Any) -> Any:
             await begin(*given, **more)
-            raise SystemError("the process is gone")
+            raise Gone
 
         with monkeypatch.context() as patched:
             patched.setattr(TurnEngine, "begin", cut)
-            with pytest.raises(SystemError):
+            with pytest.raises(Gone):
                 await thread.edit("ONE", keep_as="kept")
-            with pytest.raises(SystemError):
+            with pytest.raises(Gone):
                 await thread.replay(to="again")
         assert await said(thread) == ["one", "a1"]
         assert [item.thread for item in await agent.threads()] == ["t1"]

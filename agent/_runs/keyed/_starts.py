@@ -208,7 +208,7 @@ class KeyedStarts:
         """Wait for the end of a run that is elsewhere.
 
         Raises:
-            AgentClosed: This agent was closed meanwhile; the turn goes on.
+            AgentClosed: This agent was closed meanwhile.
         """
         try:
             async with parts.drain.refusing():
@@ -219,8 +219,8 @@ class KeyedStarts:
         except AgentClosed:
             pass
         raise AgentClosed(
-            f"the agent was closed, and the turn {turn_id!r} goes on where it runs",
-            remedy="call it again with the same key, once the agent is open",
+            f"the agent was closed while it followed the turn {turn_id!r}",
+            remedy="call it again with the same key, once the agent is open: it gives the turn as it stands then",
         )
 
 

@@ -20,6 +20,7 @@ from ....core.errors import (
     NothingToResume,
     RoleChanged,
     RoleRequired,
+    StorageUnavailable,
     ThreadPaused,
     UnknownPause,
     WorldAgentError,
@@ -44,6 +45,8 @@ _WITH_ROLE: Final = "with the role that the turn began with, or with `on_role_ch
 
 async def name_turn(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) -> None:
     """Say which turn an error is about: the one that the call went on with or read, and none that never began."""
+    if isinstance(failure, StorageUnavailable):  # nothing can be looked for
+        return
     if not failure.turn_id and call.noted.own and isinstance(failure, _OF_A_TURN):
         failure.turn_id = call.noted.turn
     with suppress(WorldAgentError):  # what cannot be looked for now may be there

@@ -15,15 +15,16 @@ class Progress:
 
     Args:
         call: The call.
+        seen: The last event that the client has by an earlier round of the call.
 
     Attributes:
         seq: The number of the last event that the client has, or need not have.
     """
 
-    def __init__(self, call: Call[Any]) -> None:
+    def __init__(self, call: Call[Any], *, seen: int = 0) -> None:
         self._session = call.ctx.session
         self._stall = call.house.limits.reader_stall
-        self._after: int = call.given.after
+        self._after: int = max(call.given.after, seen)
         self._has: int | None = self._after if "after" in call.given.model_fields_set else None
         self._wanted = call.wants_progress
         self._offset = 0

@@ -11,10 +11,9 @@ from mcp.types import InputRequiredResult
 
 from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
 from ....agent.threads import ThreadState
-from ....core.errors import AlreadyAnswered, EventsGone, NothingToResume, ThreadBusy
+from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
-from ...pauses import is_late
 from .._contract.surfaces import (
     ConverseArguments,
     ResumeArguments,
@@ -55,29 +54,8 @@ async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer |
         call.meets(state)
         check_resume(call.caller, state, given.answers.keys(), pauses, changes=_says_more(given))
         going = _as_it_began(call, state)
-        if not given.answers and _only_waits(state, pauses):
-            return await _ask(going, thread, asking, state, pauses)
     answers = read_answers(given.answers, pauses, account=call.caller.account)
     return await _until_answered(going, thread, asking, _answering(going.given, thread, answers))
-
-
-async def _ask(
-    call: Going, thread: Thread, asking: Asking, state: ThreadState, pauses: Sequence[Pause]
-) -> TurnAnswer | InputRequiredResult:
-    """Ask what a turn waits for that could only wait again, and go on with what is answered."""
-    progress = Progress(call)
-    await _catch_up(call, progress, state.turn_id)
-    got = await asking.answers(state.turn_id, state.thread, pauses, own=True)
-    if isinstance(got, InputRequiredResult):
-        return got
-    if not got:
-        return standing(call, state, pauses, seq=progress.seq)
-    return await _until_answered(call, thread, asking, _answering(call.given, thread, got), progress)
-
-
-def _only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
-    """Whether nothing could happen without an answer but that the turn waits again."""
-    return state.status == "paused" and bool(pauses) and not state.answers and not any(map(is_late, pauses))
 
 
 def _as_it_began(call: Going, state: ThreadState) -> Going:
@@ -119,7 +97,8 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
     check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
     going = _as_it_began(call, state)
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
-        found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
+        seen = asking.seen if state.recorded else 0  # other turns count from 1 in each round
+        found = await _until_answered(going, thread, asking, _answering(going.given, thread, got), seen=seen)
         if isinstance(found, InputRequiredResult) or call.noted.told or not _has_key(call.given):
             return found
     # The same call was made twice at once, and the other one was first to answer, or to go on.
@@ -167,10 +146,18 @@ async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str, *, s
 
 
 async def _until_answered(
-    call: Going, thread: Thread, asking: Asking, start: Start, progress: Progress | None = None
+    call: Going, thread: Thread, asking: Asking, start: Start, *, seen: int = 0
 ) -> TurnAnswer | InputRequiredResult:
-    """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call."""
-    progress, answered = progress or Progress(call), None
+    """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call.
+
+    Args:
+        call: The call.
+        thread: Its thread.
+        asking: Asks the person.
+        start: Begins the turn, or goes on with it.
+        seen: The last event that the client has by earlier rounds of the call.
+    """
+    progress, answered = Progress(call, seen=seen), None
     while True:
         try:
             turn = await _follow(call, progress, start)
@@ -183,6 +170,7 @@ async def _until_answered(
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
         own = state is not None and is_of(call.caller, state)
+        asking.seen = progress.seq
         got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
         if isinstance(got, InputRequiredResult):
             return got
@@ -240,7 +228,8 @@ async def _catch_up(call: Going, progress: Progress, turn_id: str, *, upto: int 
     after = progress.has
     if after is None or (upto is not None and upto <= after + 1):
         return
-    with suppress(EventsGone):  # of a turn that keeps none, or no more
+    # Of a turn that keeps none, or no more; or none up to there, which whoever goes on with it need not know.
+    with suppress(EventsGone, InvalidArgument):
         async with call.house.agents.use(call.caller.workspace) as agent:
             async for event in agent.events(turn_id, after=after):
                 if upto is not None and event.seq >= upto:

@@ -46,6 +46,7 @@ class Asking:
     Attributes:
         round: What a client of the revision 2026-07-28 sent back; None where the call is a new one. The turn and the
             thread in it are the client's word and have to be checked.
+        seen: The last event that the client has been sent, in this round and in those before.
     """
 
     _session: ServerSession
@@ -55,6 +56,7 @@ class Asking:
     _call: str
     _seconds: float
     round: Round | None = None
+    seen: int = 0
     _responses: Mapping[str, object] | None = None
     _declined: list[str] = field(default_factory=list)
     _problems: dict[str, str] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class Asking:
         if modern and params.request_state is not None:
             made.round = Round.read(params.request_state, made._call)
             made._responses = params.input_responses or {}
-            made._declined, made._idle = list(made.round.declined), made.round.idle
+            made._declined, made._idle, made.seen = list(made.round.declined), made.round.idle, made.round.seq
         elif modern and params.input_responses:
             raise InvalidArgument(
                 "inputResponses came without the requestState that belongs to them",
@@ -174,7 +176,14 @@ class Asking:
     # --- in rounds --------------------------------------------------------------------------------------------------
 
     def _round_of(self, turn_id: str, thread: str, pauses: Sequence[Pause]) -> InputRequiredResult:
-        state = Round(turn=turn_id, thread=thread, call=self._call, declined=declined(self._declined), idle=self._idle)
+        state = Round(
+            turn=turn_id,
+            thread=thread,
+            call=self._call,
+            declined=declined(self._declined),
+            idle=self._idle,
+            seq=self.seen,
+        )
         return InputRequiredResult(
             input_requests={pause.id: _request(pause, self._problems.get(pause.id, "")) for pause in pauses},
             request_state=state.text(),

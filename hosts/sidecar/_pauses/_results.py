@@ -62,7 +62,7 @@ def next_steps(
         case "cut_off" | "stopped" | "failed":
             return [_step("resume", known, _GOES_ON[status])]
         case "running" if seq is None:
-            return [_step("resume", known, "the turn runs and keeps no events; resume waits for its end")]
+            return [_step("resume", known, "the turn runs and keeps no events; resume waits for its end, for a while")]
         case "running":
             where = {name: value for name, value in known.items() if name in ("workspace", "account")}
             return [_step("events", {**where, "turn_id": turn_id, "after": seq}, "the turn runs; its next events")]

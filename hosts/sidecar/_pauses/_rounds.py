@@ -35,6 +35,7 @@ class Round(BaseModel):
         call: What the call was, without its role.
         declined: The pauses that a person did not want to answer.
         idle: How many rounds in a row brought no answer that fits.
+        seq: The last event that the client was sent by then.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
@@ -44,6 +45,7 @@ class Round(BaseModel):
     call: Annotated[str, Field(max_length=64)]
     declined: Annotated[list[_Id], Field(max_length=100)] = []
     idle: Annotated[int, Field(ge=0, le=10)] = 0
+    seq: Annotated[int, Field(ge=0, le=2**53)] = 0
 
     @classmethod
     def read(cls, text: str, call: str) -> Self:

@@ -201,7 +201,7 @@ async def test_one_look_into_the_log_serves_all_readers_of_a_turn_that_runs_else
         for _ in range(10):  # at the first ones some readers still read what was there before
             looked.clear()
             await _heard(words, readers)
-            fewest = min(fewest, len(set(looked)))
+            fewest = min(fewest, len(set(looked)) or READERS)  # none, where the word was read with the one before
         assert fewest == 1
         words.end()
         answers = await asyncio.gather(*reading)

@@ -147,7 +147,7 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
         found = await other.ask("pauses", **PLACE, account="ana")
         [step] = found["next"]
         assert (found["status"], step["tool"], step["arguments"]) == ("running", "resume", PLACE | {"account": "ana"})
-        assert step["why"] == "the turn runs and keeps no events; resume waits for its end"
+        assert step["why"] == "the turn runs and keeps no events; resume waits for its end, for a while"
 
         async with HttpClient(url, revision=revision) as leaving:  # who waits and leaves takes nothing along
             waiting = asyncio.create_task(leaving.ask("resume", **step["arguments"]))
@@ -177,20 +177,18 @@ async def test_a_turn_that_failed_says_in_next_when_it_goes_on(revision: Revisio
             assert step["why"] == "it failed; once the cause is gone it goes on from its last step"
 
 
-async def test_to_resume_without_answers_what_only_waits_runs_nothing(revision: Revision, tmp_path: Path) -> None:
+async def test_to_resume_with_a_number_that_the_turn_has_not_come_to_tells_how_it_stands(
+    revision: Revision, tmp_path: Path
+) -> None:
     async with served(Shop(tmp_path).sidecar()) as url, HttpClient(url, revision=revision) as client:
         paused = await client.ask("task", **PLACE, shape="buy", detach=True)
         [step] = paused["next"]
-        again = await client.ask(step["tool"], **step["arguments"], after=paused["seq"])
-        async with client.call("resume", step["arguments"] | {"after": 1}) as call:
+        async with client.call("resume", step["arguments"] | {"after": paused["seq"] + 1000}) as call:
             told = [event["seq"] async for event in call]
-            caught_up = await call.answer()
-        every = await client.ask("events", workspace="novel", turn_id=paused["turn"]["id"])
+            again = await call.answer()
     kept = ("id", "thread", "status", "pauses")
     assert [again["turn"][name] for name in kept] == [paused["turn"][name] for name in kept]
-    assert (again["next"], again["seq"]) == (paused["next"], paused["seq"])
-    assert every["seq"] == caught_up["seq"] == paused["seq"]
-    assert told == [*range(2, paused["seq"] + 1)]
+    assert (again["next"], told) == (paused["next"], [])
 
 
 async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revision: Revision, tmp_path: Path) -> None:
