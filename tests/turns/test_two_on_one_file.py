@@ -38,6 +38,7 @@ async def main():
             assert turn.text == "Fine."
 
     async with scripted_agent(home, answering(), settings={"thread_wait": 60}) as agent:
+        await agent.thread(f"{name} warms up").converse("Hello")  # what is loaded for it counts for nobody
         print("open", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         await asyncio.gather(*(talk(agent, thread) for thread in threads))

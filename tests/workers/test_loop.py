@@ -214,4 +214,5 @@ async def test_a_loop_that_goes_on_for_long_keeps_its_checkpoints_small(tmp_path
             )
         ]
     assert len(sizes) >= 2 * steps
-    assert max(sizes[steps:]) <= max(sizes[:steps]) + 8
+    # Random ids and times take some bytes more or less, and a step that is kept would take far more in a dozen.
+    assert max(sizes[steps:]) <= max(sizes[:steps]) + 64
