@@ -70,7 +70,7 @@ class TurnRunning:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException:  # whatever it is goes on, and who reads the stream learns that the run is over
+        except BaseException:  # not by name: whatever it is goes on, and who reads the stream learns that it is over
             self._end("failed", "internal")
             raise
         else:
@@ -357,7 +357,7 @@ class TurnRunning:
             raise
         except (sqlite3.Error, OSError):  # the database takes nothing; once it does, the turn is cut off and can go on
             raise
-        except Exception:  # not by name: whatever it is, who reads the events learns that the run is over
+        except Exception:  # not by name: bodies of others run in it; whatever it is goes on, once it is written down
             await self._note(record, "failed", "internal", lease, use)
             raise
 

@@ -206,13 +206,10 @@ async def test_a_loop_that_goes_on_for_long_keeps_its_checkpoints_small(tmp_path
     async with scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price]) as agent:
         assert (await agent.thread("t").converse("Go")).text == "Ok."
     with closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
-        sizes = [
-            size
-            for (size,) in connection.execute(
-                "SELECT length(checkpoint) + length(metadata) FROM checkpoints WHERE thread_id LIKE '%#%' "
-                "ORDER BY checkpoint_id"
-            )
-        ]
+        rows = connection.execute(
+            "SELECT checkpoint, metadata FROM checkpoints WHERE thread_id LIKE '%#%' ORDER BY checkpoint_id"
+        )
+        # A version of a channel ends with a random number, of more digits or fewer.
+        sizes = [sum(len(re.sub(rb"(\d{32}\.0\.)\d+", rb"\1", bytes(part))) for part in row) for row in rows]
     assert len(sizes) >= 2 * steps
-    # Random ids and times take some bytes more or less, and a step that is kept would take far more in a dozen.
-    assert max(sizes[steps:]) <= max(sizes[:steps]) + 64
+    assert max(sizes[steps:]) <= max(sizes[:steps]) + 8

@@ -49,7 +49,7 @@ async def name_turn(call: Call[Any], agent: WorldAgent, failure: WorldAgentError
         return
     if not failure.turn_id and call.noted.own and isinstance(failure, _OF_A_TURN):
         failure.turn_id = call.noted.turn
-    with suppress(WorldAgentError):  # what cannot be looked for now may be there
+    with suppress(WorldAgentError):  # where the look fails, the id stays, and the caller is told the error itself
         if failure.turn_id and await agent.turn(failure.turn_id) is None:
             failure.turn_id = None
 
