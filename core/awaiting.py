@@ -17,6 +17,9 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
 
     Returns:
         What it gave, and whether whoever waited was cancelled meanwhile.
+
+    Raises:
+        BaseException: What it raised, also where whoever waited was cancelled: nothing stands then.
     """
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():

@@ -1,10 +1,14 @@
-"""Files of somebody else's, read without waiting for what is none."""
+"""Files of somebody else's, read without waiting for what is none, and who else may read one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
+from typing import Final
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_regular(path: Path, most: int = -1) -> bytes | None:
@@ -31,4 +35,16 @@ def read_regular(path: Path, most: int = -1) -> bytes | None:
         os.close(handle)
 
 
-__all__ = ["read_regular"]
+def others_may(path: Path) -> bool:
+    """Whether others than its owner may read or change a file; False where it is gone, or files have no modes here.
+
+    Args:
+        path: The file, or a folder.
+    """
+    if os.name == "posix":
+        with contextlib.suppress(OSError):
+            return bool(path.stat().st_mode & _OTHERS)
+    return False
+
+
+__all__ = ["others_may", "read_regular"]

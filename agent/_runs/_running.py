@@ -141,11 +141,11 @@ class TurnRunning:
         waiting = [record.id for record in records.values() if record.open]
         if not waiting and latest.status in ("running", "failed"):
             return latest if latest.status == "running" else None
-        what = f"waits for a person: {', '.join(map(repr, waiting))}" if waiting else f"is {latest.status}"
-        raise ThreadPaused(
-            f"the turn {latest.id!r} of thread {key!r} {what}",
-            remedy=f"resume it{', with an answer to each' * bool(waiting)}, or cancel it",
-        )
+        what, how = f"is {latest.status}", "resume it"
+        if waiting:
+            what = f"waits for a person: {', '.join(map(repr, waiting))}"
+            how = "resume it, with an answer to each"
+        raise ThreadPaused(f"the turn {latest.id!r} of thread {key!r} {what}", remedy=f"{how}, or cancel it")
 
     async def _begun(self, work: NewTurn, key: str, lease: Lease) -> Turn:
         parts, engine = self.parts, self.parts.engine

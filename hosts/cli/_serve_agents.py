@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...core import check_id
 from ...core.errors import InvalidArgument
+from ...core.files import others_may
 from ...storage import Storage
 from ._apps import app_maker, check_app
 from ._options import WORKSPACE, AgentOptions
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 _ANY: Final = "*"
 _NAMED: Final = 5  # workspaces that an error names
-_SETTING: Final = "the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,17 +200,16 @@ def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> 
     Raises:
         InvalidArgument: The file cannot be read, or does not fit.
     """
-    from ..serving import Tokens
-    from ..sidecar import EVERYTHING, read_token_file
+    from ..sidecar import read_token_file, tokens_of_setting
 
     if options.token_file is None and settings.sidecar_token is not None:
-        return _GivenTokens(tokens=Tokens([(settings.sidecar_token.get_secret_value(), EVERYTHING)], source=_SETTING))
+        return _GivenTokens(tokens=tokens_of_setting(settings.sidecar_token.get_secret_value()))
     given = options.token_file or settings.sidecar_token_file
     if given is None:
         return _GivenTokens()
     file = expanded("--token-file", given)
     tokens = read_token_file(file)
-    if _others_read(file):
+    if others_may(file):
         output.note(f"note: others may read the token file {str(file)!r}; run `chmod 600 {str(file)!r}`")
     return _GivenTokens(tokens=tokens, named=file.suffix == ".toml")
 
@@ -244,14 +240,6 @@ def _common(one: Collection[str], other: Collection[str]) -> Collection[str]:
     if _ANY in other:
         return one
     return other if _ANY in one else frozenset(one) & frozenset(other)
-
-
-def _others_read(file: Path) -> bool:
-    """Whether others may read it. One that has been taken away since it was read has nothing for them."""
-    if os.name == "posix":
-        with contextlib.suppress(OSError):
-            return bool(file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
-    return False
 
 
 __all__ = ["Served", "agent_options", "served_by"]

@@ -14,6 +14,7 @@ import anyio
 from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, RequestParamsMeta
 from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
@@ -21,9 +22,6 @@ from pydantic import ValidationError
 
 from ._client import Pace, client_of
 from ._logs import log
-
-_CANCELLED: Final = -32800
-"""The code that the library gives requests which are cancelled."""
 
 _METHODS: Final = SPEC_CLIENT_METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
 _UNKNOWN: Final = "?"
@@ -83,7 +81,7 @@ async def watched(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> H
         _pace(ctx, client.pace)
     with anyio.CancelScope() as scope, client.gone.calling(scope.cancel):
         return await _contained(ctx, call_next)
-    raise MCPError(_CANCELLED, "Request cancelled")
+    raise MCPError(REQUEST_CANCELLED, "Request cancelled")
 
 
 async def _contained(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

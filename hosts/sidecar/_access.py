@@ -99,6 +99,18 @@ EVERYTHING: Final = Grant((ANY,), (ANY,), operator=True)
 NOTHING: Final = Grant()
 
 
+def tokens_of_setting(token: str) -> Tokens[Grant]:
+    """The tokens where the setting `sidecar_token` has the only one.
+
+    Args:
+        token: Its text, which grants everything.
+
+    Raises:
+        InvalidArgument: It cannot be a token; nothing of it is shown.
+    """
+    return Tokens([(token, EVERYTHING)], source="the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)")
+
+
 def read_token_file(path: Path, grant: Grant = EVERYTHING) -> Tokens[Grant]:
     """Read the tokens of a sidecar from a file: one token, or, where its name ends in `.toml`, tokens with grants.
 
@@ -133,4 +145,4 @@ def _only(ids: Collection[str]) -> str | None:
     return next(iter(ids)) if len(ids) == 1 and ANY not in ids else None
 
 
-__all__ = ["ANY", "EVERYTHING", "NOTHING", "Grant", "read_token_file"]
+__all__ = ["ANY", "EVERYTHING", "NOTHING", "Grant", "read_token_file", "tokens_of_setting"]

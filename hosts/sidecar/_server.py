@@ -17,6 +17,7 @@ from typing import Any, Self
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
@@ -161,7 +162,8 @@ class Sidecar:
             noted.code = "ok" if noted.code == "cancelled" else noted.code
             return answer
         except MCPError as error:
-            noted.code = str(error.error.code)
+            if error.error.code != REQUEST_CANCELLED:  # as revisions before 2026-07-28 tell it
+                noted.code = str(error.error.code)
             raise
         except Exception as error:
             noted.code = type(error).__name__

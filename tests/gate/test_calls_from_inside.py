@@ -348,6 +348,32 @@ async def test_what_a_model_resumes_through_code_it_has_a_say_in_from_then_on(tm
         assert DONE == ["after"]
 
 
+@pytest.mark.parametrize("by_model", [True, False])
+async def test_what_a_model_starts_again_with_the_hosts_key_it_has_a_say_in(tmp_path: Path, by_model: bool) -> None:
+    begun, may = asyncio.Event(), asyncio.Event()
+
+    async def later(params: Nothing, ctx: TaskContext) -> Gave:
+        begun.set()
+        await may.wait()
+        return Gave(text=await ctx.call("burn", {"path": "later"}))
+
+    async def start() -> Turn:
+        return await HERE["agent"].thread("inner").task("later", {}, key="k")
+
+    shape = Shape("later", Nothing, Gave, later)
+    async with agent_with(tmp_path, "tool", start, shapes=[shape]) as HERE["agent"]:
+        first = asyncio.create_task(start())
+        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(HERE["agent"].drain(0), 30)
+        assert (await first).status == "stopped"
+    may.set()
+    async with agent_with(tmp_path, "tool", start, shapes=[shape]) as HERE["agent"]:
+        await (work(HERE["agent"]) if by_model else HERE["agent"].call("door", {}))
+        asked = await HERE["agent"].thread("inner").pauses()
+        assert (await start()).id == first.result().id
+    assert ([pause.function for pause in asked], DONE) == ((["burn"], []) if by_model else ([], ["later"]))
+
+
 async def test_a_turn_takes_over_what_strangers_wrote(tmp_path: Path) -> None:
     @tool(risk="write")
     async def put(text: str) -> str:

@@ -26,8 +26,8 @@ from support.role_hosts import Mode
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
+from worldagent.core.files import others_may
 from worldagent.hosts.cli._app import app
-from worldagent.hosts.cli._serve_agents import _others_read
 from worldagent.hosts.cli._sidecar_files import running_sidecars
 
 TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
@@ -425,6 +425,7 @@ from pathlib import Path
 from worldagent.hosts.cli._output import Output
 from worldagent.hosts.cli._serve_agents import served_by
 from worldagent.hosts.cli._serve_options import ServeOptions
+from worldagent.core.files import others_may
 from worldagent.hosts.cli._app import app
 
 async def main():
@@ -568,9 +569,9 @@ def test_a_token_of_the_settings_that_is_none_is_told_with_its_variable(home: Pa
 def test_a_token_file_that_is_gone_by_the_time_it_is_looked_at_is_read_by_nobody(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.touch(0o644)
-    assert _others_read(file) is (os.name == "posix")
+    assert others_may(file) is (os.name == "posix")
     file.unlink()
-    assert not _others_read(file)
+    assert not others_may(file)
 
 
 def test_the_help_says_which_names_are_taken_where_none_is_given() -> None:

@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
-from support.asking_shop import asking_shop
+from support.asking_shop import Order, Receipt, asking_shop
 from support.postgres import new_database
 from worldagent import Role
 from worldagent.agent import Composed
 from worldagent.agent._runs.keyed import _ended
 from worldagent.agent.events import Recorder
 from worldagent.core.errors import AgentClosed, KeyReused, StorageUnavailable
-from worldagent.core.events import Event, TurnEnded, TurnStarted
+from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
-from worldagent.graphs import TurnEngine
+from worldagent.graphs import Shape, TaskContext, TurnEngine
+from worldagent.harness import tool
 from worldagent.memory import TurnRegister
 from worldagent.memory.events import EventLog, _log
 from worldagent.storage import Transaction
@@ -339,3 +340,42 @@ async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them
         after = await taken(agent.events(paused.id))
     assert after[: len(before)] == before
     assert [event.seq for event in after] == list(range(1, len(after) + 1))
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("how", [{"key": "k"}, {"detach": True}], ids=["key", "detach"])
+async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are_let_go_of(
+    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prunes, seen = asyncio.Event(), asyncio.Event()
+
+    async def standing(self: EventLog, age: float, *, most: int) -> int:
+        prunes.set()
+        await asyncio.Event().wait()
+        return 0
+
+    @tool(risk="read_only")
+    async def look(at: str) -> str:
+        return at
+
+    async def watch(order: Order, ctx: TaskContext) -> Receipt:
+        await ctx.call("look", {"at": "first"})  # what it tells is written, and pruning is due with that
+        await prunes.wait()
+        found = await ctx.call("look", {"at": "second"})
+        await seen.wait()
+        return Receipt(text=str(found))
+
+    monkeypatch.setattr(EventLog, "prune", standing)
+    events, shape = list[Event](), Shape("watch", Order, Receipt, watch)
+    async with (
+        asyncio.timeout(LIMIT),
+        scripted_agent(tmp_path, answering(), functions=[look], shapes=[shape]) as agent,
+        agent.thread("t").stream_task("watch", {"what": "hat"}, **how) as stream,
+    ):
+        async for event in stream:
+            events.append(event)
+            if sum(isinstance(each, CallEnded) for each in events) == 2:
+                seen.set()
+        assert (stream.turn.status, stream.turn.result) == ("done", Receipt(text="second"))
+        assert isinstance(events[-1], TurnEnded)
+        assert events == await taken(agent.events(stream.turn_id))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ....agent.threads import SCHEMAS
+from ....core.files import others_may
 from ....role_resolution import SqliteRoleStore
 from ....storage import Database, PostgresAddress, Transaction, from_sqlite
 from ....storage.copies import COPYING
@@ -77,13 +78,10 @@ async def private(site: Site) -> str | None:
         raise Skipped(f"{str(file)!r} is no file", "see database.roles", reason="needs")
     if not there:
         return NOT_YET
-    others = stat.S_IRWXG | stat.S_IRWXO
-    mode = file.stat().st_mode
-    if mode & others and file.parent.stat().st_mode & others:
-        raise Warned(
-            f"others may read or change {str(file)!r} (mode {stat.S_IMODE(mode):o})", f"run `chmod 600 {str(file)!r}`"
-        )
-    return f"mode {stat.S_IMODE(mode):o}"
+    mode = f"{stat.S_IMODE(file.stat().st_mode):o}"
+    if others_may(file) and others_may(file.parent):
+        raise Warned(f"others may read or change {str(file)!r} (mode {mode})", f"run `chmod 600 {str(file)!r}`")
+    return f"mode {mode}"
 
 
 async def conversations(site: Site) -> str | None:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-import stat
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from ....agent import Settings
 from ....core.errors import HostError, InvalidArgument, StorageUnavailable
+from ....core.files import others_may
 from ....harness.journal import SqlJournal
 from ....memory import TurnRecord, TurnRegister
 from ....role_resolution.keys import RoleKey
@@ -148,7 +148,7 @@ async def key(site: Site) -> str | None:
         )
     if found is None:
         return NOT_YET
-    if given is None and os.name == "posix" and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if given is None and others_may(file):
         raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     return f"key {found.id}, of {'role.key' if given is None else 'the setting role_key'}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Final
 
 from ....core import SystemClock
 from ....core.errors import WorldAgentError
+from ....core.files import others_may
 from ....harness import Registry
 from ....mcp_client.tools import McpSource, McpSources
 from .._outcomes import Failed, Warned
@@ -104,26 +104,18 @@ async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
 async def sidecar_tokens(site: Site) -> str | None:
     """Those of the settings can be tokens, and nobody else may read their file."""
     assert site.settings is not None, "the settings fit"
-    from ...serving import Tokens
-    from ...sidecar import EVERYTHING, read_token_file
+    from ...sidecar import read_token_file, tokens_of_setting
 
     if site.settings.sidecar_token is not None:
-        Tokens(
-            [(site.settings.sidecar_token.get_secret_value(), EVERYTHING)],
-            source="the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)",
-        )
+        tokens_of_setting(site.settings.sidecar_token.get_secret_value())
         return "one, of the setting sidecar_token"
     if site.settings.sidecar_token_file is None:
         return "none in the settings"
     file = Path(os.path.expanduser(site.settings.sidecar_token_file))  # noqa: ASYNC240 -- nothing is read
     count = len(read_token_file(file).grants)
-    if _others_may(file):
+    if others_may(file):
         raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     return f"{count}, in {str(file)!r}"
-
-
-def _others_may(file: Path) -> bool:
-    return os.name == "posix" and bool(file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 CHECKS = {

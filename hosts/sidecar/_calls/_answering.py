@@ -59,16 +59,23 @@ def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
     return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
 
 
-def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seq: int | None = None) -> TurnAnswer:
-    """How a surface answers that has not followed the turn: what became of it, and where to look for the rest."""
-    seen = call.given.after if seq is None else seq
+def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
+    """How a surface answers that has not followed the turn: what became of it, and where to look for the rest.
+
+    Args:
+        call: The call.
+        state: How the turn stands.
+        pauses: What it waits for.
+        seen: The last event that the client has been sent.
+    """
+    seq = max(call.given.after, seen)
     record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
-    made = to_call(call, state.status, state.turn_id, pauses, seq=seen)
+    made = to_call(call, state.status, state.turn_id, pauses, seq=seq)
     if not made and call.noted.own:
         made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; what was said")]
     return TurnAnswer(
         turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
-        seq=seen,
+        seq=seq,
         next=made,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeGuard
 
@@ -60,19 +61,14 @@ async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer |
 
 def _as_it_began(call: Going, state: ThreadState) -> Going:
     """A call that says whether its turn goes on without the client: where it leaves that open, as the turn began."""
-    given = call.given
-    if not isinstance(given, ResumeArguments) or given.detach is not None:
+    if not _resumes(call) or call.given.detach is not None:
         return call
     # One that was begun with `detach` or with a key keeps its events.
-    return Call(
-        house=call.house,
-        ctx=call.ctx,
-        params=call.params,
-        given=given.model_copy(update={"detach": state.recorded}),
-        grant=call.grant,
-        caller=call.caller,
-        noted=call.noted,
-    )
+    return replace(call, given=call.given.model_copy(update={"detach": state.recorded}))
+
+
+def _resumes(call: Going) -> TypeGuard[Call[ResumeArguments]]:
+    return isinstance(call.given, ResumeArguments)
 
 
 def _asking(call: Going) -> Asking:
@@ -90,15 +86,16 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
     if isinstance(got, InputRequiredResult):
         return got
     if not got and (pauses or not own):
-        return standing(call, state, pauses)
+        return standing(call, state, pauses, seen=asking.seen)
     if not got and _has_key(call.given):
         return await _moved_on(call, thread, asking, before)
     got = got or {}  # all is answered; whoever did that may not have come to go on
     check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
     going = _as_it_began(call, state)
+    if not state.recorded:
+        asking.seen = 0  # such a turn counts from 1 in each round
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
-        seen = asking.seen if state.recorded else 0  # other turns count from 1 in each round
-        found = await _until_answered(going, thread, asking, _answering(going.given, thread, got), seen=seen)
+        found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
         if isinstance(found, InputRequiredResult) or call.noted.told or not _has_key(call.given):
             return found
     # The same call was made twice at once, and the other one was first to answer, or to go on.
@@ -115,18 +112,18 @@ async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) 
     given = call.given
     if _has_key(given):
         return await _until_answered(call, thread, asking, _beginning(given, thread))
-    return await _as_it_stands(call, thread, before.turn, before.thread)
+    return await _as_it_stands(call, thread, asking, before.turn, before.thread)
 
 
-async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str, *, seq: int | None = None) -> TurnAnswer:
+async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: str, of: str) -> TurnAnswer:
     """Tell what became of a turn that another call goes on with.
 
     Args:
         call: The call.
         thread: Its thread.
+        asking: Knows the last event that the client has been sent.
         turn_id: The turn.
         of: The name of the turn's thread.
-        seq: The last event that the call has seen; None where it has seen none.
 
     Raises:
         NothingToResume, AlreadyAnswered: As `_moved_on`.
@@ -142,22 +139,21 @@ async def _as_it_stands(call: Going, thread: Thread, turn_id: str, of: str, *, s
             "nobody waits for the answer any more", remedy="call the tool `pauses` to see what is open"
         )
     call.meets(state)
-    return standing(call, state, await thread.pauses(), seq=seq)
+    return standing(call, state, await thread.pauses(), seen=asking.seen)
 
 
 async def _until_answered(
-    call: Going, thread: Thread, asking: Asking, start: Start, *, seen: int = 0
+    call: Going, thread: Thread, asking: Asking, start: Start
 ) -> TurnAnswer | InputRequiredResult:
     """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call.
 
     Args:
         call: The call.
         thread: Its thread.
-        asking: Asks the person.
+        asking: Asks the person, and knows the last event that the client has been sent, of which each is sent once.
         start: Begins the turn, or goes on with it.
-        seen: The last event that the client has by earlier rounds of the call.
     """
-    progress, answered = Progress(call, seen=seen), None
+    progress, answered = Progress(call, seen=asking.seen), None
     while True:
         try:
             turn = await _follow(call, progress, start)
@@ -165,12 +161,13 @@ async def _until_answered(
             if answered is None:
                 raise
             # Whoever answered has gone on.
-            return await _as_it_stands(call, thread, answered.id, answered.thread, seq=progress.seq)
+            return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
+        finally:
+            asking.seen = progress.seq
         if turn.status != "paused":
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
         own = state is not None and is_of(call.caller, state)
-        asking.seen = progress.seq
         got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
         if isinstance(got, InputRequiredResult):
             return got

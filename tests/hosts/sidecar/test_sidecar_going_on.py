@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from support.sidecar_calls import Refused, Revision
 from support.sidecar_clients import HttpClient
 from support.sidecar_served import agents, served
 from support.sidecars import REVISIONS
+from worldagent.agent import TurnStream
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.hosts.sidecar import Sidecar
-from worldagent.hosts.sidecar._calls._following import Following
 from worldagent.testing import ScriptedLM
 
 pytestmark = [pytest.mark.requirement("T10"), pytest.mark.parametrize("revision", REVISIONS)]
@@ -63,24 +64,31 @@ class Shop:
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> list[Following]:
-    """What calls follow, as they begin to."""
-    found: list[Following] = []
-    begin = Following.__init__
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[TurnStream]:
+    """The streams of turns that calls have come to, whether or not they run them."""
+    found: list[TurnStream] = []
+    enter = TurnStream.__aenter__
 
-    def beginning(following: Following, *given: Any, **more: Any) -> None:
-        begin(following, *given, **more)
-        found.append(following)
+    async def entering(stream: TurnStream) -> TurnStream:
+        await enter(stream)
+        found.append(stream)
+        return stream
 
-    monkeypatch.setattr(Following, "__init__", beginning)
+    monkeypatch.setattr(TurnStream, "__aenter__", entering)
     return found
 
 
-async def until_waiting(followed: list[Following], count: int) -> None:
-    """Wait until so many calls have come to a turn, whether or not they run it."""
+def codes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """How calls were answered, as the request log has it."""
+    fields = [vars(line).get("worldagent_fields", {}) for line in caplog.records]
+    return [line["code"] for line in fields if "code" in line]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what nobody is told of."""
     async with asyncio.timeout(BOUND):
-        while len([each for each in followed if each.turn_id]) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # nobody is told of it
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 async def ended(client: HttpClient, thread: str = "t1") -> str:
@@ -109,26 +117,19 @@ async def test_a_turn_goes_on_as_it_began_when_the_connection_breaks_in_resume(
     given: dict[str, Any],
     status: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", logger="worldagent.requests")
     shop = Shop(tmp_path)
     async with served(shop.sidecar()) as url, HttpClient(url, revision=revision) as client:
         paused = await client.ask("task", workspace="novel", thread="t1", shape="buy", **start)
         [pause], [step] = paused["turn"]["pauses"], paused["next"]
         arguments = step["arguments"] | {"answers": {pause["id"]: {"approve": {}}}} | given
-
-        left = asyncio.Event()
-        leave = Following.leave
-
-        def leaving(following: Following) -> None:
-            leave(following)
-            left.set()
-
-        monkeypatch.setattr(Following, "leave", leaving)
+        caplog.clear()
         async with HttpClient(url, revision=revision) as gone, gone.call(step["tool"], arguments) as call:
             await anext(aiter(call))
             await asyncio.wait_for(shop.paying.wait(), BOUND)
-        await asyncio.wait_for(left.wait(), BOUND)
+        await until(lambda: "cancelled" in codes(caplog))
         shop.paid.set()
         assert await ended(client) == status
         if "key" in start:
@@ -137,10 +138,11 @@ async def test_a_turn_goes_on_as_it_began_when_the_connection_breaks_in_resume(
 
 
 async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_with_resume(
-    revision: Revision, tmp_path: Path, followed: list[Following]
+    revision: Revision, tmp_path: Path, entered: list[TurnStream]
 ) -> None:
     shop = Shop(tmp_path)
-    async with served(shop.sidecar()) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
+    sidecar = shop.sidecar()
+    async with served(sidecar) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
         answers = await shop.asks(one, account="ana")
         going = asyncio.create_task(one.ask("resume", **PLACE, account="ana", answers=answers))
         await asyncio.wait_for(shop.paying.wait(), BOUND)
@@ -151,12 +153,12 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
 
         async with HttpClient(url, revision=revision) as leaving:  # who waits and leaves takes nothing along
             waiting = asyncio.create_task(leaving.ask("resume", **step["arguments"]))
-            await until_waiting(followed, 3)
+            await until(lambda: len(entered) == 3)
             waiting.cancel()
             await asyncio.wait({waiting})
-        await asyncio.wait({followed[-1]._task}, timeout=BOUND)
+        await until(lambda: sidecar.health()["turns"] == 1)
         second = asyncio.create_task(other.ask("resume", **step["arguments"]))
-        await until_waiting(followed, 4)
+        await until(lambda: len(entered) == 4)
         shop.paid.set()
         first, waited = await going, await second
     assert first["turn"]["status"] == "done"
@@ -212,7 +214,7 @@ async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revi
 
 
 async def test_the_number_in_an_answer_is_never_below_the_clients(
-    revision: Revision, tmp_path: Path, followed: list[Following]
+    revision: Revision, tmp_path: Path, entered: list[TurnStream]
 ) -> None:
     shop = Shop(tmp_path)
     async with served(shop.sidecar()) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
@@ -220,7 +222,7 @@ async def test_the_number_in_an_answer_is_never_below_the_clients(
         going = asyncio.create_task(one.ask("resume", **PLACE, answers=answers))
         await asyncio.wait_for(shop.paying.wait(), BOUND)
         waiting = asyncio.create_task(other.ask("resume", **PLACE, after=3))
-        await until_waiting(followed, 3)
+        await until(lambda: len(entered) == 3)
         shop.paid.set()
         done, waited = await going, await waiting
     assert (waited["turn"]["status"], waited["turn"]["id"]) == ("done", done["turn"]["id"])

@@ -123,12 +123,9 @@ async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(aft
         return shop.agent(tmp_path, roles=Roles(sources={Tier.CHANNEL: role}), settings=settings)
 
     seen: list[float] = []
-    waits = asyncio.Event()
 
     async def progress(seq: float, total: float | None, message: str | None) -> None:
         seen.append(seq)
-        if json.loads(message or "")["type"] == "turn_ended":  # all of its first run
-            waits.set()
 
     async with (
         Sidecar(agent) as sidecar,
@@ -140,13 +137,67 @@ async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(aft
         answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         first = asyncio.create_task(again(one, given, found.request_state, answers))
         await goes_on.wait()
+        before = await call(one, "pauses", thread="t1")
+        first_run = await call(one, "events", turn_id=before["turn_id"])
         second = asyncio.create_task(again(other, given, found.request_state, answers, progress))
-        await waits.wait()
+        while sidecar.health()["turns"] < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)  # both calls follow it
         may.set()
         told, repeated = [each.structured_content for each in await asyncio.gather(first, second)]
     assert told["turn"]["result"] == {"text": "paid for the hat"}
     assert repeated == told
-    assert seen == list(range(after + 1, told["seq"] + 1))
+    assert seen == list(range(first_run["seq"] + 1, told["seq"] + 1))  # what was told by the round before is not again
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize("follows", [True, False])
+@pytest.mark.parametrize("after", [0, 1])
+async def test_who_answers_one_question_while_another_call_answers_the_other_gets_the_turns_answer(
+    after: int, follows: bool, tmp_path: Path
+) -> None:
+    shop, goes_on, may = Shop(), asyncio.Event(), asyncio.Event()
+    roles: list[str] = []
+
+    async def role(scope: Scope) -> Role | None:
+        roles.append("looked for")
+        if len(roles) > 1:  # one answer is taken, and the turn is about to go on
+            goes_on.set()
+            await may.wait()
+        return None
+
+    def agent(workspace: str) -> WorldAgent:
+        settings = {"role_timeout": LIMIT}
+        return shop.agent(tmp_path, roles=Roles(sources={Tier.CHANNEL: role}), settings=settings)
+
+    seen: list[float] = []
+
+    async def progress(seq: float, total: float | None, message: str | None) -> None:
+        seen.append(seq)
+
+    place = {"thread": "t1", "channel": "#shop"}
+    async with (
+        Sidecar(agent) as sidecar,
+        Client(sidecar.server, elicitation_callback=Said([CANCEL])) as one,
+        Client(sidecar.server, elicitation_callback=Said([CANCEL])) as other,
+        asyncio.timeout(LIMIT),
+    ):
+        given, found = await paused_round(one, shape="side", key="k1", detach=True, after=after, **place)
+        said = {"question": accept(answer="red"), "approval": accept(decision="approve")}
+        asked = {pause["kind"]: pause["id"] for pause in (await call(one, "pauses", **place))["pauses"]}
+        halves = [{asked[kind]: answer} for kind, answer in said.items()]
+        first = asyncio.create_task(again(one, given, found.request_state, halves[0]))
+        await goes_on.wait()
+        turn_id = (await call(one, "pauses", **place))["turn_id"]
+        first_run = await call(one, "events", turn_id=turn_id)
+        second = asyncio.create_task(again(other, given, found.request_state, halves[1], progress if follows else None))
+        while (await call(one, "pauses", **place))["pauses"]:
+            pass  # that the second answer is taken is seen by nothing else
+        may.set()
+        told, repeated = [each.structured_content for each in await asyncio.gather(first, second)]
+    assert told["turn"]["result"] == {"text": "red: paid for the hat"}
+    assert repeated == told
+    assert seen == (list(range(first_run["seq"] + 1, told["seq"] + 1)) if follows else [])
     assert shop.done == ["hat"]
 
 
