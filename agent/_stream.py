@@ -27,6 +27,7 @@ class Held:
         next: Gives the next event; None after the last one.
         end: Cancels the turn, wherever it is; False if there is nothing to cancel.
         behind: How many events nobody has taken yet.
+        recorded: Whether the turn's events are kept.
         leave: Whether the turn is to be cancelled where this stream is left without `detach`.
     """
 
@@ -35,6 +36,7 @@ class Held:
     next: Callable[[], Awaitable[Event | None]]
     end: Callable[[], Awaitable[bool]]
     behind: Callable[[], int]
+    recorded: bool
     leave: Callable[[], bool] = lambda: True
 
 
@@ -79,6 +81,14 @@ class TurnStream:
     def behind(self) -> int:
         """How many events are there that were not taken from the stream yet."""
         return 0 if self._held is None else self._held.behind()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the turn's events are kept (`ThreadState.recorded`), so that a slow reader costs no memory.
+
+        False until the stream is entered.
+        """
+        return self._held is not None and self._held.recorded
 
     async def __aenter__(self) -> Self:
         # What runs the turn holds the call's role, so it is let go as soon as the turn has it.

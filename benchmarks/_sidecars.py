@@ -32,15 +32,8 @@ PIECES = 300
 TOKEN = "token-of-a-benchmark"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 
-_COMMAND = (
-    sys.executable,
-    "-P",
-    "-m",
-    "worldagent.hosts.cli",
-    "serve",
-    "--app",
-    "worldagent.benchmarks._sidecars:make",
-)
+_COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli", "serve")
+_APP = "worldagent.benchmarks._sidecars:make"
 _META = "io.modelcontextprotocol/"
 _INFO = {"name": "bench", "version": "1"}
 _LONGEST = 1 << 24  # bytes in a line
@@ -206,9 +199,9 @@ def _content(answer: bytes) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def over_http(home: Path) -> AsyncGenerator[tuple[str, int]]:
+async def over_http(home: Path, *, app: str = _APP) -> AsyncGenerator[tuple[str, int]]:
     """A sidecar over HTTP, which asks for a token; its address and process id."""
-    async with _process(home, "--http", "127.0.0.1:0", "--log-level", "warning") as process:
+    async with _process(home, app, "--http", "127.0.0.1:0", "--log-level", "warning") as process:
         assert process.stdout is not None
         url = (await process.stdout.readline()).decode().strip()
         assert url, "the sidecar did not start"
@@ -218,15 +211,15 @@ async def over_http(home: Path) -> AsyncGenerator[tuple[str, int]]:
 @asynccontextmanager
 async def over_stdio(home: Path, revision: str) -> AsyncGenerator[tuple[StdioCaller, int]]:
     """A sidecar over standard streams; its client and process id."""
-    async with _process(home, "--stdio") as process:
+    async with _process(home, _APP, "--stdio") as process:
         yield await StdioCaller(revision, process).open(), process.pid
 
 
 @asynccontextmanager
-async def _process(home: Path, *options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def _process(home: Path, app: str, *options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     home.mkdir(parents=True, exist_ok=True)
     env = os.environ | {"WORLDAGENT_HOME": str(home), "WORLDAGENT_SIDECAR_TOKEN": TOKEN}
-    words = (*_COMMAND, "--home", str(home), "--workspace", WORKSPACE, *options)
+    words = (*_COMMAND, "--app", app, "--home", str(home), "--workspace", WORKSPACE, *options)
     process = await asyncio.create_subprocess_exec(*words, env=env, stdin=PIPE, stdout=PIPE, limit=_LONGEST)
     try:
         yield process

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
-from worldagent import WorldAgent
+from worldagent import Storage, WorldAgent
 from worldagent.benchmarks import _sidecars as sidecars
 from worldagent.benchmarks._hosts import cpu_of
 from worldagent.benchmarks._measure import Cost, Costs, Report, Row, Stopwatch, main
-from worldagent.benchmarks._stubs import QUESTION
+from worldagent.benchmarks._stubs import QUESTION, answering, constant_lm
 from worldagent.core.events import TextDelta
 
 _REACHED = ("stdio_2026", "stdio_2025", "http_2026", "http_2025")
 _FIRST = b"text_delta"
 _CLIENTS = 100
+_LATENCY = 0.2
+_LATE = "worldagent.benchmarks.sidecar:late"
+_CROWD = ("of_100_http_2026", "of_100_http_2025")
 
 First = Callable[[], Awaitable[float]]
 """Runs a turn to its end; gives the seconds until its first piece of text."""
@@ -54,12 +58,25 @@ class Place:
         callers: Clients by how they reach their sidecar.
         pids: The sidecar of each.
         url: The sidecar over HTTP.
+        late: An agent in this process whose model takes `_LATENCY` to its first piece.
+        late_url: A sidecar over HTTP that serves such an agent.
     """
 
     agent: WorldAgent
     callers: Mapping[str, sidecars.Caller]
     pids: Mapping[str, int]
     url: str
+    late: WorldAgent
+    late_url: str
+
+
+def late(workspace: str) -> WorldAgent:
+    """What the sidecar of `Place.late_url` serves."""
+    return _late_in(Path(os.environ["WORLDAGENT_HOME"]), workspace)
+
+
+def _late_in(home: Path, workspace: str = sidecars.WORKSPACE) -> WorldAgent:
+    return WorldAgent(workspace, lm=constant_lm(answering, delay=_LATENCY), storage=Storage(home=home))
 
 
 async def first_tokens(sizes: Sizes, place: Place) -> list[Row]:
@@ -126,8 +143,61 @@ def _reached(caller: sidecars.Caller, names: itertools.count[int], *, key: str |
     return first
 
 
+async def first_tokens_of_many(sizes: Sizes, place: Place) -> list[Row]:
+    """Figure 2: the same of many turns begun together, each on its own thread, with a model that takes time."""
+    names = itertools.count()
+
+    def here() -> Awaitable[float]:
+        return _in_process(place.late, f"t{next(names)}", key=None)
+
+    async with AsyncExitStack() as opened:
+        crowds: dict[str, Sequence[First]] = {}
+        for way, revision in zip(_CROWD, (sidecars.MODERN, sidecars.LEGACY), strict=True):
+            many = [await opened.enter_async_context(_client(revision, place.late_url)) for _ in range(sizes.clients)]
+            crowds[way] = [_reached(caller, names) for caller in many]
+        crowds["of_100_in_process"] = [here] * sizes.clients  # last: a server cuts off who connects and says nothing
+        costs = await _together(crowds, sizes)
+    rows: list[Row] = []
+    for end in ("", "_p95"):
+        rows.append(_delay(costs, f"of_100_in_process{end}"))
+        for way in _CROWD:
+            rows += _over(costs, f"{way}{end}", f"of_100_in_process{end}")
+    for way in _CROWD:
+        rows.append(Row(key=f"clients_{way}_cpu_ms", value=1e3 * costs.cpu(way), unit="ms", note="for each turn"))
+    return rows
+
+
+async def _together(crowds: Mapping[str, Sequence[First]], sizes: Sizes) -> Costs:
+    """Median and 95th percentile (`_p95`) of each crowd, by turns; the clock of all runs from when the first begins."""
+    taken: dict[str, list[Cost]] = {f"{name}{end}": [] for name in crowds for end in ("", "_p95")}
+    for number in range(sizes.rounds + 1):
+        for name, crowd in crowds.items():
+            watch = Stopwatch()
+            walls = await asyncio.gather(*(_since(watch, first) for first in crowd))
+            cpu = watch.read(len(crowd)).cpu
+            assert min(walls) > _LATENCY / 2, "an answer came without its pieces"
+            if number:
+                taken[name].append(Cost(cpu, median(walls)))
+                taken[f"{name}_p95"].append(Cost(cpu, quantiles(walls, n=20, method="inclusive")[-1]))
+    return Costs(taken)
+
+
+async def _since(watch: Stopwatch, first: First) -> float:
+    waited = watch.read().wall  # while the others of the crowd were begun
+    return waited + await first()
+
+
+@asynccontextmanager
+async def _client(revision: str, url: str) -> AsyncGenerator[sidecars.HttpCaller]:
+    caller = await sidecars.HttpCaller(revision, url).open()
+    try:
+        yield caller
+    finally:
+        caller.close()
+
+
 async def processor(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 2: CPU of a turn with its events, of the process that runs it."""
+    """Figure 3: CPU of a turn with its events, of the process that runs it."""
     names = itertools.count()
     cases: dict[str, tuple[First, Callable[[], float | None]]] = {
         "in_process": (lambda: _in_process(place.agent, f"c{next(names)}", key=None), time.process_time)
@@ -155,7 +225,7 @@ async def processor(sizes: Sizes, place: Place) -> list[Row]:
 
 
 async def events(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 3: events a second, of a long answer as it is made, and of a recorded turn that is read again."""
+    """Figure 4: events a second, of a long answer as it is made, and of a recorded turn that is read again."""
     live = await _rates(sizes, lambda number: _live(place.agent, f"l{number}"))
     made = await _rates(sizes, lambda number: _streamed(place.callers["http_2026"], f"l{number}"))
     content = await place.callers["http_2026"].call(
@@ -167,8 +237,7 @@ async def events(sizes: Sizes, place: Place) -> list[Row]:
         many: list[sidecars.HttpCaller] = []
         for number in range(sizes.clients):
             revision = (sidecars.MODERN, sidecars.LEGACY)[number % 2]
-            many.append(await sidecars.HttpCaller(revision, place.url).open())
-            opened.callback(many[-1].close)
+            many.append(await opened.enter_async_context(_client(revision, place.url)))
 
         async def all_at_once(number: int) -> int:
             return sum(await asyncio.gather(*(_again(caller, turn_id) for caller in many)))
@@ -216,6 +285,8 @@ async def run(report: Report, sizes: Sizes) -> None:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         agent = await opened.enter_async_context(sidecars.agent_in(folder / "here"))
         url, pid = await opened.enter_async_context(sidecars.over_http(folder / "http"))
+        slow = await opened.enter_async_context(_late_in(folder / "late_here"))
+        late_url, _ = await opened.enter_async_context(sidecars.over_http(folder / "late_http", app=_LATE))
         callers: dict[str, sidecars.Caller] = {}
         pids: dict[str, int] = {}
         for name, revision in (("2026", sidecars.MODERN), ("2025", sidecars.LEGACY)):
@@ -224,11 +295,12 @@ async def run(report: Report, sizes: Sizes) -> None:
                 sidecars.over_stdio(folder / f"stdio_{name}", revision)
             )
             callers[f"stdio_{name}"] = caller
-            callers[f"http_{name}"] = http = await sidecars.HttpCaller(revision, url).open()
-            opened.callback(http.close)
+        for name, revision in (("2026", sidecars.MODERN), ("2025", sidecars.LEGACY)):  # last, as above
+            callers[f"http_{name}"] = await opened.enter_async_context(_client(revision, url))
             pids[f"http_{name}"] = pid
-        place = Place(agent=agent, callers=callers, pids=pids, url=url)
+        place = Place(agent=agent, callers=callers, pids=pids, url=url, late=slow, late_url=late_url)
         report.section("From the call to the first token", await first_tokens(sizes, place))
+        report.section("The same of 100 turns together, 200 ms a model call", await first_tokens_of_many(sizes, place))
         report.section("CPU of a turn with its events", await processor(sizes, place))
         report.section("Events a second", await events(sizes, place))
 

@@ -45,7 +45,7 @@ class HttpOptions:
     max_header_bytes: int = 1 << 15
     arrival: float = 10.0
     keep_alive: float = 30.0
-    stall: float = 30.0
+    stall: float = 60.0
     connections: int = 2048
     sessions: int = 2000
     session_idle: float = 1800.0

@@ -32,7 +32,7 @@ class Limits:
     Attributes:
         turns: Turns under way in one workspace.
         workspaces: Agents that are open.
-        reader_lag: Events that a client may be behind its turn.
+        reader_lag: Events that wait in memory for a client. Those of a turn that keeps its events wait in the database.
         reader_stall: Seconds that a client may take to read one event.
     """
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from support.command_line import BOUND, COMMAND, Done, command, environment, sta
 from support.openai_stub import openai_stub
 from support.processes import ends, eventually, next_line, run_script
 from support.role_hosts import Mode
+from support.serve_command import HTTP, MAKE, serving
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
@@ -31,8 +31,6 @@ from worldagent.hosts.cli._app import app
 from worldagent.hosts.cli._sidecar_files import running_sidecars
 
 TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
-MAKE = ("--app", "support.sidecar_app:make")
-HTTP = ("serve", "--http", "127.0.0.1:0")
 NOTE = "note: no token is asked for, so every program of this machine may use the agents"
 
 # What an app of somebody's may be like: it prints, while it is loaded and later.
@@ -73,32 +71,6 @@ def broken(workspace):
 
 only = make("alone")
 """
-
-
-@dataclass
-class Running:
-    """A sidecar over HTTP."""
-
-    process: asyncio.subprocess.Process
-    url: str
-    home: Path
-
-    async def ended(self, number: int = signal.SIGTERM) -> Done:
-        """Ask it to end, and give how it did."""
-        self.process.send_signal(number)
-        out, told = await asyncio.wait_for(self.process.communicate(), BOUND)
-        assert self.process.returncode is not None
-        return Done(self.process.returncode, out.decode(), told.decode())
-
-
-@asynccontextmanager
-async def serving(home: Path, *words: str, **env: str) -> AsyncGenerator[Running]:
-    async with started(home, *HTTP, *words, **env) as process:
-        url = await next_line(process, BOUND)
-        if not url.startswith("http"):
-            _, told = await asyncio.wait_for(process.communicate(), BOUND)
-            raise AssertionError(f"it did not start: {url} {told.decode()}")
-        yield Running(process, url, home)
 
 
 @asynccontextmanager

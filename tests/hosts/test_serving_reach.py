@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import socket
 import ssl
@@ -12,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from support.certificates import certificate
 from support.served import Plain, served
 from support.served_wire import Wire, call, initialize, modern
 from worldagent.core.errors import InvalidArgument
@@ -30,29 +26,6 @@ OTHERS = ("0.0.0.0", "::", "host.example", "192.0.2.1")
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate of `localhost` and its key."""
     return certificate(tmp_path, "one")
-
-
-def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / f"{name}.cert.pem", folder / f"{name}.key.pem"
-    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    sealed = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    pem = serialization.PrivateFormat.PKCS8
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, sealed))
-    return cert_file, key_file
 
 
 async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections import Counter
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
@@ -15,17 +20,42 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from support import sidecar_app
 from support.agents import answering, scripted_agent
 from support.asked_people import Shop, task
 from support.broken_hosts import MemoryStore
+from support.canaries import canary
+from support.forks import start
 from support.served import SECRET, Plain
-from support.sidecar_served import served
+from support.sidecar_calls import Calling, Refused, Revision
+from support.sidecar_clients import HttpClient, StdioClient
+from support.sidecar_served import TOKEN, served
+from support.sidecar_wire import BOUND
+from support.sidecars import REVISIONS, environment
 from worldagent.hosts.role_host import RoleHost
-from worldagent.hosts.serving import Address, application
-from worldagent.hosts.sidecar import Sidecar
+from worldagent.hosts.serving import Address, Tokens, application
+from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.testing import scan_for_roles
 
 pytestmark = pytest.mark.requirement("R7")
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+ROLE, NAME = canary(400, "role of a span"), canary(12, "name of a span")
+
+# A sidecar that exports every span of its process, of whichever library, into a file, a line each.
+_EXPORTING = """
+import runpy, sys
+from opentelemetry.trace import set_tracer_provider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+out = open(sys.argv.pop(1), "a")
+exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\\n")
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+set_tracer_provider(provider)
+sys.argv[0] = "worldagent"
+runpy.run_module("worldagent.hosts.cli", run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -107,3 +137,93 @@ async def test_the_text_of_an_error_that_a_client_answers_over_http_is_in_no_spa
     assert asked.attributes is not None
     assert asked.attributes["error.type"] == "-32000"
     assert [span.name for span in spans.get_finished_spans() if SECRET in span.to_json()] == []
+
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+async def refusal(client: Calling, tool: str, **arguments: Any) -> str | int:
+    with pytest.raises(Refused) as caught:
+        await client.ask(tool, **arguments)
+    return caught.value.code
+
+
+async def give_roles(client: Calling) -> Counter[str]:
+    """Give a role to everything that takes one, also where it is no argument; gives the names that the spans have."""
+    role: dict[str, Any] = {"content": ROLE, "name": NAME}
+    params = {"request": "Judge it.", "worker": "critic"}
+    await client.ask("thread_role_set", thread="kept", role=role)
+    assert NAME in str(await client.ask("explain_role", thread="kept", role=role))
+    calls = (
+        await client.ask("converse", thread="kept", text="Hi"),
+        await client.ask("converse", thread="t1", text="Hi", role=role),
+        await client.ask("task", thread="t1", shape="subagent", params=params, role=role),
+        await client.ask("run_skill", thread="t1", skill={"prompt": ROLE, "name": NAME}, params=params, role=role),
+        await client.ask("task", thread="t1", shape="buy", role=role),  # a person is asked meanwhile
+    )
+    assert [call["turn"]["status"] for call in calls] == ["done"] * 5
+    paused = (await client.ask("converse", thread="t2", text="do=buy", role=role, pauses="return"))["turn"]
+    answers: dict[str, Any] = {pause["id"]: {"approve": {}} for pause in paused["pauses"]}
+    resumed = await client.ask("resume", thread="t2", answers=answers, role=role)
+    assert (paused["status"], resumed["turn"]["status"]) == ("paused", "done")
+    failing = {"thread": "t3", "text": "fail=1"}  # with an exception that quotes all that the model was sent
+    assert await refusal(client, "converse", **failing, role=role) == "model_unavailable"
+    assert await refusal(client, "converse", thread="t4", text=5, role=role | {ROLE: NAME}) == "invalid_argument"
+    assert await refusal(client, "resume", thread="t4", role=ROLE) == "invalid_argument"
+    for made_up in (NAME, ROLE):
+        assert await refusal(client, made_up, thread="t4", role=role) == -32602
+    with pytest.raises(Refused):
+        await client.request("tools/call", name="converse", arguments=ROLE)
+    asked = ["thread_role_set", "explain_role", *["converse"] * 6, "task", "task", "run_skill", *["resume"] * 2]
+    return Counter(f"tools/call {tool}" for tool in asked) + Counter({"tools/call": 2})
+
+
+def check_spans(told: list[str], expected: Counter[str], seen: Path) -> None:
+    """Look through spans as they were exported, whole."""
+    found = scan_for_roles(told, [ROLE, NAME, TOKEN]).findings
+    assert not found, "\n".join(["a role stands in", *map(str, found)])
+    names = Counter(json.loads(span)["name"] for span in told)
+    assert expected <= names, "there are fewer spans than calls, so this shows little"
+    assert sidecar_app.digest(ROLE) in seen.read_text().split(), "no model had the role, so this shows nothing"
+
+
+def yes(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "accept", "content": {"decision": "approve"}}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_no_span_has_a_role_that_a_call_over_http_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter, revision: Revision
+) -> None:
+    monkeypatch.setenv(sidecar_app.HOME, str(tmp_path))
+    monkeypatch.setenv(sidecar_app.SEEN, str(tmp_path / "seen"))
+    tokens = Tokens([(TOKEN, Grant({sidecar_app.WORKSPACE}, {"ana"}))])
+    async with (
+        served(Sidecar(sidecar_app.make, tokens=tokens)) as url,
+        HttpClient(url, TOKEN, revision, elicit=yes) as client,
+    ):
+        expected = await give_roles(client)
+    told = [str(span.to_json(indent=None)) for span in spans.get_finished_spans()]
+    check_spans(told, expected, tmp_path / "seen")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_no_span_of_a_process_has_a_role_that_a_call_over_stdio_gives(tmp_path: Path, revision: Revision) -> None:
+    home, file = tmp_path / "home", tmp_path / "spans"
+    home.mkdir()
+    words = (sys.executable, "-P", "-c", _EXPORTING, str(file), "serve", "--stdio", "--app", "support.sidecar_app:make")
+    options = ("--home", str(home), "--workspace", sidecar_app.WORKSPACE)
+    with (tmp_path / "errors").open("ab") as errors:
+        process = await start(
+            (*words, *options), stdin=PIPE, stdout=PIPE, stderr=errors.fileno(), env=environment(home)
+        )
+    try:
+        async with StdioClient(process, revision, elicit=yes) as client:
+            expected = await give_roles(client)
+            process.terminate()
+            assert await asyncio.wait_for(process.wait(), BOUND) == 143
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    check_spans(file.read_text().splitlines(), expected, Path(environment(home)[sidecar_app.SEEN]))

@@ -29,17 +29,52 @@ INITIALIZE = {
 }
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
+LONGEST_ID = 200
 NO_MESSAGES = [
-    (SECRET.encode(), -32700),
-    (b"\xff\xfe", -32700),
-    (b"{" * 5000, -32700),
-    (b"", -32700),
-    (b"[]", -32600),
-    (json.dumps(SECRET).encode(), -32600),
-    (json.dumps({"jsonrpc": "1.0", "id": SECRET, "method": SECRET}).encode(), -32600),
-    (json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": [SECRET]}).encode(), -32600),
+    (SECRET.encode(), -32700, None),
+    (b"\xff\xfe", -32700, None),
+    (b"{" * 5000, -32700, None),
+    (b"", -32700, None),
+    (b"[]", -32600, None),
+    (json.dumps(SECRET).encode(), -32600, None),
+    (json.dumps({"jsonrpc": "2.0", "id": 6, "result": SECRET}).encode(), -32600, None),
+    (json.dumps({"jsonrpc": "1.0", "id": SECRET.ljust(LONGEST_ID + 1), "method": "x"}).encode(), -32600, None),
+    (json.dumps({"jsonrpc": "1.0", "id": "i" * LONGEST_ID, "method": SECRET}).encode(), -32600, "i" * LONGEST_ID),
+    (json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": [SECRET]}).encode(), -32600, 5),
+    (json.dumps({"jsonrpc": "2.0", "id": 2.5, "method": SECRET, "params": {"name": SECRET}}).encode(), -32600, None),
+    (json.dumps({"jsonrpc": "2.0", "id": [SECRET], "method": SECRET}).encode(), -32600, None),
 ]
-"""Lines that are no messages, and the codes that they are refused with."""
+"""Lines that are no messages, and the codes and ids that they are refused with."""
+
+ASKED = [
+    ('{"jsonrpc":"2.0","id":5,"method":"ping","params":5}', 5),
+    ('{"jsonrpc":"2.0","id":"five","method":"ping","params":[]}', "five"),
+    ('{"jsonrpc":"2.0","id":6.0,"method":"ping","params":"x"}', 6),
+    ('{"jsonrpc":"2.0","id":-1,"method":5}', -1),
+    ('{"id":7,"method":"ping"}', 7),
+    ('{"jsonrpc":"1.0","id":8,"method":"ping","result":{}}', 8),
+    ('{"jsonrpc":"2.0","id":9,"method":"ping","params":5,"result":{}}', 9),
+    ('{"jsonrpc":"2.0","id":11,"method":"ping","params":5,"error":{"code":1,"message":"x"}}', 11),
+    ('{"jsonrpc":"2.0","id":null,"method":"ping","error":{"code":1,"message":"x"}}', None),
+    ('{"jsonrpc":"2.0","id":2.5,"method":"ping"}', None),
+    ('{"jsonrpc":"2.0","id":1e300,"method":"ping"}', None),
+    ('{"jsonrpc":"2.0","id":1e999,"method":"ping"}', None),
+    ('{"jsonrpc":"2.0","id":null,"method":"ping"}', None),
+    ('{"jsonrpc":"2.0","id":true,"method":"ping"}', None),
+    ('{"jsonrpc":"2.0","id":false,"method":"ping","params":5}', None),
+    ('{"jsonrpc":"2.0","id":[1],"method":"ping"}', None),
+    ('{"jsonrpc":"2.0","\\u0069d":{},"method":"notifications/initialized"}', None),
+]
+"""Requests that are none, and the ids that they are refused under."""
+
+UNASKED = [
+    '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"id":2.5,"requestId":2.5}}',
+    '{"jsonrpc":"2.0","method":"notifications/nothing","params":{"id":null}}',
+    '{"jsonrpc":"2.0","id":null,"method":"notifications/nothing"}',
+    '{"jsonrpc":"2.0","id":999,"result":{"id":5,"method":"x"}}',
+    '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"id method"}}',
+]
+"""Messages that ask for no answer."""
 
 FLOODING = b"{" * 1000 + b"\n"
 MIB = 1 << 20
@@ -170,11 +205,12 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down(tmp_path: Path
 async def test_what_is_no_message_is_neither_logged_nor_an_end(tmp_path: Path) -> None:
     with started(tmp_path / "notes", level="debug") as process:
         assert process.stdin is not None
-        process.stdin.write(b"".join(row + b"\n" for row, _ in NO_MESSAGES))
+        process.stdin.write(b"".join(row + b"\n" for row, *_ in NO_MESSAGES))
         send(process, call("fail", {"role": SECRET}))
-        for _, code in NO_MESSAGES:
+        for _, code, under in NO_MESSAGES:
             refused = await next_answer(process)
-            assert (refused["jsonrpc"], refused["id"], refused["error"]["code"]) == ("2.0", None, code)
+            assert (refused["jsonrpc"], refused["id"], refused["error"]["code"]) == ("2.0", under, code)
+            assert SECRET not in json.dumps(refused)
         assert (await next_answer(process))["id"] == 1
         failed = await next_answer(process)
         assert failed["error"]["message"] == "internal error"
@@ -224,6 +260,44 @@ async def test_a_text_that_was_cut_within_a_character_is_answered_under_its_id(t
     assert said == [text for _, text in HALVES]
 
 
+@pytest.mark.requirement("T10")
+async def test_a_request_that_is_none_is_refused_under_its_id_and_what_asks_nothing_is_not_answered(
+    tmp_path: Path,
+) -> None:
+    given = "".join(f"{row}\n" for row in (*UNASKED, *(row for row, _ in ASKED), *UNASKED)).encode()
+    with started(tmp_path / "notes") as process:
+        out, _ = await asyncio.to_thread(process.communicate, lines() + given, BOUND)
+    begun, *answers = map(json.loads, out.splitlines())
+    assert (begun["id"], process.returncode) == (1, 0)
+    assert [(row["id"], row["error"]["code"]) for row in answers] == [(under, -32600) for _, under in ASKED]
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.parametrize(
+    ("written", "number"), [("3.0", 3), ("-0.0", 0), ("4e2", 400), ("9007199254740991.0", 2**53 - 1)]
+)
+async def test_a_whole_number_is_an_id_however_it_is_written(tmp_path: Path, written: str, number: int) -> None:
+    asked = json.dumps(call("say", {"text": "whole"}, number=5)).replace('"id": 5', f'"id": {written}').encode()
+    with started(tmp_path / "notes") as process:
+        out, _ = await asyncio.to_thread(process.communicate, lines() + asked + b"\n", BOUND)
+    begun, answer = map(json.loads, out.splitlines())
+    assert (begun["id"], answer["id"], type(answer["id"])) == (1, number, int)
+    assert answer["result"]["content"][0]["text"] == "whole"
+
+
+async def test_a_refusal_under_an_id_does_not_stand_for_the_answer_of_a_call_that_has_it(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    with started(notes) as process:
+        send(process, call("open", {}, number=5))
+        assert (await next_answer(process))["id"] == 1
+        assert await noted(notes, "open began")
+        out, _ = await asyncio.to_thread(process.communicate, ASKED[0][0].encode() + b"\n", BOUND)
+    refused, answer = map(json.loads, out.splitlines())
+    assert (refused["id"], refused["error"]["code"], answer["id"]) == (5, -32600, 5)
+    assert "result" in answer
+    assert notes.read_text(encoding="utf-8").splitlines()[-3:] == ["drain 10", "streams ended", "ended in order"]
+
+
 async def test_lines_that_are_no_messages_are_refused_as_fast_as_the_client_reads(tmp_path: Path) -> None:
     flood = 3000
     with started(tmp_path / "notes") as process:
@@ -250,6 +324,21 @@ async def test_a_client_that_reads_no_refusals_is_served_and_ended_all_the_same(
             process.stdin = None
             assert await asyncio.to_thread(process.wait, BOUND) == 0
     assert notes.read_text(encoding="utf-8").splitlines()[:2] == ["say began", "drain 0.1"]
+
+
+async def test_refusals_under_an_id_wait_for_a_client_that_reads_late(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    asked = [{"jsonrpc": "2.0", "id": number, "method": "ping", "params": 5} for number in range(21, 24)]
+    rest = b"".join(json.dumps(row).encode() + b"\n" for row in (*asked, call("say", {"text": "after"})))
+    with started(notes) as process:
+        assert process.stdin is not None
+        async with asyncio.timeout(BOUND):
+            await asyncio.to_thread(process.stdin.write, lines() + FLOODING * 3000 + rest)
+            process.stdin.flush()
+            assert await noted(notes, "say began")  # by now all lines have been read
+            left = {1, 7, 21, 22, 23}
+            while left:
+                left.discard((await next_answer(process))["id"])
 
 
 async def test_what_a_tool_prints_does_not_reach_the_wire_and_children_have_no_input(tmp_path: Path) -> None:

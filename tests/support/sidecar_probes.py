@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import tempfile
 from collections.abc import Coroutine, Generator
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic_core import from_json
+
+from support.processes import eventually
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import HttpClient, StdioClient
 from support.sidecar_wire import BOUND, Wire
@@ -21,9 +26,26 @@ T = TypeVar("T")
 
 INTERNAL = -32603
 """What the protocol has instead of HTTP's 500."""
+NUMBER = b"@NUMBER@"
+"""Stands in a line for a number that no other line has."""
 _SILENCE = 0.1  # seconds after which a request that nobody answers is taken for one of which more must come
+_HALF = re.compile(r"\\ud800(?!\\u)")  # the one that `RAW_VALUES` has
+_FIRST = 10**6  # above the ids of the clients
+
+_LONGEST_ID = 200  # characters, under which a line that is no message is refused
 _STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d) ")
-_MORE_TASKS, _MORE_FILES, _MORE_MEMORY = 8, 12, 64
+_MORE_TASKS, _MORE_FILES = 8, 12
+# MiB. All in one process it was 3 over HTTP and 19 over standard streams; with 1,000 examples a test 8 and 18.
+_MORE_MEMORY = {"http": 24, "stdio": 40}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds: tasks of its loop, files, and MiB of memory."""
+
+    tasks: int
+    files: int
+    memory: float
 
 
 class Probed:
@@ -32,17 +54,20 @@ class Probed:
     Attributes:
         sidecar: The one over HTTP.
         clients: A client over HTTP in each revision.
-        child: The client of the one over standard streams.
+        piped: The one over standard streams.
+        child: Its client.
         tools: The input schemas of its tools.
     """
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self._runner = runner
         self.sidecar: Sidecar
+        self.piped: Sidecar
         self.child: StdioClient
         self.clients: dict[Revision, HttpClient] = {}
         self.tools: dict[str, dict[str, Any]] = {}
-        self._before: tuple[int, int, float] = (0, 0, 0)
+        self._lines = itertools.count(1)
+        self._before: list[Held] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in the loop of the clients."""
@@ -51,12 +76,13 @@ class Probed:
     async def open(self, folder: Path, opened: AsyncExitStack) -> None:
         """Start both."""
         self.sidecar = await opened.enter_async_context(over_http(folder / "http"))
-        _, self.child = await opened.enter_async_context(over_stdio(folder / "stdio", LEGACY))
+        self.piped, self.child = await opened.enter_async_context(over_stdio(folder / "stdio", LEGACY))
         for revision in (MODERN, LEGACY):
             client = await opened.enter_async_context(self.sidecar.client(revision))
             self.clients[revision] = client
+        for each in (*self.clients.values(), self.child):
             for number in range(3):
-                await client.ask("converse", thread=f"warm {revision} {number}", text="Hi", detach=True)
+                await each.ask("converse", thread=f"warm {each.revision} {number}", text="Hi", detach=True)
         listed = await self.clients[MODERN].request("tools/list")
         self.tools = {tool["name"]: tool["inputSchema"] for tool in listed["tools"]}
         self._before = await self._held()
@@ -69,27 +95,51 @@ class Probed:
         async with asyncio.timeout(BOUND):
             while (await self.sidecar.get("/ready"))[1]["turns"]:  # noqa: ASYNC110 -- it is another process
                 await asyncio.sleep(0.05)
-        tasks, files, memory = await self._held()
-        held = f"{self._before} before and {(tasks, files, memory)} after"
-        assert tasks <= self._before[0] + _MORE_TASKS, held
-        assert files <= self._before[1] + _MORE_FILES, held
-        assert memory <= self._before[2] + _MORE_MEMORY, held
+        for name, before, after in zip(_MORE_MEMORY, self._before, await self._held(), strict=True):
+            held = f"{name}: {before} before and {after} after"
+            assert after.tasks <= before.tasks + _MORE_TASKS, held
+            assert after.files <= before.files + _MORE_FILES, held
+            assert after.memory <= before.memory + _MORE_MEMORY[name], held
 
-    async def _held(self) -> tuple[int, int, float]:
-        return await self.sidecar.tasks(), self.sidecar.files, self.sidecar.memory
+    async def _held(self) -> list[Held]:
+        return [Held(await each.tasks(), each.files, each.memory) for each in (self.sidecar, self.piped)]
+
+    async def answers(self, line: bytes) -> list[dict[str, Any]]:
+        """What is sent to a line by the time that what it waits for has come: its answer, and that to the next line.
+
+        Args:
+            line: What is said over standard streams; `NUMBER` in it becomes a number that no line had.
+
+        Raises:
+            AssertionError: No answer came under the id of the line, or none to the next line.
+        """
+        number = next(self._lines)
+        line = line.replace(b"\n", b" ").replace(NUMBER, str(_FIRST + number).encode())
+        asked, after = waits(line), f"after {number}"
+        heard = self.child.heard
+        del heard[:]
+        await self.child.say(line)
+        await self.child.say({"jsonrpc": "2.0", "id": after, "method": "tools/list"})
+
+        def missing() -> list[str | int | None]:
+            return [under for under in (*asked, after) if not _answered(heard, under)]
+
+        came = await eventually(lambda: not missing(), BOUND)
+        assert came, (line[:2000], missing(), heard, self.piped.errors.read_text()[-500:])
+        return list(heard)
 
     async def statuses(self, sent: bytes) -> list[int]:
         """Send bytes on a connection of their own; gives the status of each answer.
 
         Raises:
-            TimeoutError: It neither answered nor closed the connection that was closed on its side.
+            TimeoutError: It did not answer, or what it answered did not end.
         """
         wire = await Wire.open(self.sidecar.url)
         came = b""
         with contextlib.suppress(ConnectionError):
             wire.writer.write(sent)
-            with contextlib.suppress(TimeoutError):
-                while part := await asyncio.wait_for(wire.reader.read(1 << 16), BOUND if not came else _SILENCE):
+            async with asyncio.timeout(BOUND):
+                while part := await wire.reader.read(1 << 16):
                     came += part
         wire.abort()
         return self.judged(came)
@@ -155,6 +205,49 @@ def sound(client: HttpClient) -> bytes:
     return posted(client, json.dumps(call).encode())
 
 
+def waits(line: bytes) -> list[str | int | None]:
+    """The ids that a line has to be answered under: none, or one, which is None where it has no usable one.
+
+    What asks for an answer has a method and an id. What is no JSON, or nested deeper than the reader takes, is told
+    under no id.
+    """
+    text = _HALF.sub(r"\\ufffd", line.decode("utf-8", "replace"))
+    try:
+        said = from_json(text)
+    except ValueError:
+        return [None]
+    if not isinstance(said, dict):
+        return [None]
+    if "method" not in said or "id" not in said or _tells(said):
+        return []
+    match said["id"]:
+        case bool():
+            return [None]
+        case int() as number:
+            return [number]
+        case float() as number if number.is_integer() and abs(number) < 1 << 53:
+            return [int(number)]
+        case str() as name if len(name) <= _LONGEST_ID or _sound(said):
+            return [name]
+        case _:
+            return [None]
+
+
+def _tells(said: dict[str, Any]) -> bool:
+    return said["id"] is None and str(said["method"]).startswith("notifications/") and _sound(said)
+
+
+def _sound(said: dict[str, Any]) -> bool:
+    return (
+        said.get("jsonrpc") == "2.0" and isinstance(said["method"], str) and isinstance(said.get("params"), dict | None)
+    )
+
+
+def _answered(heard: list[Any], under: str | int | None) -> bool:
+    found = [message["id"] for message in heard if "method" not in message]
+    return any(type(each) is type(under) and each == under for each in found)
+
+
 @contextmanager
 def probed() -> Generator[Probed]:
     """A sidecar to probe, in a folder that goes away; it is checked at the end."""
@@ -176,4 +269,4 @@ async def _opened(probes: Probed, folder: Path, opened: AsyncExitStack) -> None:
         raise
 
 
-__all__ = ["INTERNAL", "TOKEN", "Probed", "posted", "probed", "request", "sound"]
+__all__ = ["INTERNAL", "NUMBER", "TOKEN", "Held", "Probed", "posted", "probed", "request", "sound"]

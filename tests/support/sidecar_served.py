@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 
 from support.role_hosts import BOUND, Mode, http_client_of
@@ -20,15 +21,21 @@ from worldagent.hosts.sidecar import Grant, Sidecar
 
 TOKEN = "a-token-that-reaches-everything"
 
+_OPTIONS = HttpOptions(drain=0.2)
+
+
+def codes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """How calls were answered, as the request log has it."""
+    fields = [vars(line).get("worldagent_fields", {}) for line in caplog.records]
+    return [line["code"] for line in fields if "code" in line]
+
 
 @asynccontextmanager
-async def served(sidecar: Sidecar, *, drain: float = 0.2) -> AsyncGenerator[str]:
+async def served(sidecar: Sidecar, *, options: HttpOptions = _OPTIONS) -> AsyncGenerator[str]:
     """Serve on a free port, and give the address. It ends as people end it, by a signal."""
     found: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
     async with sidecar:
-        serving = asyncio.create_task(
-            serve_http(sidecar, Address("127.0.0.1", 0), HttpOptions(drain=drain), ready=found.set_result)
-        )
+        serving = asyncio.create_task(serve_http(sidecar, Address("127.0.0.1", 0), options, ready=found.set_result))
         try:
             waited: set[asyncio.Future[Any]] = {serving, found}
             await asyncio.wait(waited, timeout=BOUND, return_when=asyncio.FIRST_COMPLETED)

@@ -81,11 +81,15 @@ RAW_VALUES = st.one_of(
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> bytes:
-    """A message of JSON-RPC in which nearly everything may be wrong, now and then with a key twice."""
+def messages(draw: st.DrawFn, ids: st.SearchStrategy[str] | None = None) -> bytes:
+    """A message of JSON-RPC in which nearly everything may be wrong, now and then with a key twice.
+
+    Args:
+        ids: What JSON its id is, where it is not anything; small numbers where there is none.
+    """
     parts = {
         "jsonrpc": draw(st.one_of(st.just('"2.0"'), RAW_VALUES)),
-        "id": draw(st.one_of(st.integers(1, 9).map(str), RAW_VALUES)),
+        "id": draw(st.one_of(st.integers(1, 9).map(str) if ids is None else ids, RAW_VALUES)),
         "method": draw(st.one_of(st.sampled_from(CALLS).map(json.dumps), RAW_VALUES)),
         "params": draw(st.one_of(st.builds(_params, st.sampled_from(_KEYS), RAW_VALUES, RAW_VALUES), RAW_VALUES)),
     }

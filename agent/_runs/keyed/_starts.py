@@ -143,13 +143,15 @@ class KeyedStarts:
             raise
         if not keyed.turn_id:
             keyed.leave()
-            return Held("", task, _nothing, _not_there, lambda: 0)
+            return Held("", task, _nothing, _not_there, lambda: 0, recorded=False)
 
         async def end() -> bool:
             return await self._runner.cancel_turn(parts, keyed.turn_id, scope)
 
         events = _KeyedEvents(parts, keyed, scope.workspace)
-        return Held(keyed.turn_id, task, events.next, end, lambda: events.follower.behind, keyed.leave)
+        return Held(
+            keyed.turn_id, task, events.next, end, lambda: events.follower.behind, recorded=True, leave=keyed.leave
+        )
 
     async def _run(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> Turn:
         """Come to the turn's end, whoever runs it."""

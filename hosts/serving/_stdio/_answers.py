@@ -1,44 +1,32 @@
-"""What passes between a client and the library: which requests are still to be answered, and what is no message.
+"""What passes between a client and the library: which requests are still to be answered, and what is refused.
 
-What messages say is not known here.
+What messages say is not known here, and neither is which are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from anyio import BrokenResourceError, ClosedResourceError
+from mcp.shared.dispatcher import as_request_id
 from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
-from pydantic import ValidationError
+from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
-from .._options import MIB
 from .._received import Stream, without_text
-from ._lines import LIMIT
+from ._lines import Lines
+from ._taking import taken
 
 _TURNS = 8  # of the loop; what was read last reaches `Incoming` within them
 
 PATIENCE: Final = 5.0
 """Seconds that a client may take to read a refusal before what it sends is read on without more of them."""
 
-_NO_JSON: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
-_NO_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
-_TOO_LONG: Final = ErrorData(
-    code=INVALID_REQUEST,
-    message=f"Invalid Request: the line is longer than {LIMIT} bytes ({LIMIT // MIB} MiB); send less in one message",
-)
+MANY: Final = 1000
+"""Refusals under an id that are kept for a client that does not read."""
 
 
 class Answers:
@@ -69,18 +57,27 @@ class Answers:
             await asyncio.sleep(0)
         await self._done.wait()
 
-    def _close(self, request_id: Any) -> None:
-        if isinstance(request_id, int | str):
+    def _close(self, given: object) -> None:
+        request_id = as_request_id(given)
+        if request_id is not None:
             self._open.discard(request_id)
         if not self._open:
             self._done.set()
 
 
 class Incoming(Stream):
-    """What the client sends. What is no message is refused here, and the library sees nothing of it."""
+    """What the client sends. What is refused is refused here, and the library sees nothing of it.
 
-    def __init__(self, inner: Any, answers: Answers, refusals: Refusals) -> None:
+    Args:
+        inner: What the library made of the lines, of each one thing and in their order.
+        lines: Those lines.
+        answers: Told of each message.
+        refusals: Given what the client is told.
+    """
+
+    def __init__(self, inner: Any, lines: Lines, answers: Answers, refusals: Refusals) -> None:
         super().__init__(inner)
+        self._lines = lines
         self._answers = answers
         self._refusals = refusals
 
@@ -94,7 +91,7 @@ class Incoming(Stream):
         return await self._message(self._inner.__anext__)
 
     async def _message(self, following: Callable[[], Awaitable[SessionMessage | Exception]]) -> SessionMessage:
-        while isinstance(item := await following(), Exception):
+        while isinstance(item := taken(await following(), self._lines.handed.popleft()), JSONRPCError):
             await self._refusals.give(item)
         self._answers.came(item)
         return without_text(item)
@@ -113,40 +110,34 @@ class Outgoing(Stream):
 
 
 class Refusals:
-    """Answers to lines that are no messages, as fast as the client reads them and no faster.
+    """Answers to lines that are refused, as fast as the client reads them and no faster.
 
-    One is on its way at a time. Where the client does not take it, no more are given until it does: its other lines are
-    still read, and the end of its input is found.
+    One is on its way at a time. Where the client does not take it, its other lines are still read, and the end of its
+    input is found. Until it does, no more are given but those under an id, for which a caller waits: of these the last
+    `MANY` are kept.
 
     Args:
-        outgoing: Where they go.
+        outgoing: Where they go. It is not one that notes answers: a call may have the same id, and has none yet.
     """
 
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: Any) -> None:
         self._outgoing = outgoing
+        self._left: deque[JSONRPCError] = deque(maxlen=MANY)
         self._giving: asyncio.Task[None] | None = None
 
-    async def give(self, problem: Exception) -> None:
-        """Refuse a line, without anything of what stood in it."""
-        if self._giving is None or self._giving.done():
-            self._giving = asyncio.create_task(self._send(_refusal(problem)))
+    async def give(self, refusal: JSONRPCError) -> None:
+        """Send it, and wait a while until the client has it."""
+        idle = self._giving is None or self._giving.done()
+        if idle or refusal.id is not None:
+            self._left.append(refusal)
+        if idle:
+            self._giving = asyncio.create_task(self._send())
             await asyncio.wait({self._giving}, timeout=PATIENCE)
 
-    async def _send(self, refusal: JSONRPCError) -> None:
+    async def _send(self) -> None:
         with suppress(BrokenResourceError, ClosedResourceError):  # the connection has ended
-            await self._outgoing.send(SessionMessage(refusal))
-
-
-def _refusal(problem: Exception) -> JSONRPCError:
-    error = _NO_MESSAGE
-    if isinstance(problem, ValidationError):
-        found = problem.errors(include_input=False, include_url=False, include_context=False)
-        kinds = {each["type"] for each in found}
-        if "json_type" in kinds:  # it was given no text, but a `TooLong`
-            error = _TOO_LONG
-        elif "json_invalid" in kinds:
-            error = _NO_JSON
-    return JSONRPCError(jsonrpc="2.0", id=None, error=error)
+            while self._left:
+                await self._outgoing.send(SessionMessage(self._left.popleft()))
 
 
 __all__ = ["Answers", "Incoming", "Outgoing", "Refusals"]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -42,6 +43,9 @@ class Lines:
     Args:
         descriptor: What to read.
         finish: Awaited between the last line and the end.
+
+    Attributes:
+        handed: The lines that were given out; who looks at one again takes it from there.
     """
 
     def __init__(self, descriptor: int, finish: Callable[[], Awaitable[None]]) -> None:
@@ -50,6 +54,7 @@ class Lines:
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[Line | None] = asyncio.Queue(_AHEAD)
         self._ended = asyncio.Event()
+        self.handed: deque[Line] = deque()
 
     def __aiter__(self) -> Lines:
         return self
@@ -61,6 +66,7 @@ class Lines:
             raise StopAsyncIteration
         if isinstance(line, TooLong):
             log.warning("a line of more than %d bytes is refused", LIMIT)
+        self.handed.append(line)
         return line
 
     def start(self) -> None:

@@ -74,8 +74,8 @@ async def _serve(service: Service, lines: Lines, writer: Writer, answers: Answer
     try:
         async with stdio_server(cast("Any", lines), cast("Any", writer)) as (incoming, outgoing):
             start = service.server.create_initialization_options()
-            out = Outgoing(outgoing, answers)
-            await service.server.run(Incoming(incoming, answers, Refusals(out)), out, start)
+            taken = Incoming(incoming, lines, answers, Refusals(outgoing))
+            await service.server.run(taken, Outgoing(outgoing, answers), start)
             writer.leave(FLUSH)
     except* (BrokenPipeError, ConnectionResetError):
         log.warning("the client no longer reads")

@@ -51,11 +51,13 @@ class Start:
 class Following:
     """A turn that a call follows.
 
+    Events that are kept wait where they are until there is room for them; of those of another turn, only so many wait.
+
     Args:
         agents: Counts the turn, and owns the task that runs it.
         workspace: Whose turn it is.
         start: Begins the turn or goes on with one.
-        lag: How many events may wait for the client.
+        lag: How many events wait here for the client.
         detach: Whether the turn goes on when the call leaves.
 
     Attributes:
@@ -70,6 +72,7 @@ class Following:
         self._keyed = start.keyed
         self._waiting: deque[Event] | None = deque()
         self._news = asyncio.Event()
+        self._room = asyncio.Event()
         self._behind = False
         self.turn_id: str | None = None
         self.kept = 0
@@ -81,12 +84,14 @@ class Following:
         """The events, up to the end of this run of the turn.
 
         Raises:
-            Refused: The client is too far behind (`reader_behind`).
+            Refused: The client is too far behind a turn that keeps no events (`reader_behind`).
         """
         while True:
             self._news.clear()
             while self._waiting:
-                yield self._waiting.popleft()
+                event = self._waiting.popleft()
+                self._room.set()
+                yield event
             if self._behind:
                 raise behind(self.turn_id)
             if self._task.done() and not self._waiting:
@@ -107,6 +112,7 @@ class Following:
     def leave(self) -> None:
         """Follow no longer: the client is gone, or has its answer."""
         self._waiting = None
+        self._room.set()
         if not self._detach and not self._task.done() and not self._task.cancelling():
             self._task.cancel()
 
@@ -122,6 +128,8 @@ class Following:
                         self.turn_id = stream.turn_id
                         async with aclosing(_read(stream)) as events:
                             async for event in events:
+                                if stream.recorded:
+                                    await self._has_room()
                                 self._take(event)
                         return await stream.wait()
                 except WorldAgentError as error:
@@ -139,6 +147,11 @@ class Following:
         if keyed is not None and not self._agents.has_room(workspace, place) and await keyed.repeats():
             return nullcontext()
         return self._agents.turn(workspace, place)
+
+    async def _has_room(self) -> None:
+        while self._waiting is not None and len(self._waiting) >= self._lag:
+            self._room.clear()
+            await self._room.wait()
 
     def _take(self, event: Event) -> None:
         if self._waiting is None:

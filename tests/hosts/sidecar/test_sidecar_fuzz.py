@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.sidecar_calls import Revision
-from support.sidecar_probes import INTERNAL, TOKEN, Probed, posted, probed, request, sound
+from support.sidecar_probes import INTERNAL, NUMBER, TOKEN, Probed, posted, probed, request, sound
 from support.sidecar_strategies import METHODS, PATHS, RAW_VALUES, deep, fitting, headers, messages, misfits, spoiled
 from support.sidecars import REVISIONS
 
@@ -80,19 +80,20 @@ def test_any_params_of_a_call_are_answered(probes: Probed, revision: Revision, p
     assert probes.run(probes.statuses(posted(probes.clients[revision], body)))
 
 
-@given(data=st.data())
-def test_a_line_of_anything_leaves_the_next_one_answered(probes: Probed, data: st.DataObject) -> None:
-    line = data.draw(st.one_of(messages(), st.binary(max_size=200))).replace(b"\n", b" ")
-    probes.run(_said(probes, line))
+_N = NUMBER.decode()
+_IDS = st.sampled_from([_N, f"-{_N}", f"{_N}.0", f"{_N}e0", f"{_N}.5", f'"{_N}"', f'"{"x" * 300}{_N}"', f"[{_N}]"])
 
 
-async def _said(probes: Probed, line: bytes) -> None:
-    heard = len(probes.child.heard)
-    await probes.child.say(line)
-    assert len((await probes.child.request("tools/list"))["tools"]) == len(probes.tools)
-    for message in probes.child.heard[heard:]:
+@given(line=st.one_of(messages(_IDS), st.binary(max_size=200)))
+@example(line=b'{"jsonrpc":"2.0","id":null,"method":"ping"}')
+@example(line=b'{"jsonrpc":"2.0","id":true,"method":"tools/list"}')
+@example(line=b'{"jsonrpc":"2.0","id":@NUMBER@.0,"method":"tools/list"}')
+@example(line=b'{"jsonrpc":"2.0","id":@NUMBER@,"method":"tools/list","params":5}')
+@example(line=b'{"jsonrpc":"2.0","id":@NUMBER@,"method":"tools/list","params":5,"result":{}}')
+@example(line=b'{"jsonrpc":"2.0","id":"a","id":@NUMBER@,"method":"ping","method":"tools/list"}')
+def test_a_line_that_asks_is_answered_under_its_id_and_the_next_one_as_well(probes: Probed, line: bytes) -> None:
+    for message in probes.run(probes.answers(line)):
         assert message.get("error", {}).get("code") != INTERNAL, message
-    del probes.child.heard[:]
 
 
 @st.composite

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from support.role_hosts import BOUND
 from support.sidecar_calls import Refused, Revision
 from support.sidecar_clients import HttpClient
-from support.sidecar_served import agents, served
+from support.sidecar_served import agents, codes, served
 from support.sidecars import REVISIONS
 from worldagent.agent import TurnStream
 from worldagent.graphs import Shape, TaskContext
@@ -76,12 +76,6 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[TurnStream]:
 
     monkeypatch.setattr(TurnStream, "__aenter__", entering)
     return found
-
-
-def codes(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """How calls were answered, as the request log has it."""
-    fields = [vars(line).get("worldagent_fields", {}) for line in caplog.records]
-    return [line["code"] for line in fields if "code" in line]
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.role_hosts import BOUND, Mode
-from support.sidecar_calls import LEGACY, MODERN, Refused, Revision
+from support.sidecar_calls import LEGACY, MODERN, Call, Refused, Revision
 from support.sidecar_clients import HttpClient
-from support.sidecar_served import agents, caller_of, served
+from support.sidecar_served import Caller, agents, caller_of, codes, served
+from worldagent.hosts.serving import HttpOptions
 from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.role_resolution import Role
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -38,8 +41,12 @@ async def _long_words(pace: float) -> AsyncGenerator[str]:
     yield "\n\n[[ ## completed ## ]]"
 
 
-async def _left_unread(client: HttpClient, ask: Any, status: str, **arguments: Any) -> tuple[list[int], dict[str, Any]]:
-    """Begin a turn, read nothing but its first event until the turn stands so, then read all there is."""
+Until = Callable[[], Awaitable[bool]]
+
+
+@asynccontextmanager
+async def _left_unread(client: HttpClient, until: Until, **arguments: Any) -> AsyncGenerator[Call]:
+    """Begin a turn, read nothing but its first event until something holds, and go on to read."""
     async with client.call("converse", {"workspace": "one", "thread": "t1", "text": "Well?", **arguments}) as call:
         async for _ in call:
             break
@@ -47,30 +54,81 @@ async def _left_unread(client: HttpClient, ask: Any, status: str, **arguments: A
         connection: Any = client.wire.writer.transport
         connection.pause_reading()
         async with asyncio.timeout(BOUND):
-            while (await ask("pauses", follow=False, workspace="one", thread="t1"))["status"] != status:  # noqa: ASYNC110
+            while not await until():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         connection.resume_reading()
-        with pytest.raises(Refused) as raised:
-            await asyncio.wait_for(call.answer(), BOUND)
-        return [event["seq"] for event in call.events], raised.value.told["structuredContent"]["error"]
+        yield call
+
+
+async def _refused(call: Call) -> dict[str, Any]:
+    with pytest.raises(Refused) as raised:
+        await asyncio.wait_for(call.answer(), BOUND)
+    return dict(raised.value.told["structuredContent"]["error"])
+
+
+def _stands(ask: Caller, *statuses: str) -> Until:
+    async def stands() -> bool:
+        return (await ask("pauses", follow=False, workspace="one", thread="t1"))["status"] in statuses
+
+    return stands
+
+
+def _numbers(call: Call) -> list[int]:
+    return [event["seq"] for event in call.events]
 
 
 @REVISIONS
-async def test_a_client_that_falls_too_far_behind_is_told_and_reads_on_with_events(
-    tmp_path: Path, revision: Revision
+async def test_a_client_too_far_behind_a_turn_that_keeps_no_events_is_told(tmp_path: Path, revision: Revision) -> None:
+    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
+    async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
+        async with _left_unread(client, _stands(ask, "cancelled", "done")) as call:
+            error = await _refused(call)
+        assert (error["code"], error["retryable"]) == ("reader_behind", True)
+        assert 0 < len(call.events) < WORDS
+        assert _numbers(call) == list(range(1, len(call.events) + 1))
+
+
+@REVISIONS
+@pytest.mark.parametrize("start", [{"detach": True}, {"key": "k"}], ids=["detach", "key"])
+async def test_a_client_as_far_behind_as_it_likes_sees_all_of_a_turn_that_keeps_its_events(
+    tmp_path: Path, revision: Revision, start: dict[str, Any]
 ) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
-        seen, error = await _left_unread(client, ask, "done", detach=True)
-        assert (error["code"], error["retryable"]) == ("reader_behind", True)
-        assert seen == list(range(1, len(seen) + 1))
-        async with client.call(
-            "events", {"workspace": "one", "turn_id": error["turn_id"], "after": seen[-1]}
-        ) as reading:
-            rest = await reading.answer()
-        assert [event["seq"] for event in reading.events] == list(range(seen[-1] + 1, rest["seq"] + 1))
-        assert rest["turn"]["status"] == "done"
-    assert len(seen) < WORDS
+        async with _left_unread(client, _stands(ask, "done"), **start) as call:
+            done = await asyncio.wait_for(call.answer(), BOUND)
+        assert done["turn"]["status"] == "done"
+        assert _numbers(call) == list(range(1, done["seq"] + 1))
+        assert done["seq"] > WORDS
+        assert sidecar.health()["turns"] == 0
+
+
+@REVISIONS
+async def test_a_start_that_is_repeated_gives_all_events_of_a_long_turn(tmp_path: Path, revision: Revision) -> None:
+    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
+    given = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k"}
+    async with served(sidecar) as url, HttpClient(url, revision=revision) as client:
+        done = await client.ask("converse", **given)
+        for after in (0, 7):
+            async with client.call("converse", given | {"after": after}) as call:
+                again = await asyncio.wait_for(call.answer(), BOUND)
+            assert again["turn"] == done["turn"]
+            assert _numbers(call) == list(range(after + 1, done["seq"] + 1))
+
+
+@REVISIONS
+async def test_a_client_that_left_a_turn_unread_lets_go_of_it(tmp_path: Path, revision: Revision) -> None:
+    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
+    async with served(sidecar) as url, HttpClient(url) as client, caller_of(url, "auto") as ask:
+        async with (
+            HttpClient(url, revision=revision) as leaving,
+            _left_unread(leaving, _stands(ask, "done"), detach=True),
+        ):
+            assert sidecar.health()["turns"] == 1  # it is being read
+        async with asyncio.timeout(BOUND):
+            while sidecar.health()["turns"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert (await client.ask("pauses", workspace="one", thread="t1"))["status"] == "done"
 
 
 @REVISIONS
@@ -80,9 +138,32 @@ async def test_a_turn_that_was_not_detached_ends_with_a_client_that_does_not_rea
     limits = Limits(reader_stall=0.3)
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0.02)), limits=limits)
     async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
-        seen, error = await _left_unread(client, ask, "cancelled")
+        async with _left_unread(client, _stands(ask, "cancelled")) as call:
+            error = await _refused(call)
         assert error["code"] == "reader_behind"
-        assert seen == list(range(1, len(seen) + 1))
+        assert _numbers(call) == list(range(1, len(call.events) + 1))
+
+
+@REVISIONS
+async def test_a_client_that_reads_on_after_it_was_given_up_is_told_so(
+    tmp_path: Path, revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="worldagent.requests")
+    usual = 3.0  # seconds, in place of the many that a sidecar has by itself
+    limits, stall = Limits(reader_stall=usual), usual / Limits().reader_stall * HttpOptions().stall
+    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=limits)
+    began = time.monotonic()
+
+    async def away() -> bool:
+        return "reader_behind" in codes(caplog) and time.monotonic() - began > 1.5 * usual
+
+    async with (
+        served(sidecar, options=HttpOptions(drain=0.2, stall=stall)) as url,
+        HttpClient(url, revision=revision) as client,
+        _left_unread(client, away, detach=True) as call,
+    ):
+        error = await _refused(call)
+    assert error["code"] == "reader_behind"
 
 
 @MODES
