@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -18,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...agent import WorldAgent
+from ...core.errors import InvalidArgument
 from ._ports import Refused
 
 _log = logging.getLogger("worldagent.sidecar")
@@ -34,12 +36,21 @@ class Limits:
         workspaces: Agents that are open.
         reader_lag: Events that wait in memory for a client. Those of a turn that keeps its events wait in the database.
         reader_stall: Seconds that a client may take to read one event.
+
+    Raises:
+        InvalidArgument: One is not above 0.
     """
 
     turns: int = 1000
     workspaces: int = 64
     reader_lag: int = 10_000
     reader_stall: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "workspaces", "reader_lag", "reader_stall"):
+            value: float = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidArgument(f"{name} {value!r} is no limit", remedy="give a number above 0")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -71,6 +71,8 @@ UNASKED = [
     '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"id":2.5,"requestId":2.5}}',
     '{"jsonrpc":"2.0","method":"notifications/nothing","params":{"id":null}}',
     '{"jsonrpc":"2.0","id":null,"method":"notifications/nothing"}',
+    '{"jsonrpc":"2.0","id":3,"method":null,"params":null,"result":{"action":"accept"},"error":null}',
+    '{"jsonrpc":"2.0","id":3,"method":null,"error":{"code":1,"message":"x"}}',
     '{"jsonrpc":"2.0","id":999,"result":{"id":5,"method":"x"}}',
     '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"id method"}}',
 ]
@@ -326,7 +328,8 @@ async def test_a_client_that_reads_no_refusals_is_served_and_ended_all_the_same(
     assert notes.read_text(encoding="utf-8").splitlines()[:2] == ["say began", "drain 0.1"]
 
 
-async def test_refusals_under_an_id_wait_for_a_client_that_reads_late(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [False, True])
+async def test_refusals_under_an_id_wait_for_a_client_that_reads_late(tmp_path: Path, ends: bool) -> None:
     notes = tmp_path / "notes"
     asked = [{"jsonrpc": "2.0", "id": number, "method": "ping", "params": 5} for number in range(21, 24)]
     rest = b"".join(json.dumps(row).encode() + b"\n" for row in (*asked, call("say", {"text": "after"})))
@@ -336,6 +339,10 @@ async def test_refusals_under_an_id_wait_for_a_client_that_reads_late(tmp_path: 
             await asyncio.to_thread(process.stdin.write, lines() + FLOODING * 3000 + rest)
             process.stdin.flush()
             assert await noted(notes, "say began")  # by now all lines have been read
+            if ends:
+                process.stdin.close()
+                process.stdin = None  # what ends the process would write to it
+                assert await noted(notes, "drain 10")
             left = {1, 7, 21, 22, 23}
             while left:
                 left.discard((await next_answer(process))["id"])

@@ -218,7 +218,7 @@ def waits(line: bytes) -> list[str | int | None]:
         return [None]
     if not isinstance(said, dict):
         return [None]
-    if "method" not in said or "id" not in said or _tells(said):
+    if said.get("method") is None or "id" not in said or _tells(said):
         return []
     match said["id"]:
         case bool():

@@ -34,6 +34,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._open: set[RequestId] = set()
+        self._refusing = False
         self._done = asyncio.Event()
         self._done.set()
 
@@ -51,8 +52,14 @@ class Answers:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._close(item.message.id)
 
+    def refusing(self, now: bool) -> None:
+        """Note whether refusals are on their way."""
+        self._refusing = now
+        self._done.clear()
+        self._settle()
+
     async def given(self) -> None:
-        """Wait until every request that was read has its answer."""
+        """Wait until every request that was read has its answer, or is refused."""
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         await self._done.wait()
@@ -61,7 +68,10 @@ class Answers:
         request_id = as_request_id(given)
         if request_id is not None:
             self._open.discard(request_id)
-        if not self._open:
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._open and not self._refusing:
             self._done.set()
 
 
@@ -118,10 +128,12 @@ class Refusals:
 
     Args:
         outgoing: Where they go. It is not one that notes answers: a call may have the same id, and has none yet.
+        answers: Told whether some are on their way.
     """
 
-    def __init__(self, outgoing: Any) -> None:
+    def __init__(self, outgoing: Any, answers: Answers) -> None:
         self._outgoing = outgoing
+        self._answers = answers
         self._left: deque[JSONRPCError] = deque(maxlen=MANY)
         self._giving: asyncio.Task[None] | None = None
 
@@ -131,6 +143,7 @@ class Refusals:
         if idle or refusal.id is not None:
             self._left.append(refusal)
         if idle:
+            self._answers.refusing(True)
             self._giving = asyncio.create_task(self._send())
             await asyncio.wait({self._giving}, timeout=PATIENCE)
 
@@ -138,6 +151,7 @@ class Refusals:
         with suppress(BrokenResourceError, ClosedResourceError):  # the connection has ended
             while self._left:
                 await self._outgoing.send(SessionMessage(self._left.popleft()))
+        self._answers.refusing(False)
 
 
 __all__ = ["Answers", "Incoming", "Outgoing", "Refusals"]

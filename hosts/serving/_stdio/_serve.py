@@ -74,7 +74,7 @@ async def _serve(service: Service, lines: Lines, writer: Writer, answers: Answer
     try:
         async with stdio_server(cast("Any", lines), cast("Any", writer)) as (incoming, outgoing):
             start = service.server.create_initialization_options()
-            taken = Incoming(incoming, lines, answers, Refusals(outgoing))
+            taken = Incoming(incoming, lines, answers, Refusals(outgoing, answers))
             await service.server.run(taken, Outgoing(outgoing, answers), start)
             writer.leave(FLUSH)
     except* (BrokenPipeError, ConnectionResetError):

@@ -69,7 +69,7 @@ def taken(item: SessionMessage | Exception, line: Line) -> SessionMessage | JSON
     if head is None:
         return item
     if isinstance(message, JSONRPCNotification) and head.id is None and message.method.startswith(_TELLS):
-        return item  # from a client that writes every field of its messages
+        return item  # from such a client
     if isinstance(message, JSONRPCNotification) and under is not None:
         item.message = JSONRPCRequest(jsonrpc="2.0", id=under, method=message.method, params=message.params)
         return item
@@ -77,14 +77,17 @@ def taken(item: SessionMessage | Exception, line: Line) -> SessionMessage | JSON
 
 
 def _head(line: Line) -> _Head | None:
-    """That of a line that asks for an answer; None for any other. It is read as the library reads lines."""
+    """That of a line that asks for an answer; None for any other. It is read as the library reads lines.
+
+    A method of null is none: a client that writes every field of its messages has it in its answers, too.
+    """
     if isinstance(line, TooLong):
         return None
     try:
         head = _Head.model_validate_json(line)
     except ValidationError:
         return None
-    return head if len(head.model_fields_set) == len(_Head.model_fields) else None
+    return None if head.method is None or "id" not in head.model_fields_set else head
 
 
 def _usable(given: object) -> RequestId | None:

@@ -25,7 +25,7 @@ class Progress:
         self._session = call.ctx.session
         self._stall = call.house.limits.reader_stall
         self._after: int = max(call.given.after, seen)
-        self._has: int | None = self._after if "after" in call.given.model_fields_set else None
+        self._has: int | None = self._after if seen or "after" in call.given.model_fields_set else None
         self._wanted = call.wants_progress
         self._offset = 0
         self._seq = 0

@@ -92,8 +92,6 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
     got = got or {}  # all is answered; whoever did that may not have come to go on
     check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
     going = _as_it_began(call, state)
-    if not state.recorded:
-        asking.seen = 0  # such a turn counts from 1 in each round
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
         found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
         if isinstance(found, InputRequiredResult) or call.noted.told or not _has_key(call.given):
@@ -156,18 +154,18 @@ async def _until_answered(
     progress, answered = Progress(call, seen=asking.seen), None
     while True:
         try:
-            turn = await _follow(call, progress, start)
+            turn = await _noting(call, progress, asking, start)
         except (NothingToResume, ThreadBusy):
             if answered is None:
                 raise
             # Whoever answered has gone on.
             return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
-        finally:
-            asking.seen = progress.seq
         if turn.status != "paused":
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
         own = state is not None and is_of(call.caller, state)
+        if state is None or not state.recorded:
+            asking.seen = 0  # such a turn counts from 1 in each round
         got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
         if isinstance(got, InputRequiredResult):
             return got
@@ -194,6 +192,13 @@ def _open_to(call: Going, state: ThreadState | None, pauses: Sequence[Pause]) ->
     if state is None or is_of(call.caller, state):
         return pauses
     return [pause for pause in pauses if pause.approvers]
+
+
+async def _noting(call: Going, progress: Progress, asking: Asking, start: Start) -> Turn:
+    try:
+        return await _follow(call, progress, start)
+    finally:
+        asking.seen = progress.seq
 
 
 async def _follow(call: Going, progress: Progress, start: Start) -> Turn:

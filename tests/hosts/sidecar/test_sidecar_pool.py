@@ -12,7 +12,7 @@ import pytest
 from support.role_hosts import BOUND, Mode
 from support.sidecar_served import Caller, agents, caller_of, served
 from worldagent import WorldAgent
-from worldagent.core.errors import StorageUnavailable
+from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -234,3 +234,11 @@ async def test_events_that_nobody_will_write_any_more_do_not_hold_up_the_end(tmp
         assert (error["code"], error["retryable"]) == ("draining", True)
         gate.go.set()
         await asking
+
+
+@pytest.mark.parametrize("name", ["turns", "workspaces", "reader_lag", "reader_stall"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_refused(name: str, value: float) -> None:
+    limits: dict[str, Any] = {name: value}
+    with pytest.raises(InvalidArgument, match=rf"{name} .* is no limit; give a number above 0"):
+        Limits(**limits)
