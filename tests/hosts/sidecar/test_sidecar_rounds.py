@@ -48,6 +48,26 @@ async def again(client: Client, given: dict[str, Any], state: str | None, respon
     )
 
 
+class Held:
+    """A shop whose turn stands still where an answer is taken and it is about to go on."""
+
+    def __init__(self, home: Path) -> None:
+        self.shop, self.goes_on, self.may = Shop(), asyncio.Event(), asyncio.Event()
+        self._home = home
+        self._looks = 0
+
+    def agent(self, workspace: str) -> WorldAgent:
+        roles = Roles(sources={Tier.CHANNEL: self._role})
+        return self.shop.agent(self._home, roles=roles, settings={"role_timeout": LIMIT})
+
+    async def _role(self, scope: Scope) -> Role | None:
+        self._looks += 1
+        if self._looks > 1:  # the first is that of its start
+            self.goes_on.set()
+            await self.may.wait()
+        return None
+
+
 @pytest.mark.requirement("T4")
 async def test_a_round_goes_on_in_another_process_that_was_never_asked(tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, _):
@@ -108,27 +128,14 @@ async def test_the_same_answers_twice_at_once_are_one_answer(keyed: bool, tmp_pa
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("after", [0, 1])
 async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(after: int, tmp_path: Path) -> None:
-    shop, goes_on, may = Shop(), asyncio.Event(), asyncio.Event()
-    roles: list[str] = []
-
-    async def role(scope: Scope) -> Role | None:
-        roles.append("looked for")
-        if len(roles) > 1:  # the answer is taken, and the turn is about to go on
-            goes_on.set()
-            await may.wait()
-        return None
-
-    def agent(workspace: str) -> WorldAgent:
-        settings = {"role_timeout": LIMIT}
-        return shop.agent(tmp_path, roles=Roles(sources={Tier.CHANNEL: role}), settings=settings)
-
+    held = Held(tmp_path)
     seen: list[float] = []
 
     async def progress(seq: float, total: float | None, message: str | None) -> None:
         seen.append(seq)
 
     async with (
-        Sidecar(agent) as sidecar,
+        Sidecar(held.agent) as sidecar,
         Client(sidecar.server, elicitation_callback=Said([CANCEL])) as one,
         Client(sidecar.server, elicitation_callback=Said([CANCEL])) as other,
         asyncio.timeout(LIMIT),
@@ -136,18 +143,18 @@ async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(aft
         given, found = await paused_round(one, key="k1", detach=True, channel="#shop", after=after)
         answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         first = asyncio.create_task(again(one, given, found.request_state, answers))
-        await goes_on.wait()
+        await held.goes_on.wait()
         before = await call(one, "pauses", thread="t1")
         first_run = await call(one, "events", turn_id=before["turn_id"])
         second = asyncio.create_task(again(other, given, found.request_state, answers, progress))
         while sidecar.health()["turns"] < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)  # both calls follow it
-        may.set()
+        held.may.set()
         told, repeated = [each.structured_content for each in await asyncio.gather(first, second)]
     assert told["turn"]["result"] == {"text": "paid for the hat"}
     assert repeated == told
     assert seen == list(range(first_run["seq"] + 1, told["seq"] + 1))  # what was told by the round before is not again
-    assert shop.done == ["hat"]
+    assert held.shop.done == ["hat"]
 
 
 @pytest.mark.requirement("T10")
@@ -156,20 +163,7 @@ async def test_the_same_answers_again_before_the_turn_goes_on_are_one_answer(aft
 async def test_who_answers_one_question_while_another_call_answers_the_other_gets_the_turns_answer(
     after: int, follows: bool, tmp_path: Path
 ) -> None:
-    shop, goes_on, may = Shop(), asyncio.Event(), asyncio.Event()
-    roles: list[str] = []
-
-    async def role(scope: Scope) -> Role | None:
-        roles.append("looked for")
-        if len(roles) > 1:  # one answer is taken, and the turn is about to go on
-            goes_on.set()
-            await may.wait()
-        return None
-
-    def agent(workspace: str) -> WorldAgent:
-        settings = {"role_timeout": LIMIT}
-        return shop.agent(tmp_path, roles=Roles(sources={Tier.CHANNEL: role}), settings=settings)
-
+    held = Held(tmp_path)
     seen: list[float] = []
 
     async def progress(seq: float, total: float | None, message: str | None) -> None:
@@ -177,7 +171,7 @@ async def test_who_answers_one_question_while_another_call_answers_the_other_get
 
     place = {"thread": "t1", "channel": "#shop"}
     async with (
-        Sidecar(agent) as sidecar,
+        Sidecar(held.agent) as sidecar,
         Client(sidecar.server, elicitation_callback=Said([CANCEL])) as one,
         Client(sidecar.server, elicitation_callback=Said([CANCEL])) as other,
         asyncio.timeout(LIMIT),
@@ -187,18 +181,18 @@ async def test_who_answers_one_question_while_another_call_answers_the_other_get
         asked = {pause["kind"]: pause["id"] for pause in (await call(one, "pauses", **place))["pauses"]}
         halves = [{asked[kind]: answer} for kind, answer in said.items()]
         first = asyncio.create_task(again(one, given, found.request_state, halves[0]))
-        await goes_on.wait()
+        await held.goes_on.wait()
         turn_id = (await call(one, "pauses", **place))["turn_id"]
         first_run = await call(one, "events", turn_id=turn_id)
         second = asyncio.create_task(again(other, given, found.request_state, halves[1], progress if follows else None))
         while (await call(one, "pauses", **place))["pauses"]:
             pass  # that the second answer is taken is seen by nothing else
-        may.set()
+        held.may.set()
         told, repeated = [each.structured_content for each in await asyncio.gather(first, second)]
     assert told["turn"]["result"] == {"text": "red: paid for the hat"}
     assert repeated == told
     assert seen == (list(range(first_run["seq"] + 1, told["seq"] + 1)) if follows else [])
-    assert shop.done == ["hat"]
+    assert held.shop.done == ["hat"]
 
 
 @pytest.mark.requirement("T10")
