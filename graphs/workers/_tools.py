@@ -81,7 +81,7 @@ class Tools:
     def _result(self, given: Any) -> dict[str, Any]:
         worker = self.worker
         if worker.result is TEXT:
-            return {"result": str(given)}
+            return {"result": given} if isinstance(given, str) and given.strip() else {"fault": "the result is empty"}
         what = "the result"
         try:
             value = read_value(worker.result, given, what=what, error=ResultInvalid)

@@ -161,6 +161,29 @@ async def test_a_worker_that_has_used_its_steps_must_answer_without_tools(tmp_pa
 
 
 @pytest.mark.requirement("H3")
+@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
+async def test_a_worker_that_only_ever_calls_fails_without_a_result(tmp_path: Path, native: bool) -> None:
+    lm = ScriptedLM(lambda call: calls(("price", {"what": "hat"})), form="native" if native else "chat")
+    worker = Worker("shopper", "You find prices.", tools=("price",), max_steps=1, retries=1)
+    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[price]) as agent:
+        with pytest.raises(OutputInvalid, match=r"'shopper' .* 2 tries"):
+            await agent.call("shopper", {"request": "Go."})
+    assert len(lm.calls) == 3
+
+
+@pytest.mark.requirement("H3")
+@pytest.mark.parametrize("empty", ["", " \n"])
+async def test_an_empty_result_is_reported_to_the_worker_and_tried_again(tmp_path: Path, empty: str) -> None:
+    worker = Worker("critic", "You judge.", retries=1)
+    lm = ScriptedLM([{"result": empty}, {"result": "Fine."}, {"result": empty}, {"result": empty}])
+    async with scripted_agent(tmp_path, lm, workers=[worker]) as agent:
+        assert await agent.call("critic", {"request": "Go."}) == "Fine."
+        with pytest.raises(OutputInvalid, match=r"'critic' gave nothing .* in 2 tries: the result is empty"):
+            await agent.call("critic", {"request": "Once more."})
+    assert "the result is empty" in told(lm.calls[1])[0]
+
+
+@pytest.mark.requirement("H3")
 async def test_a_worker_is_told_of_calls_that_fail_and_goes_on(tmp_path: Path) -> None:
     @tool(risk="read_only")
     async def price(what: str) -> int:
