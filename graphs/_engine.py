@@ -70,7 +70,8 @@ class TurnEngine:
         shapes = subagents.beside(parts.shapes)
         parts.registry.check_tools()
         if parts.registry.complete:  # a rule may be about what a source has that cannot be reached now
-            parts.policy.check(parts.registry.declared)
+            for policy in (parts.policy, *parts.registry.worker_policies.values()):
+                policy.check(parts.registry.declared)
         self._offered = parts.registry.version
 
         def planner_of() -> Planner:
@@ -443,7 +444,12 @@ class TurnEngine:
     def _context(
         self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord], services: Services
     ) -> TurnContext:
-        gate = Gate(services.policy, approver=services.approver, clock=self._clock)
+        gate = Gate(
+            services.policy,
+            approver=services.approver,
+            clock=self._clock,
+            workers=services.registry.worker_policies,
+        )
         # What is not there any more, such as the tools of a server that is down, is not known to be trusted.
         gone = {
             each.name for each in records.values() if each.kind in ("leaf", "flow")

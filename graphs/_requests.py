@@ -64,11 +64,12 @@ class TurnRequest:
     @property
     def caller(self) -> Caller:
         """Who dispatches its tasks: the planner, the host's own code, or a call that a model had a say in."""
+        workers = () if self.origin is None else self.origin.workers
         if self.kind not in ("task", "skill"):
-            return Caller(_PLANNER, modelled=True)
+            return Caller(_PLANNER, modelled=True, workers=workers)
         if self.origin is None or not self.origin.modelled:
             return CODE
-        return Caller(self.origin.caller, modelled=True)
+        return Caller(self.origin.caller, modelled=True, workers=workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from ._function import Function, Risk
 from ._pipeline import call
 from ._registry import Registry
 from ._tool import flow, tool
-from ._worker import Worker
+from ._worker import Worker, WorkerOptions
 from .gate import Policy
 from .worker_files import load_workers
 
@@ -18,6 +18,7 @@ __all__ = [
     "ToolContext",
     "Worker",
     "WorkerContext",
+    "WorkerOptions",
     "call",
     "flow",
     "load_workers",

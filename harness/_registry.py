@@ -17,7 +17,7 @@ from ..core.errors import (
 )
 from ._function import Function
 from ._worker import Worker
-from .gate import is_like
+from .gate import Policy, is_like
 
 Missing = Callable[[str], WorldAgentError | None]
 """Says why a source does not have a function of this name, or None where it never would."""
@@ -93,6 +93,11 @@ class Registry:
     def workers(self) -> Mapping[str, Worker]:
         """All workers by name."""
         return MappingProxyType(self._workers)
+
+    @property
+    def worker_policies(self) -> Mapping[str, Policy]:
+        """The policies that workers have of their own, by the workers' names."""
+        return {name: worker.policy for name, worker in self._workers.items() if worker.policy is not None}
 
     @property
     def offered(self) -> Mapping[str, Function]:

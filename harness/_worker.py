@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter
 
+from ..core import canonical_json
 from ..core.errors import FunctionInvalid
-from ..core.validation import is_text
+from ..core.validation import is_text, validate_model
 from ._function import READ_ONLY, Function, Risk, check_name, risks, undispatched
 from ._params import TAKEN
+from .gate import Policy
 from .limits import Limits
 from .requests import TEXT, WorkerRequest
 
@@ -20,6 +23,26 @@ MOST_STEPS: Final = 1000
 
 _TAKEN: Final = TAKEN | {"calls", "lm", "offered_tools", "result", "role"}
 """What no param of a worker can be called: its Signature has such fields of its own, or they are no fields."""
+
+
+class WorkerOptions(BaseModel):
+    """How a worker's model generates its answers; what is left out is the service's default.
+
+    Attributes:
+        temperature: How much the answers vary, 0 to 2.
+        top_p: The share of likely tokens that are sampled from, above 0 and at most 1.
+        max_tokens: The longest answer, in tokens.
+        seed: Makes answers repeatable where the service can.
+        reasoning_effort: How much the model thinks before it answers. A service refuses a word that it does not know.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
+
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = None
+    reasoning_effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +58,17 @@ class Worker:
         tools: Globs over what it may call; left out, nothing.
         input: What it takes: a pydantic model, or the JSON Schema of an object. Left out, one text, `request`.
         output: What it gives: a type, or a JSON Schema. Left out, a text.
+        prompt: The message that its model receives: a text in which `{field}` is replaced by that field of the input,
+            as JSON if it is not a text, and `{{` and `}}` are braces. Left out, the model receives the fields as such.
+        options: How its model generates its answers, by the names of `WorkerOptions`.
         model: Its model: a model string, or a name from `WorldAgent(models=...)`; None is the turn's, or the agent's.
         fallbacks: Models that are tried in turn where its own cannot be reached, times out or is rate limited.
         retries: How often it is told what is wrong with an answer that cannot be used, and tries again.
         max_steps: How many times it may call tools before it must answer.
         limits: What one call of it, and all below it, may use.
+        policy: Rules of its own for what it calls and for all that is called below it. They narrow the agent's policy:
+            of the two verdicts the stricter one counts. What none of its rules match is left to the agent's policy,
+            unless it sets `default`; so is what they approve.
         capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
         params: What it takes, as a model.
         result: What it gives, as an adapter.
@@ -54,11 +83,14 @@ class Worker:
     _: KW_ONLY
     input: type[BaseModel] | Mapping[str, Any] = WorkerRequest
     output: Any = str
+    prompt: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
     fallbacks: tuple[str, ...] = ()
     retries: int = 2
     max_steps: int = 20
     limits: Limits = field(default_factory=Limits)
+    policy: Policy | None = None
     capture: bool = False
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
@@ -79,12 +111,29 @@ class Worker:
                 f"the limits of the worker {self.name!r} are of type {type(self.limits).__name__!r}",
                 remedy="give Limits(...) or leave them out",
             )
+        self._check_policy()
         self._check_texts()
         self._check_number("retries", 0, MOST_RETRIES)
         self._check_number("max_steps", 0, MOST_STEPS)
         object.__setattr__(self, "params", self._params())
         self._check_params()
         object.__setattr__(self, "result", self._result())
+        object.__setattr__(self, "options", self._options())
+        self._check_prompt()
+
+    def message(self, inputs: Mapping[str, Any]) -> str:
+        """The prompt with the fields of the input in it.
+
+        Args:
+            inputs: The params as JSON.
+        """
+        found: list[str] = []
+        for text, name, _, _ in string.Formatter().parse(self.prompt):
+            found.append(text)
+            if name is not None:
+                value = inputs.get(name)
+                found.append(value if isinstance(value, str) else canonical_json(value))
+        return "".join(found)
 
     @property
     def function(self) -> Function:
@@ -104,7 +153,7 @@ class Worker:
         )
 
     def _check_texts(self) -> None:
-        for attribute in ("instructions", "description"):
+        for attribute in ("instructions", "description", "prompt"):
             given: object = getattr(self, attribute)
             if not isinstance(given, str) or (given and not is_text(given)):
                 raise FunctionInvalid(
@@ -128,6 +177,50 @@ class Worker:
             problem, remedy = f"no param {missing[0]!r}, which is required", "declare it, or do not require it"
         if problem:
             raise FunctionInvalid(f"the worker {self.name!r} has {problem}", remedy=remedy)
+
+    def _check_policy(self) -> None:
+        policy: object = self.policy
+        if policy is None:
+            return
+        if not isinstance(policy, Policy):
+            raise FunctionInvalid(
+                f"the policy of the worker {self.name!r} is of type {type(policy).__name__!r}",
+                remedy="give Policy(...) or leave it out",
+            )
+        idle = sorted(policy.model_fields_set - {"rules", "default"})
+        for rule in policy.rules:
+            # What a rule approves is left to the agent's policy, which counts it; who may answer is said there, too.
+            idle += sorted(rule.model_fields_set & {"times", "seconds", "approvers"})
+        if idle:
+            raise FunctionInvalid(
+                f"the policy of the worker {self.name!r} has {idle[0]}=, which belongs to the agent's policy",
+                remedy="leave it out: a worker's policy has rules and default",
+            )
+
+    def _check_prompt(self) -> None:
+        fields = self.params.model_json_schema().get("properties", {})
+        remedy = f"write {{field}} for one of {', '.join(fields)}, and '{{{{' or '}}}}' for a brace"
+        try:
+            parts = list(string.Formatter().parse(self.prompt))
+        except ValueError:
+            problem = "a single brace"
+        else:
+            # A conversion, a format or an attribute would read more than the field.
+            wrong = [
+                name
+                for _, name, form, conversion in parts
+                if name is not None and (name not in fields or form or conversion)
+            ]
+            if not wrong:
+                return
+            problem = f"the placeholder {wrong[0]!r}, which is not a field of its input"
+        raise FunctionInvalid(f"the prompt of the worker {self.name!r} has {problem}", remedy=remedy)
+
+    def _options(self) -> Mapping[str, Any]:
+        what = f"options of the worker {self.name!r}"
+        return validate_model(WorkerOptions, self.options, what=what, error=FunctionInvalid).model_dump(
+            exclude_none=True
+        )
 
     def _params(self) -> type[BaseModel]:
         given = self.input
@@ -173,4 +266,4 @@ class Worker:
             )
 
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "WorkerOptions"]

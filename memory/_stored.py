@@ -35,6 +35,7 @@ class _Origin(BaseModel):
     modelled: bool
     depth: Annotated[int, Field(ge=0)]
     marks: list[str]
+    workers: list[str] = []
 
 
 def _scope_id(value: str) -> str:

@@ -73,12 +73,14 @@ class ModelCaller:
         adapter: How prompts are written and completions read.
         options: Time limits, retries, the echo setting.
         on_error: Gets the original of a model error in process, which may hold the prompt; off by default (D5).
+        generation: How answers are generated, such as `temperature`, by the names that dspy knows.
     """
 
     connection: ModelConnection
     adapter: RoleAdapter
     options: ModelOptions = field(default_factory=ModelOptions)
     on_error: OnError | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def plain(self) -> bool:
@@ -387,7 +389,7 @@ class _Call:
         signature: Any = predict.signature
         if self._listener.prompt is not None:
             self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
-        config = {"cache": False, **self._adapter.options(signature)}
+        config = {**self._caller.generation, "cache": False, **self._adapter.options(signature)}
         with _no_instrumentation(), dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from ...core.errors import HostError, ModelFacing, OutputInvalid, ResultInvalid, WorldAgentError
@@ -125,7 +125,7 @@ class WorkerRun:
         turn, worker, signatures = self.turn, self.tools.worker, self.tools.signatures
         question = Question(
             signatures=signatures,
-            inputs=self.inputs,
+            inputs=self.tools.inputs(self.inputs),
             role=turn.role,
             prompt=turn.prompt,
             past=self._past(direct=direct),
@@ -134,6 +134,7 @@ class WorkerRun:
         listener = turn.listener(signatures.answer.__name__)
 
         async def think(caller: ModelCaller) -> Thought:
+            caller = replace(caller, generation=worker.options)
             return await ask(question, caller, pool=turn.services.predictors, listener=listener)
 
         return await turn.ask(think, (worker.model, *worker.fallbacks))

@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from ...core import canonical_json
 from ...harness import Function, Registry, Worker
-from ...harness.gate import Caller
 from ...harness.journal import SUSPENDED
 from ...harness.requests import gives_text, inputs_of, takes_text
 from ...signatures import PredictorPool, Signature
@@ -142,7 +141,7 @@ class Subagents:
         ctx.calls.frame.hear()
         run = WorkerRun(
             turn=ctx.turn,
-            calls=replace(ctx.calls, caller=Caller(worker.name, modelled=True), tools=worker.tools),
+            calls=replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools),
             tools=self.tools(worker),
             inputs=inputs_of(function, params.request),
         )

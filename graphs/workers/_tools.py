@@ -10,7 +10,7 @@ from ...core.errors import ParamsInvalid, ResultInvalid
 from ...core.validation import json_of_value, read_model, read_value
 from ...harness import Function, Registry, Worker
 from ...harness.gate import is_like
-from ...harness.requests import TEXT, WorkerRequest, gives_text
+from ...harness.requests import REQUEST, TEXT, WorkerRequest, gives_text
 from ...signatures.workers import Offer, Thought, WorkerSignatures
 from .._shape import SUBAGENT
 
@@ -45,13 +45,17 @@ class Tools:
         signatures = WorkerSignatures.of(
             worker.name,
             worker.instructions,
-            fields=None if own.params is WorkerRequest else own.input_schema.get("properties", {}),
+            fields=None if worker.prompt or own.params is WorkerRequest else own.input_schema.get("properties", {}),
             output=None if gives_text(own) else own.output_schema,
             offers=[
                 Offer(name=each.name, description=each.description, params=each.input_schema) for each in functions
             ],
         )
         return cls(worker=worker, functions={each.name: each for each in functions}, signatures=signatures)
+
+    def inputs(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The input fields of the worker's Signature, from its params as JSON."""
+        return {REQUEST: self.worker.message(params)} if self.worker.prompt else params
 
     def said(self, thought: Thought, *, direct: bool) -> dict[str, Any]:
         """What a model gave, as the journal keeps it: its calls, its result, or what is wrong with them."""

@@ -5,7 +5,7 @@ other. Whoever makes calls asks the gate, and writes down what it says.
 """
 
 from ._approver import Approver
-from ._file import load_policy
+from ._file import load_policy, policy_in
 from ._gate import CODE, Callee, Caller, Gate, Verdict
 from ._policy import Decision, Policy, Rule, is_like
 from ._predicates import Predicate
@@ -23,4 +23,5 @@ __all__ = [
     "Verdict",
     "is_like",
     "load_policy",
+    "policy_in",
 ]

@@ -32,27 +32,44 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         MissingExtra: The extra `yaml` is not installed.
     """
     file, data = _read(path)
-    document = read_yaml(data, name=str(file), error=PolicyInvalid)
+    return policy_in(read_yaml(data, name=str(file), error=PolicyInvalid))
+
+
+def policy_in(document: YamlDocument, *path: str) -> Policy:
+    """The policy that a document holds.
+
+    Args:
+        document: The document.
+        path: The keys that lead to it; none where the whole document is the policy.
+
+    Raises:
+        PolicyInvalid: It cannot be read; the text names file, line and what is wrong.
+    """
     said = document.data
+    for key in path:
+        said = said[key]
     if not isinstance(said, Mapping):
-        raise PolicyInvalid(f"{document.where()} is no policy", remedy=f"its keys are: {', '.join(_KEYS)}")
+        raise PolicyInvalid(f"{document.where(*path)} is no policy", remedy=f"its keys are: {', '.join(_KEYS)}")
     unknown = [key for key in said if key not in _KEYS]
     if unknown:
         raise PolicyInvalid(
-            f"{document.where(unknown[0])} has the key {unknown[0]!r}", remedy=f"the keys are: {', '.join(_KEYS)}"
+            f"{document.where(*path, unknown[0])} has the key {unknown[0]!r}",
+            remedy=f"the keys are: {', '.join(_KEYS)}",
         )
     if said.get("version", VERSION) != VERSION or isinstance(said.get("version"), bool):
         raise PolicyInvalid(
-            f"{document.where('version')} is of version {said['version']!r}", remedy=f"write version: {VERSION}"
+            f"{document.where(*path, 'version')} is of version {said['version']!r}", remedy=f"write version: {VERSION}"
         )
     listed = said.get("rules", [])
     if not isinstance(listed, list):
-        raise PolicyInvalid(f"{document.where('rules')}: the rules are no list", remedy="begin each with '- decision:'")
-    rules = [_rule(document, place, each) for place, each in enumerate(listed)]
+        raise PolicyInvalid(
+            f"{document.where(*path, 'rules')}: the rules are no list", remedy="begin each with '- decision:'"
+        )
+    rules = [_rule(document, (*path, "rules", place), each) for place, each in enumerate(listed)]
     for place, rule in enumerate(rules):
-        _told(document.where("rules", place), partial(rule.beside, rules[:place]))
+        _told(document.where(*path, "rules", place), partial(rule.beside, rules[:place]))
     others = {key: value for key, value in said.items() if key not in ("version", "rules")}
-    return _told(document.where(*list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
+    return _told(document.where(*path, *list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
 
 
 def _read(path: object) -> tuple[Path, bytes]:
@@ -76,14 +93,14 @@ def _read(path: object) -> tuple[Path, bytes]:
     return file, data
 
 
-def _rule(document: YamlDocument, place: int, said: Any) -> Rule:
-    where = document.where("rules", place)
+def _rule(document: YamlDocument, path: tuple[str | int, ...], said: Any) -> Rule:
+    where = document.where(*path)
     if not isinstance(said, Mapping):
         raise PolicyInvalid(f"{where} is no rule", remedy="write keys and values, such as 'decision: ask'")
     unknown = [key for key in said if key not in Rule.model_fields]
     if unknown:
         raise PolicyInvalid(
-            f"{document.where('rules', place, unknown[0])} has the key {unknown[0]!r}",
+            f"{document.where(*path, unknown[0])} has the key {unknown[0]!r}",
             remedy=f"the keys of a rule are: {', '.join(Rule.model_fields)}",
         )
     return _told(where, partial(Rule, **said))
@@ -98,4 +115,4 @@ def _told(where: str, make: Callable[[], K]) -> K:
     raise PolicyInvalid(f"{where}: {problem}", remedy=remedy)
 
 
-__all__ = ["load_policy"]
+__all__ = ["load_policy", "policy_in"]

@@ -26,14 +26,20 @@ class Caller:
     Attributes:
         name: A worker, a shape, a function, `converse` for the planner; `code` is the host's own code.
         modelled: Whether a model had a say in it, here or further up.
+        workers: The workers that it works for, the outermost first: their own policies narrow what it may call.
     """
 
     name: str
     modelled: bool = False
+    workers: tuple[str, ...] = ()
 
     def calling(self, name: str) -> Caller:
         """Who makes the calls of something that it calls."""
-        return Caller(name, self.modelled)
+        return replace(self, name=name)
+
+    def working(self, name: str) -> Caller:
+        """Who makes the calls of a worker that it calls."""
+        return Caller(name, modelled=True, workers=(*self.workers, name))
 
     def told(self, *, modelled: bool) -> Caller:
         """The same, where a model may have had a say meanwhile."""
@@ -84,6 +90,7 @@ class Verdict:
 
 _BY_CODE: Final = Verdict("approve", "code")
 _BY_DEFAULT: Final = Verdict("approve", "default")
+_STRICTNESS: Final[Mapping[Decision, int]] = {"approve": 0, "ask": 1, "refuse": 2}
 
 
 class Recorded(Protocol):
@@ -122,17 +129,24 @@ class Gate:
         policy: The rules.
         approver: Who is asked at once, before the turn pauses.
         clock: Tells the time.
+        workers: The policies that workers have of their own, by the workers' names.
 
     Attributes:
         marks: The untrusted functions whose results the turn has read.
     """
 
-    __slots__ = ("_clock", "_first", "_granted", "_used", "approver", "marks", "policy")
+    __slots__ = ("_clock", "_first", "_granted", "_used", "_workers", "approver", "marks", "policy")
 
     def __init__(
-        self, policy: Policy | None = None, *, approver: Approver | None = None, clock: Clock | None = None
+        self,
+        policy: Policy | None = None,
+        *,
+        approver: Approver | None = None,
+        clock: Clock | None = None,
+        workers: Mapping[str, Policy] | None = None,
     ) -> None:
         self.policy = policy if policy is not None else Policy()
+        self._workers = workers or {}
         self.approver = approver
         self.marks: set[str] = set()
         self._clock = clock or SystemClock()
@@ -186,9 +200,30 @@ class Gate:
         return verdict
 
     def by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
-        """What the policy says of a call by now: what it refuses may not be made even where a person approves it."""
+        """What the policies say of a call by now: what they refuse may not be made even where a person approves it.
+
+        The strictest verdict counts, so a worker's own policy can only narrow the agent's (H6).
+        """
+        verdicts = [self._by_agent(callee, arguments, caller)]
+        verdicts += [
+            self._by_worker(name, callee, arguments, caller) for name in caller.workers if name in self._workers
+        ]
+        return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
+
+    def _by_worker(self, worker: str, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """What a worker's own policy says: nothing of what none of its rules match, unless it sets `default`."""
+        policy = self._workers[worker]
+        rule = self._rule(policy, callee, arguments, caller)
+        if rule is None and "default" in policy.model_fields_set and not _is_harmless(callee):
+            return Verdict(policy.default, f"worker:{worker}", f"nothing in the policy of {worker!r} allows it")
+        if rule is None or rule.decision == "approve":
+            return _BY_DEFAULT
+        reason = f"the rule {rule.name!r} of {worker!r} {rule.decision}s"
+        return Verdict(rule.decision, f"worker:{worker}:{rule.name}", reason, expires=rule.expires)
+
+    def _by_agent(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         harmless = _is_harmless(callee)
-        rule = self._rule(callee, arguments, caller)
+        rule = self._rule(self.policy, callee, arguments, caller)
         if rule is not None:
             return self._by_rule(rule, callee, caller, harmless=harmless)
         if not caller.modelled:
@@ -199,8 +234,8 @@ class Gate:
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
-    def _rule(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
-        for rule in self.policy.rules:
+    def _rule(self, policy: Policy, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
+        for rule in policy.rules:
             if rule.after and not rule.follows(self.marks):
                 continue
             if rule.matches(callee.name, callee.risk, caller.name, arguments):

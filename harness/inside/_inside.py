@@ -30,16 +30,24 @@ class Origin:
         modelled: Whether a model had a say in that call, and so in the turn.
         depth: How deep it stands; what the turn does stands deeper.
         marks: The untrusted functions whose results had been read there.
+        workers: The workers that the call was made for: their own policies narrow the turn's calls, too.
     """
 
     caller: str
     modelled: bool
     depth: int
     marks: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """It as JSON."""
-        return {"caller": self.caller, "modelled": self.modelled, "depth": self.depth, "marks": list(self.marks)}
+        return {
+            "caller": self.caller,
+            "modelled": self.modelled,
+            "depth": self.depth,
+            "marks": list(self.marks),
+            "workers": list(self.workers),
+        }
 
     @classmethod
     def read(cls, kept: Mapping[str, Any] | None) -> Origin | None:
@@ -47,7 +55,11 @@ class Origin:
         if kept is None:
             return None
         return cls(
-            caller=kept["caller"], modelled=kept["modelled"], depth=kept["depth"], marks=tuple(map(str, kept["marks"]))
+            caller=kept["caller"],
+            modelled=kept["modelled"],
+            depth=kept["depth"],
+            marks=tuple(map(str, kept["marks"])),
+            workers=tuple(map(str, kept.get("workers", ()))),
         )
 
     @staticmethod
@@ -60,6 +72,7 @@ class Origin:
             modelled=first.modelled or then.modelled,
             depth=max(first.depth, then.depth),
             marks=tuple(sorted({*first.marks, *then.marks})),
+            workers=tuple(dict.fromkeys((*first.workers, *then.workers))),
         )
 
 
@@ -155,6 +168,7 @@ class Inside:
             modelled=ctx.told_caller.modelled,
             depth=ctx.frame.depth,
             marks=tuple(sorted(ctx.gate.marks)),
+            workers=ctx.caller.workers,
         )
 
 

@@ -95,4 +95,14 @@ def value_of(function: Function, text: str) -> Any:
     )
 
 
-__all__ = ["TEXT", "WorkerRequest", "gives_text", "inputs_of", "request_of", "takes_text", "text_of", "value_of"]
+__all__ = [
+    "REQUEST",
+    "TEXT",
+    "WorkerRequest",
+    "gives_text",
+    "inputs_of",
+    "request_of",
+    "takes_text",
+    "text_of",
+    "value_of",
+]

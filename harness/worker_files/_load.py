@@ -8,9 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.errors import FunctionInvalid, WorkerInvalid
+from ...core.errors import FunctionInvalid, PolicyInvalid, WorkerInvalid
 from ...core.files import read_regular
 from .._worker import Worker
+from ..gate import Policy, policy_in
 from ..yaml import LONGEST, YamlDocument, read_yaml
 
 SUFFIX: Final = ".worker.md"
@@ -19,18 +20,23 @@ _FENCE: Final = "---"
 
 _TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "a whole number", "a JSON Schema"
 _SWITCH: Final = "true or false"
+_MAPPING: Final = "a mapping of names to values"
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     _TEXT: (str,),
     _TEXTS: (str, list),
     _NUMBER: (int,),
     _SCHEMA: (dict,),
     _SWITCH: (bool,),
+    _MAPPING: (dict,),
 }
 _KEYS: Final[Mapping[str, str]] = {
     "worker": _NUMBER,
     "name": _TEXT,
     "description": _TEXT,
     "model": _TEXT,
+    "prompt": _TEXT,
+    "options": _MAPPING,
+    "policy": _MAPPING,
     "fallbacks": _TEXTS,
     "tools": _TEXTS,
     "input": _SCHEMA,
@@ -89,6 +95,8 @@ def _read(path: Path) -> Worker:
         raise WorkerInvalid(f"{path}:{line} has no instructions", remedy=f"write them below the second {_FENCE!r}")
     given.pop("worker", None)
     name = given.pop("name", name)
+    if "policy" in given:
+        given["policy"] = _policy(document)
     for key, value in [("name", None), *given.items()]:  # one by one, so that each problem has its line
         alone: dict[str, Any] = {} if key == "name" else {key: value}
         try:
@@ -98,6 +106,14 @@ def _read(path: Path) -> Worker:
             problem, remedy = error.problem, error.remedy
         raise WorkerInvalid(f"{document.where(key)}: {problem}", remedy=remedy)
     return Worker(name, instructions, **given)
+
+
+def _policy(document: YamlDocument) -> Policy:
+    try:
+        return policy_in(document, "policy")
+    except PolicyInvalid as error:
+        problem, remedy = error.problem, error.remedy
+    raise WorkerInvalid(problem, remedy=remedy)
 
 
 def _data(path: Path) -> bytes:

@@ -1,0 +1,200 @@
+"""A worker's own policy narrows the agent's for all that it calls, at any depth, and never widens it (H6, H9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import scripted_agent
+from support.raised import refused
+from support.shoppers import calls, told
+from worldagent import WorldAgent
+from worldagent.core.errors import FunctionInvalid, PolicyInvalid, WorkerInvalid
+from worldagent.core.pauses import Approve
+from worldagent.harness import CallContext, Function, Policy, Worker, flow, load_workers, tool
+from worldagent.harness.gate import Rule
+from worldagent.testing import ScriptedLM
+
+pytestmark = pytest.mark.requirement("H6", "H9")
+
+ALL_APPROVED = Policy(rules=(Rule(decision="approve", function=("write", "send")),))
+
+
+class Sent:
+    """Functions that record what they did."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @property
+    def functions(self) -> list[Function]:
+        @tool(risk="write")
+        async def write(path: str) -> str:
+            self.done.append(f"write {path}")
+            return "written"
+
+        @tool(risk="network")
+        async def send(path: str) -> str:
+            self.done.append(f"send {path}")
+            return "sent"
+
+        @flow
+        async def relay(ctx: CallContext, path: str) -> str:
+            return str(await ctx.call("send", {"path": path}))
+
+        return [write, send, relay]
+
+
+def worker(name: str = "clerk", *, policy: Policy | None = None, tools: tuple[str, ...] = ("*",)) -> Worker:
+    return Worker(name, "You file things.", tools=tools, policy=policy)
+
+
+NO_MAIL = Policy(rules=(Rule(decision="refuse", function="send", name="no mail"),))
+
+
+async def test_what_a_worker_s_policy_refuses_is_refused_though_the_agent_s_approves_it(tmp_path: Path) -> None:
+    sent = Sent()
+    asked = calls(("send", {"path": "a"}), ("write", {"path": "b"}), ("relay", {"path": "c"}))
+    lm = ScriptedLM([asked, {"result": "Done."}, asked, {"result": "Done."}])
+    workers = [worker(policy=NO_MAIL), worker("postman")]
+    async with scripted_agent(tmp_path, lm, workers=workers, functions=sent.functions, policy=ALL_APPROVED) as agent:
+        await agent.call("clerk", {"request": "Go."})
+        assert sent.done == ["write b"]
+        assert [("the rule 'no mail' of 'clerk' refuses" in each) for each in told(lm.calls[1])] == [True, False, True]
+        await agent.call("postman", {"request": "Go."})
+    assert sorted(sent.done) == ["send a", "send c", "write b", "write b"]
+
+
+async def test_it_holds_for_workers_that_the_worker_calls(tmp_path: Path) -> None:
+    sent = Sent()
+    lm = ScriptedLM(
+        [
+            calls(("postman", {"request": "Send it."})),
+            calls(("send", {"path": "a"})),
+            {"result": "No."},
+            {"result": "Ok."},
+        ]
+    )
+    workers = [worker(policy=NO_MAIL), worker("postman", tools=("send",))]
+    async with scripted_agent(tmp_path, lm, workers=workers, functions=sent.functions, policy=ALL_APPROVED) as agent:
+        assert await agent.call("clerk", {"request": "Go."}) == "Ok."
+    lm.assert_all_used()
+    assert sent.done == []
+
+
+async def test_it_holds_for_turns_that_are_begun_from_what_the_worker_calls(tmp_path: Path) -> None:
+    sent, agents = Sent(), list[WorldAgent]()
+
+    @tool(risk="read_only")
+    async def delegate(path: str) -> str:
+        turn = await agents[0].thread("u").task("subagent", {"worker": "postman", "request": path})
+        return str(getattr(turn.result, "text", None))
+
+    dispatch, send = calls(("delegate", {"path": "a"})), calls(("send", {"path": "a"}))
+    lm = ScriptedLM([dispatch, send, {"result": "No."}, {"result": "Ok."}])
+    workers = [worker(policy=NO_MAIL, tools=("delegate",)), worker("postman", tools=("send",))]
+    functions = [*sent.functions, delegate]
+    async with scripted_agent(tmp_path, lm, workers=workers, functions=functions, policy=ALL_APPROVED) as agent:
+        agents.append(agent)
+        assert await agent.call("clerk", {"request": "Go."}) == "Ok."
+    lm.assert_all_used()
+    assert sent.done == []
+
+
+async def test_what_it_approves_still_needs_the_agent_s_policy(tmp_path: Path) -> None:
+    sent = Sent()
+    wide = Policy(rules=(Rule(decision="approve", function="*"),))
+    lm = ScriptedLM([calls(("write", {"path": "a"})), {"result": "Done."}])
+    async with scripted_agent(tmp_path, lm, workers=[worker(policy=wide)], functions=sent.functions) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("subagent", {"worker": "clerk", "request": "Go."})
+        assert turn.status == "paused"
+        assert sent.done == []
+        await thread.resume({turn.pauses[0].id: Approve()})
+    assert sent.done == ["write a"]
+
+
+async def test_it_can_ask_where_the_agent_s_policy_approves(tmp_path: Path) -> None:
+    sent = Sent()
+    careful = Policy(rules=(Rule(decision="ask", function="write", arguments={"path": "/etc/*"}),))
+    lm = ScriptedLM([calls(("write", {"path": "/etc/a"}), ("write", {"path": "b"})), {"result": "Done."}])
+    async with scripted_agent(
+        tmp_path, lm, workers=[worker(policy=careful)], functions=sent.functions, policy=ALL_APPROVED
+    ) as agent:
+        turn = await agent.thread("t").task("subagent", {"worker": "clerk", "request": "Go."})
+        assert [pause.arguments for pause in turn.pauses] == [{"path": "/etc/a"}]
+        assert "the rule '1' of 'clerk' asks" in turn.pauses[0].reason
+    assert sent.done == ["write b"]
+
+
+async def test_with_a_default_what_no_rule_of_it_matches_is_refused(tmp_path: Path) -> None:
+    sent = Sent()
+    listed = Policy(rules=(Rule(decision="approve", function="write"),), default="refuse")
+    lm = ScriptedLM([calls(("write", {"path": "a"}), ("send", {"path": "b"})), {"result": "Done."}])
+    async with scripted_agent(
+        tmp_path, lm, workers=[worker(policy=listed)], functions=sent.functions, policy=ALL_APPROVED
+    ) as agent:
+        await agent.call("clerk", {"request": "Go."})
+    assert sent.done == ["write a"]
+    assert "nothing in the policy of 'clerk' allows it" in told(lm.calls[1])[1]
+
+
+async def test_a_rule_of_it_that_matches_nothing_is_refused_at_the_start(tmp_path: Path) -> None:
+    wrong = Policy(rules=(Rule(decision="refuse", function="sendd"),))
+    agent = scripted_agent(tmp_path, ScriptedLM([]), workers=[worker(policy=wrong)], functions=Sent().functions)
+    with pytest.raises(PolicyInvalid, match="'sendd'"):
+        await agent.start()
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (Policy(times=3), "times"),
+        (Policy(expires=3.0), "expires"),
+        (Policy(rules=(Rule(decision="approve", times=2),)), "times"),
+        (Policy(rules=(Rule(decision="ask", approvers="boss"),)), "approvers"),
+        ({"rules": []}, "of type 'dict'"),
+    ],
+)
+def test_what_would_do_nothing_in_it_is_refused(policy: Any, says: str) -> None:
+    error = refused(lambda: worker(policy=policy))
+    assert isinstance(error, FunctionInvalid)
+    assert says in error.problem
+
+
+FILE = """\
+---
+tools: "*"
+policy:
+  default: refuse
+  rules:
+    - decision: approve
+      function: write
+---
+
+You file things.
+"""
+
+
+def test_a_file_says_it_too(tmp_path: Path) -> None:
+    file = tmp_path / "clerk.worker.md"
+    file.write_text(FILE, encoding="utf-8")
+    [found] = load_workers(file)
+    assert found == worker(policy=Policy(rules=(Rule(decision="approve", function="write"),), default="refuse"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("decision: maybe", r"clerk.worker.md:6: .*decision"),
+        ("desicion: ask", r"clerk.worker.md:6 has the key 'desicion'"),
+        ("decision: approve\n      times: 3", r"clerk.worker.md:3: .*times"),
+    ],
+)
+def test_what_is_wrong_in_a_file_s_policy_is_named_with_its_line(tmp_path: Path, wrong: str, says: str) -> None:
+    file = tmp_path / "clerk.worker.md"
+    file.write_text(FILE.replace("decision: approve", wrong), encoding="utf-8")
+    with pytest.raises(WorkerInvalid, match=says):
+        load_workers(file)
