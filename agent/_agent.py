@@ -17,7 +17,7 @@ from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
 from ..core.awaiting import abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.validation import is_text
-from ..graphs import EngineParts, Shape, TurnEngine
+from ..graphs import EngineParts, Shape, ShapeRegistry, TurnEngine
 from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
 from ..harness.inside import Inside
@@ -137,7 +137,8 @@ class WorldAgent(FollowedAgent):
         self._role_settings = roles if roles is not None else Roles()
         self._requests = RoleRequests(self._role_settings.on_request)
         self._models = all_models(models, self.settings)
-        self._shapes = (*listed("shapes", shapes), *self._requests.shapes)
+        own_shapes = ShapeRegistry(listed("shapes", shapes)).shapes.values()
+        self._shapes = (*own_shapes, *self._requests.shapes)
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(tools, self.settings)
         own = (*listed("functions", functions), *self._requests.functions)
@@ -145,7 +146,7 @@ class WorldAgent(FollowedAgent):
         self._policy = self.settings.gate_policy(policy)
         self._approver = approver
         self._servers = servers_of(self._profile, self.settings, mcp)
-        check_profile(self._profile, self._registry, self._shapes, self._servers)
+        check_profile(self._profile, self._registry, self._shapes, self._servers, self._tools)
         self._storage = self.settings.storage(storage)
         self._programs = dict(programs or {})
         self._trace = Trace.of(trace)

@@ -179,7 +179,9 @@ class ShapeRegistry:
         """
         if not isinstance(shape, Shape):
             raise FunctionInvalid(
-                f"{shape!r} is not a shape", remedy="make it with Shape(key, params, result, handler)"
+                f"shapes= has a {type(shape).__name__!r}, which is not a shape",
+                remedy="make it with Shape(key, params, result, handler), or of a compiled LangGraph graph with "
+                "worldagent.graphs.shapes.graph_shape(key, graph, params=..., result=...)",
             )
         if shape.key in self._shapes:
             raise NameTaken(f"two shapes have the key {shape.key!r}", remedy="rename one of them")

@@ -30,7 +30,7 @@ _LOG = logging.getLogger("worldagent.calls")
 
 
 class ToolContext(Protocol):
-    """What a tool sees of the call that it runs for. It calls nothing: what calls others is a `@flow`."""
+    """What a leaf sees of the call that it runs for: ids, logging, cancellation. It cannot call others."""
 
     @property
     def path(self) -> str:
@@ -54,10 +54,46 @@ class ToolContext(Protocol):
 
 
 class WorkerContext(ToolContext, Protocol):
-    """What a worker, a flow or a shape's handler sees: it can call others, and ask a person."""
+    """What a worker, a flow or a shape's handler sees: it can call others, and ask a person (H7)."""
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run the function, worker or shape called `name`; see `CallContext.call`."""
+        ...
+
+    async def call_tool(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
+        """The same as `call`, under the name of 003."""
+        ...
+
+    @overload
+    async def ask_person(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        *,
+        form: None = None,
+        key: str | None = None,
+        seconds: float | None = None,
+    ) -> str: ...
+    @overload
+    async def ask_person(
+        self,
+        question: str,
+        options: None = None,
+        *,
+        form: type[M],
+        key: str | None = None,
+        seconds: float | None = None,
+    ) -> M: ...
+    async def ask_person(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        *,
+        form: type[BaseModel] | None = None,
+        key: str | None = None,
+        seconds: float | None = None,
+    ) -> Any:
+        """Ask a person; see `CallContext.ask_person`."""
         ...
 
 
@@ -126,6 +162,9 @@ class CallContext:
         from ._pipeline import call  # it imports this module, whose class every body is handed
 
         return await call(name, input, self, key=key)
+
+    call_tool = call
+    """The same under the name of 003."""
 
     @overload
     async def ask_person(

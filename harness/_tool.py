@@ -1,17 +1,18 @@
-"""From a Python function to a `Function`: `@tool` makes a leaf, `@flow` what calls others (H2, D8).
+"""From a Python function to a `Function`: a leaf, or a flow if it takes a context to call with (H2, H7, D8).
 
 Type hints become params and result, the docstring the description. What is not async runs on a thread.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from itertools import zip_longest
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -79,23 +80,33 @@ class ToolOptions(_Options, total=False):
     retry: Retry
 
 
+_OPTIONS: Final[Mapping[FunctionKind, frozenset[str]]] = {
+    "leaf": frozenset(ToolOptions.__annotations__) | frozenset(_Options.__annotations__),
+    "flow": frozenset(FlowOptions.__annotations__) | frozenset(_Options.__annotations__),
+}
+
+
 @overload
 def tool(body: Plain, /, **options: typing.Unpack[ToolOptions]) -> Function: ...
 @overload
 def tool(**options: typing.Unpack[ToolOptions]) -> Callable[[Plain], Function]: ...
 def tool(body: Plain | None = None, /, **options: typing.Unpack[ToolOptions]) -> Any:
-    """Make a leaf `Function` of a Python function; its type hints become the params and the result.
+    """Make a `Function` of a Python function; its type hints become the params and the result.
 
-    A function that is not async runs on a thread of its own, so that it holds nobody up; being cancelled or out of time
-    then means that nobody waits for it any more. One whose first parameter is a `ToolContext` gets it.
+    A function without a context, or whose first parameter is a `ToolContext`, becomes a leaf: it may have effects and
+    calls nothing. One whose first parameter is a `WorkerContext` or `CallContext` can call others, so it becomes a
+    flow, as with `@flow`.
+
+    A function that is not async runs on a thread of its own, so that the event loop is free meanwhile. Where its call
+    is cancelled or times out, the thread runs on and its result is dropped.
 
     Args:
         body: The function, when used as `@tool` without brackets.
-        options: See `ToolOptions`. Without `risk` it counts as `write` and `network`, and a person is asked where a
-            model calls it (H9).
+        options: See `ToolOptions`. Without `risk` a leaf counts as `write` and `network`, so a call that a model makes
+            requires approval (H9); a flow counts as `read_only`.
 
     Raises:
-        FunctionInvalid: A parameter has no type hint, or a hint has no schema.
+        FunctionInvalid: A parameter has no type hint, a hint has no schema, or an option does not fit the function.
     """
     return _decorate(body, "leaf", dict(options))
 
@@ -115,9 +126,10 @@ def flow(body: Body | None = None, /, **options: typing.Unpack[FlowOptions]) -> 
         options: See `FlowOptions`. Without `risk` it counts as `read_only`.
 
     Raises:
-        FunctionInvalid: It is not async, a parameter has no type hint, or a hint has no schema.
+        FunctionInvalid: It is not async, a parameter has no type hint, a hint has no schema, its context can call
+            nothing, or an option does not fit a flow.
     """
-    return _decorate(body, "flow", {"risk": READ_ONLY, **options, "idempotent": True})
+    return _decorate(body, "flow", dict(options))
 
 
 def _decorate(body: Plain | None, kind: FunctionKind, options: dict[str, Any]) -> Any:
@@ -131,18 +143,17 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
             remedy="decorate a function that 'def' or 'async def' makes",
         )
     name, description = options.get("name"), options.get("description")
-    others = {key: value for key, value in options.items() if key not in ("name", "description")}
     own_name = name or str(getattr(body, "__name__", ""))
     is_async = inspect.iscoroutinefunction(body)
-    if kind == "flow" and not is_async:
-        raise FunctionInvalid(f"the flow {own_name!r} is not async", remedy="declare it with 'async def'")
     hints = _hints(own_name, body)
     parameters = list(inspect.signature(body).parameters.values())
-    if kind == "flow" and not (parameters and _is_context(hints.get(parameters[0].name, Any))):
-        raise FunctionInvalid(
-            f"the flow {own_name!r} takes no context", remedy="give it 'ctx: CallContext' as first parameter"
-        )
-    context = bool(parameters) and (kind == "flow" or hints.get(parameters[0].name) is ToolContext)
+    first = hints.get(parameters[0].name, Any) if parameters else None
+    if kind == "leaf" and _can_call(first):
+        kind = "flow"
+    if kind == "flow":
+        _check_flow(own_name, first, is_async)
+    others = _options_of(own_name, kind, options)
+    context = kind == "flow" or first is ToolContext
     for each in ("capabilities", "tools"):
         if others.get(each) is not None:
             others[each] = tuple(others[each])
@@ -156,6 +167,39 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
         context=context and kind == "leaf",
         **others,
     )
+
+
+def _check_flow(name: str, context: Any, is_async: bool) -> None:
+    """Refuse a flow that cannot call anything."""
+    problem, remedy = "", "give it 'ctx: CallContext' as first parameter"
+    if not is_async:
+        problem, remedy = "is not async", "declare it with 'async def'"
+    elif context is ToolContext:
+        problem = "takes a ToolContext, which cannot call others"
+        remedy = "take a WorkerContext, or make it a leaf with @tool"
+    elif not _is_context(context):
+        problem = "takes no context"
+    if problem:
+        raise FunctionInvalid(f"the flow {name!r} {problem}", remedy=remedy)
+
+
+def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[str, Any]:
+    """The options as `Function` takes them, checked against the kind of function that they are for."""
+    known = _OPTIONS[kind]
+    for option in sorted(options.keys() - known):
+        other = next((each for each, names in _OPTIONS.items() if option in names), None)
+        if other is None:
+            near = difflib.get_close_matches(option, known, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            problem, remedy = "which there is not", f"{meant}the options are: {', '.join(sorted(known))}"
+        elif other == "leaf":  # a flow's body runs again from the start, with the results of the calls that it made
+            problem = "and is a flow, since it takes a context that it can call with"
+            remedy = "leave the option out and set it on what it calls, or take a ToolContext"
+        else:
+            problem, remedy = "and calls nothing", "take a WorkerContext as first parameter, or leave the option out"
+        raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
+    given = {key: value for key, value in options.items() if key not in ("name", "description")}
+    return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
 
 
 def _on_a_thread(body: Plain) -> Body:
@@ -182,6 +226,11 @@ def _hints(name: str, body: Plain) -> dict[str, Any]:
         f"the type hints of the function {name!r} cannot be read ({problem})",
         remedy="import the names that its hints use",
     )
+
+
+def _can_call(hint: Any) -> bool:
+    """Whether a first parameter says that it is a context to call others with."""
+    return hint is not Any and hasattr(hint, "call") and _is_context(hint)
 
 
 def _is_context(hint: Any) -> bool:

@@ -15,6 +15,7 @@ from support.raised import refused
 from worldagent import WorldAgent
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
 from worldagent.harness import CallContext, Function, ToolContext, WorkerContext, flow, tool
+from worldagent.harness.limits import Retry
 from worldagent.testing import ScriptedLM
 
 pytestmark = [pytest.mark.requirement("H2"), pytest.mark.timeout(60)]
@@ -85,7 +86,7 @@ def test_a_flow_without_a_context_is_refused(body: Any) -> None:
 
 
 def test_a_flow_may_name_its_context_in_each_way() -> None:
-    for hint in (CallContext, WorkerContext, ToolContext, Any):
+    for hint in (CallContext, WorkerContext, Any):
 
         async def body(ctx: Any, x: int) -> int:
             return x
@@ -97,6 +98,67 @@ def test_a_flow_may_name_its_context_in_each_way() -> None:
         return x
 
     assert list(flow(bare).input_schema["properties"]) == ["x"]
+
+
+@pytest.mark.requirement("H7")
+@pytest.mark.parametrize("context", [CallContext, WorkerContext])
+async def test_a_tool_that_takes_a_context_to_call_with_is_a_flow(tmp_path: Path, context: Any) -> None:
+    @tool(risk="read_only")
+    async def price(what: str) -> int:
+        return len(what)
+
+    async def total(ctx: Any, one: str, other: str) -> int:
+        first = await ctx.call("price", {"what": one})
+        second = await ctx.call_tool("price", {"what": other})
+        return int(first + second)
+
+    total.__annotations__["ctx"] = context
+    made = tool(total)
+    assert made.kind == "flow"
+    assert made.risk == ("read_only",)
+    async with agent(tmp_path, price, made) as opened:
+        assert await opened.call("total", {"one": "hat", "other": "coat"}) == 7
+
+
+@pytest.mark.requirement("H7")
+def test_a_tool_with_a_plain_context_or_none_is_a_leaf() -> None:
+    async def plain(ctx: ToolContext, x: int) -> int:
+        return x
+
+    assert tool(plain).kind == tool(no_context).kind == "leaf"
+    assert list(tool(plain).input_schema["properties"]) == ["x"]
+
+
+async def with_tool_context(ctx: ToolContext) -> int:
+    return 1
+
+
+async def with_call_context(ctx: CallContext) -> int:
+    return 1
+
+
+def blocking(ctx: CallContext) -> int:
+    return 1
+
+
+@pytest.mark.requirement("H7")
+@pytest.mark.parametrize(
+    ("decorator", "options", "body", "says"),
+    [
+        (flow, {}, with_tool_context, "takes a ToolContext, which cannot call others; take a WorkerContext"),
+        (tool, {"retry": Retry(attempts=2)}, with_call_context, "'retry', and is a flow, since it takes a context"),
+        (tool, {"idempotent": True}, with_call_context, "'idempotent', and is a flow"),
+        (tool, {"tools": ["x"]}, no_context, "'tools', and calls nothing; take a WorkerContext"),
+        (tool, {}, blocking, "the flow 'blocking' is not async"),
+        (tool, {"approve": True}, no_context, "'approve', which there is not; did you mean 'approval'?"),
+        (flow, {"risks": "write"}, with_call_context, "did you mean 'risk'?"),
+        (tool, {"nonsense": 1}, no_context, "the options are: approval, "),
+    ],
+)
+def test_what_does_not_go_together_in_a_declaration_is_named(
+    decorator: Any, options: dict[str, Any], body: Any, says: str
+) -> None:
+    assert says in str(refused(lambda: decorator(**options)(body), FunctionInvalid))
 
 
 def test_a_default_that_breaks_its_own_hint_is_refused() -> None:

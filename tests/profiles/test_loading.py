@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.profile_files import EXAMPLES, example
+from worldagent import WorldAgent
 from worldagent.core.errors import MissingExtra, ProfileInvalid
 from worldagent.profiles import MemoryOverrides, Profile, Profiles, Skills, Verification, check_tools
-from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS
+from worldagent.storage import Storage
+from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20))
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
@@ -265,6 +267,20 @@ def test_an_unknown_tool_is_told_with_the_line_of_its_item(tmp_path: Path) -> No
         check_tools(profile, BUILTIN)
     assert caught.value.problem == f"{tmp_path / 'mine.yaml'}:4: there is no tool 'grep_contnt'"
     assert caught.value.remedy.startswith("did you mean 'grep_content'? the tools are: read_file, ")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("read_fil", "read_file"), ("explore_context", "explore"), ("xyz", "")]
+)
+def test_an_agent_without_tools_names_those_that_ship_when_a_profile_misspells_one(
+    tmp_path: Path, wrong: str, meant: str
+) -> None:
+    profile = Profile("mine", tools=(wrong,))
+    allowed = BuiltinTools(roots=(tmp_path,))
+    with pytest.raises(ProfileInvalid) as caught:
+        WorldAgent("novel", lm="local", profile=profile, tools=allowed, storage=Storage(home=tmp_path))
+    assert caught.value.remedy.startswith(f"did you mean {meant!r}? " if meant else "the tools are: ")
+    assert "read_file, write_file" in caught.value.remedy
 
 
 def test_known_tools_globs_and_tools_of_servers_are_fine(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from worldagent.core.errors import (
 from worldagent.core.pauses import Approve
 from worldagent.graphs.shapes import graph_shape
 from worldagent.harness import CallContext, Function, tool
+from worldagent.profiles import Profile
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("T3")]
@@ -76,6 +77,14 @@ async def two_lines(state: State) -> dict[str, Any]:
 def agent(home: Path, graph: Any, lm: Any = None, functions: list[Function] | None = None, **more: Any) -> WorldAgent:
     shape = graph_shape("poem", graph, params=Draft, result=Poem, **more)
     return scripted_agent(home, lm or ScriptedLM([]), shapes=[shape], functions=functions or [])
+
+
+@pytest.mark.parametrize("profile", [Profile("any"), Profile("narrow", tools=("poem",))])
+def test_a_graph_in_the_place_of_a_shape_is_refused_with_the_way_to_make_one(tmp_path: Path, profile: Profile) -> None:
+    with pytest.raises(
+        FunctionInvalid, match=r"a 'CompiledStateGraph', which is not a shape; .*graph_shape\(key, graph"
+    ):
+        scripted_agent(tmp_path, ScriptedLM([]), shapes=[compiled(two_lines)], profile=profile)
 
 
 async def test_a_graph_takes_the_params_and_gives_the_result(tmp_path: Path) -> None:

@@ -87,7 +87,11 @@ def registry_of(
 
 
 def check_profile(
-    profile: Profile, registry: Registry, shapes: Iterable[Shape[Any, Any]], servers: Mapping[str, McpServer]
+    profile: Profile,
+    registry: Registry,
+    shapes: Iterable[Shape[Any, Any]],
+    servers: Mapping[str, McpServer],
+    allowed: BuiltinTools,
 ) -> None:
     """Refuse a profile that names a tool which the agent cannot have.
 
@@ -96,7 +100,8 @@ def check_profile(
     """
     if profile.tools is None:
         return
-    known = [*(function.name for function in registry.declared), *(shape.key for shape in shapes), SUBAGENT]
+    names = [*(function.name for function in registry.declared), *(shape.key for shape in shapes), SUBAGENT]
+    known = dict.fromkeys([*names, *(name for name in BUILTIN if allowed.allows(name))])
     check_tools(profile, known, [server.prefix_as(name) for name, server in servers.items()])
 
 
