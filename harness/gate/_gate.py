@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from pydantic import BaseModel
+
 from ...core import Clock, SystemClock
 from ...core.events import Risk
 from .._function import HOST, READ_ONLY
@@ -66,6 +68,11 @@ class Callee(Protocol):
     @property
     def approval(self) -> bool:
         """Whether a person is always asked."""
+        ...
+
+    @property
+    def params(self) -> type[BaseModel]:
+        """What declares its arguments."""
         ...
 
 
@@ -238,7 +245,7 @@ class Gate:
         for rule in policy.rules:
             if rule.after and not rule.follows(self.marks):
                 continue
-            if rule.matches(callee.name, callee.risk, caller.name, arguments):
+            if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params):
                 return rule
         return None
 

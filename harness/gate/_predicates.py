@@ -123,24 +123,26 @@ def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
             return _of(value, partial(_same, other=said, unsure=unsure), unsure)
 
 
-def find(arguments: Mapping[str, Any], path: str, *, unsure: bool = False) -> Iterator[Any]:
-    """The argument at a dotted path; where a doubt is enough, all that it may be, such as those of a list's items."""
-    if path in arguments:
-        yield arguments[path]
-        if not unsure:
-            return
-    yield from _below(arguments, path.split("."), unsure)
+def find(arguments: Mapping[str, Any], path: str) -> Iterator[Any]:
+    """All that an argument at a dotted path may be, for rules that ask or refuse: each of these readings is a doubt.
+
+    A key may hold the dots of the path, capitals may be ignored, and lists are looked into. What approving rules look
+    at is `received` of `_arguments`.
+    """
+    yield from _below(arguments, path.split("."))
 
 
-def _below(value: Any, steps: list[str], unsure: bool) -> Iterator[Any]:
+def _below(value: Any, steps: list[str]) -> Iterator[Any]:
     if not steps:
         yield value
     elif isinstance(value, Mapping):
-        if steps[0] in value:
-            yield from _below(value[steps[0]], steps[1:], unsure)
-    elif unsure and isinstance(value, list):
+        wanted = {".".join(steps[:size]).casefold(): size for size in range(1, len(steps) + 1)}
+        for key, each in value.items():
+            if key.casefold() in wanted:
+                yield from _below(each, steps[wanted[key.casefold()] :])
+    elif isinstance(value, list):
         for each in value:
-            yield from _below(each, steps, unsure)
+            yield from _below(each, steps)
 
 
 def _of(value: Any, test: Callable[[Any], bool], unsure: bool) -> bool:

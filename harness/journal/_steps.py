@@ -109,7 +109,7 @@ class Step:
         gate: What the gate said of it, as JSON for the journal.
         by: What let it through, or asks; see `CallStarted.gate`.
         refusal: Why it is not done; the journal keeps it as its failure.
-        check: Looks at other arguments that a person gave, and raises if they may not be.
+        check: Validates other arguments that a person gave; returns them as JSON, as they will be passed on.
         noted: Hears of what a person decided, or of `refuse` where nobody did in time;
             gives what the journal keeps, as JSON.
         slot: Is held while it is done, so that not too many are at the same time; one that waits for a person has none.
@@ -129,7 +129,7 @@ class Step:
     gate: str | None = None
     by: str = ""
     refusal: WorldAgentError | None = None
-    check: Callable[[Any], object] | None = None
+    check: Callable[[Any], Any] | None = None
     body: Callable[[Any], Awaitable[Any]] = _undone
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
     slot: AbstractAsyncContextManager[Any] | None = None

@@ -217,6 +217,16 @@ async def test_changed_arguments_that_the_policy_refuses_leave_the_question_open
     assert (turn.status, world.done) == ("done", ["write a"])
 
 
+async def test_policy_sees_the_defaults_of_changed_arguments(tmp_path: Path) -> None:
+    policy = Policy(rules=(Rule(decision="refuse", function="write", arguments={"path": "a"}),))
+    world = World()
+    async with world_agent(tmp_path, world, calling(("write", "b")), policy) as agent:
+        [pause] = (await worked(agent)).pauses
+        turn = await agent.thread("t").resume({pause.id: Approve(arguments={})})
+    assert (turn.status, world.done) == ("paused", [])
+    assert "may not be called with these arguments" in (turn.pauses[0].problem or "")
+
+
 async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
