@@ -111,7 +111,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
     """Have a person asked before the step; what they change is validated and decided about again."""
     fits = step.check
 
-    def check(arguments: Any) -> None:
+    def check(arguments: Any) -> Any:
         taken = arguments if fits is None else fits(arguments)
         now = asker.gate.by_policy(callee, taken, asker.caller)
         if now.decision == "refuse":
@@ -121,6 +121,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
             raise AnswerInvalid(
                 f"{step.name!r} may not be called with these arguments: {now.reason}", remedy="change them"
             )
+        return taken
 
     def noted(decision: str, said: Mapping[str, Any]) -> str:
         return _said(decision, "expired" if decision == "refuse" else "person", said, step, callee, asker)
@@ -130,6 +131,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
         function=callee.name,
         schema=callee.params.model_json_schema(),
         risk=callee.risk,
+        description=callee.description,
         reason=verdict.reason,
         caller=asker.caller.name,
         approvers=verdict.approvers,
@@ -156,10 +158,14 @@ def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) ->
 
 def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
     """Tell of what somebody decided, and remember what it stands for; gives what the journal keeps of it."""
-    if said.get("always"):
-        asker.gate.grant(callee.name, asker.caller.name)
-    _tell(asker, step, decision, by, said.get("account"))
     kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
+    if said.get("always"):
+        changed = said.get("arguments")
+        taken = step.input if changed is None or step.check is None else step.check(changed)
+        grant = asker.gate.grant(callee, asker.caller, None if said["always"] == "any" else taken)
+        kept |= {"always": "any" if said["always"] == "any" else "same"}
+        kept |= {"covers": grant.covers, "description": grant.description}
+    _tell(asker, step, decision, by, said.get("account"))
     return _note(decision, by, asker.caller, callee, **kept)
 
 

@@ -138,7 +138,8 @@ class Case:
 
 
 def holding(message: type[BaseModel], extra: Any) -> type[BaseModel]:
-    return create_model("Params", __config__=ConfigDict(extra=extra), message=(message | None, None))
+    field: Any = (message | None, None)
+    return create_model("Params", __config__=ConfigDict(extra=extra), message=field)
 
 
 def attribute(given: Mapping[str, Any]) -> list[Any]:
