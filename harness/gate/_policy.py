@@ -15,7 +15,7 @@ from ...core.pauses import LONGEST_WAIT
 from .._function import CALLERS
 from ._arguments import may_have, received, schema_of
 from ._data import Data
-from ._predicates import Predicate, Said, find, holds
+from ._predicates import Said, find, holds, said_of
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
@@ -88,7 +88,7 @@ class Rule(Data):
     @field_validator("arguments", mode="before")
     @classmethod
     def _said(cls, given: Any) -> Any:
-        return {path: _said_of(path, said) for path, said in given.items()} if isinstance(given, Mapping) else given
+        return {path: said_of(str(path), said) for path, said in given.items()} if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -229,22 +229,6 @@ def _check(rule: Rule, known: Mapping[str, Declared]) -> None:
                 f"the rule {rule.name!r} is about the argument {path!r}, and nothing that it is about has one",
                 remedy="look at what the function declares; or set optional on the rule",
             )
-
-
-def _said_of(path: object, said: Any) -> Any:
-    """What is said of one argument, in one of its kinds, so that errors name its place and not all that it is not."""
-    if isinstance(said, str | int | float | Predicate | None):
-        problem = "a number that is none never holds" if said != said else ""
-    elif not isinstance(said, Mapping):
-        problem = "give a glob, a value or a predicate"
-    else:
-        try:
-            return Predicate(**{str(key): each for key, each in said.items()})
-        except PolicyInvalid as error:
-            problem = error.problem.removeprefix("a predicate cannot be read: ")
-    if not problem:
-        return said
-    raise PydanticCustomError("said", "{path}: {problem}", {"path": str(path), "problem": problem})
 
 
 T = TypeVar("T", bound=str)
