@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .events import PauseKind, Risk
 
@@ -18,12 +18,13 @@ class Approve:
     Attributes:
         arguments: Other arguments than it asked for; they are validated, and the policy is asked, again.
         always: Whether more calls of this function by this caller may be made in this turn without asking, up to the
-            limits of `Policy`. A call that is `destructive` is always asked for.
+            limits of `Policy`: `"same"`, or True, for calls with equal arguments, `"any"` for calls with any arguments.
+            It ends when the function's description changes. A call that is `destructive` is always asked for.
         hash: The pause's `hash` that was seen; left out, whatever waits is meant.
     """
 
     arguments: Mapping[str, Any] | None = None
-    always: bool = False
+    always: bool | Literal["same", "any"] = False
     hash: str | None = None
 
 
@@ -85,6 +86,7 @@ class Pause:
         arguments: The call's params; empty for a question.
         hash: Stands for function and arguments: what is approved is what runs.
         risk: The function's, for an approval.
+        description: What the function says it does, for an approval; of an MCP tool, in the words of its server.
         reason: Why the gate asks, for an approval.
         caller: Who wants to make the call: a worker, a shape, a function, `converse` for the planner, `code` for the
             host's own code.
@@ -103,6 +105,7 @@ class Pause:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     hash: str = ""
     risk: tuple[Risk, ...] = ()
+    description: str = ""
     reason: str = ""
     caller: str = ""
     approvers: tuple[str, ...] = ()

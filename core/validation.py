@@ -106,12 +106,15 @@ def json_and_text_of(model: BaseModel, *, what: str, error: type[WorldAgentError
         # Without `warnings`, pydantic would print a value that is not of its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
         text = kept_json(dumped)
-        if "null" in text:
+        if "null" in text or _NUMBERED.search(text):
             _check_kept(model.model_dump(by_alias=True, warnings=False), dumped)
+        twice = _twice(model)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
-        return dumped, text
+        if not twice:
+            return dumped, text
+        raise error(f"{what} do not fit: {twice}: the field is given twice", remedy="give it once, by its alias")
     raise error(
         f"{what} are not JSON: {_where_in(model)}{problem}", remedy="use JSON values, and text that UTF-8 can hold"
     )
@@ -194,6 +197,31 @@ def _check_kept(value: object, dumped: object) -> None:
             return
     for each in pairs:
         _check_kept(*each)
+
+
+def _twice(value: object, steps: tuple[object, ...] = ()) -> str:
+    """Where a model that takes undeclared fields holds one that is called like a declared field; empty if none does.
+
+    As JSON the two would be one key, so that what is looked at is not what the model holds.
+    """
+    match value:
+        case BaseModel():
+            fields, extra = type(value).model_fields, value.model_extra or {}
+            for name, info in fields.items() if extra else ():
+                called = {name, info.alias, info.serialization_alias} & extra.keys()
+                if called:
+                    return _path((*steps, name))
+            inner: Iterable[tuple[object, object]] = [
+                *((name, getattr(value, name)) for name in fields),
+                *extra.items(),
+            ]
+        case dict():
+            inner = value.items()
+        case list() | tuple() | set() | frozenset() | deque():
+            inner = enumerate(value)
+        case _:
+            return ""
+    return next(filter(None, (_twice(each, (*steps, step)) for step, each in inner)), "")
 
 
 def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[WorldAgentError]) -> Any:

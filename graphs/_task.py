@@ -298,11 +298,12 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
             turn.emit.keep(path, "inputs", params_json if changed is None else dict(changed))
         return await _run(shape, taken, inside, calls, call)
 
-    def fits(changed: Mapping[str, Any]) -> None:
+    def fits(changed: Mapping[str, Any]) -> dict[str, Any]:
         taken = shape.read_params(changed)
         shape.names_for(taken, turn.services.shapes)
         if shape.callee(taken).name != call.function.name:
             raise AnswerInvalid(f"the arguments are for another worker than {call.function.name!r}", remedy="name it")
+        return json_of(taken, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
 
     step = Step(
         id=path,

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from ..core import Emitter, canonical_json
 from ..core.errors import AnswerInvalid, CallRefused, TaskFailed, WorldAgentError
 from ..core.events import CallDecided
@@ -42,16 +40,15 @@ class Asker:
     on_error: OnError | None = None
 
 
-async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[BaseModel]) -> None:
+async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
     """Decide about a step before it is done.
 
     The step has then what a person is asked before, or why it is refused, and what decided so.
 
     Args:
         step: The step, which is changed; its input is the params as JSON.
-        callee: What is called.
+        callee: What is called; its `params` declare the step's input.
         asker: Who calls.
-        params: What the step's input is declared by.
     """
     drive, gate, caller = asker.drive, asker.gate, asker.caller
     record = drive.recorded(step.id)
@@ -70,7 +67,7 @@ async def with_leave(step: Step, callee: Callee, asker: Asker, *, params: type[B
     if verdict.decision == "ask" and not drive.can_ask and caller.modelled:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
     if verdict.decision == "ask":
-        _ask(step, verdict, callee, asker, params)
+        _ask(step, verdict, callee, asker)
         if record is None and not await _answered_at_once(step, callee, asker):
             _tell(asker, step, "ask", verdict.by)
         return
@@ -110,14 +107,13 @@ def _refuse(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Non
     step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
 
 
-def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: type[BaseModel]) -> None:
+def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
     """Have a person asked before the step; what they change is validated and decided about again."""
     fits = step.check
 
-    def check(arguments: Any) -> None:
-        if fits is not None:
-            fits(arguments)
-        now = asker.gate.by_policy(callee, arguments, asker.caller)
+    def check(arguments: Any) -> Any:
+        taken = arguments if fits is None else fits(arguments)
+        now = asker.gate.by_policy(callee, taken, asker.caller)
         if now.decision == "refuse":
             if step.ask is not None:
                 before = step.ask.reason.partition(_REFUSED)[0]
@@ -125,6 +121,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: typ
             raise AnswerInvalid(
                 f"{step.name!r} may not be called with these arguments: {now.reason}", remedy="change them"
             )
+        return taken
 
     def noted(decision: str, said: Mapping[str, Any]) -> str:
         return _said(decision, "expired" if decision == "refuse" else "person", said, step, callee, asker)
@@ -132,8 +129,9 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker, params: typ
     step.ask = Ask(
         kind="approval",
         function=callee.name,
-        schema=params.model_json_schema(),
+        schema=callee.params.model_json_schema(),
         risk=callee.risk,
+        description=callee.description,
         reason=verdict.reason,
         caller=asker.caller.name,
         approvers=verdict.approvers,
@@ -160,10 +158,14 @@ def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) ->
 
 def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
     """Tell of what somebody decided, and remember what it stands for; gives what the journal keeps of it."""
-    if said.get("always"):
-        asker.gate.grant(callee.name, asker.caller.name)
-    _tell(asker, step, decision, by, said.get("account"))
     kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
+    if said.get("always"):
+        changed = said.get("arguments")
+        taken = step.input if changed is None or step.check is None else step.check(changed)
+        grant = asker.gate.grant(callee, asker.caller, None if said["always"] == "any" else taken)
+        kept |= {"always": "any" if said["always"] == "any" else "same"}
+        kept |= {"covers": grant.covers, "description": grant.description}
+    _tell(asker, step, decision, by, said.get("account"))
     return _note(decision, by, asker.caller, callee, **kept)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -26,7 +26,15 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..core.events import CallDecided, CallEnded, CallRetried, CallStarted
-from ..core.validation import json_and_text_of, json_of_value, read_model, read_value, validate_model, validate_value
+from ..core.validation import (
+    json_and_text_of,
+    json_of,
+    json_of_value,
+    read_model,
+    read_value,
+    validate_model,
+    validate_value,
+)
 from ._context import CallContext
 from ._function import Function
 from ._guard import guarded
@@ -167,7 +175,9 @@ def _gated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         prepared, function = call.prepared, call.function
         step = prepared.step
-        await with_leave(step, function, call.ctx.asker, params=prepared.params)
+        # A worker that is called by its name has the params of the shape that runs it.
+        callee = function if function.params is prepared.params else replace(function, params=prepared.params)
+        await with_leave(step, callee, call.ctx.asker)
         told = False
         try:
             value = await inner(call)
@@ -264,6 +274,9 @@ async def _prepared(call: Call) -> Prepared:
     def changed_params(changed: Mapping[str, Any]) -> BaseModel:
         return read_model(function.params, changed, what=what, error=ParamsInvalid)
 
+    def changed_json(changed: Mapping[str, Any]) -> dict[str, Any]:
+        return json_of(changed_params(changed), what=what, error=ParamsInvalid)
+
     step = Step(
         id=call_id,
         parent=frame.path,
@@ -274,7 +287,7 @@ async def _prepared(call: Call) -> Prepared:
         once=function.kind == "leaf" and not function.idempotent,
         version=function.declared,
         site=site,
-        check=changed_params,
+        check=changed_json,
     )
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:

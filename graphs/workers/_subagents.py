@@ -172,7 +172,13 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
     def callee(self, params: SubagentParams) -> Function:
         found = self.subagents.found(params.worker)
         return replace(
-            self.function, name=found.name, kind=found.kind, risk=found.risk, limits=found.limits, capture=found.capture
+            self.function,
+            name=found.name,
+            description=found.description,
+            kind=found.kind,
+            risk=found.risk,
+            limits=found.limits,
+            capture=found.capture,
         )
 
     def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:

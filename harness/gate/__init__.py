@@ -9,6 +9,7 @@ from ._file import load_policy, policy_in
 from ._gate import CODE, Callee, Caller, Gate, Verdict
 from ._policy import Decision, Policy, Rule, is_like
 from ._predicates import Predicate
+from ._surprises import Surprise, surprises
 
 __all__ = [
     "CODE",
@@ -20,8 +21,10 @@ __all__ = [
     "Policy",
     "Predicate",
     "Rule",
+    "Surprise",
     "Verdict",
     "is_like",
     "load_policy",
     "policy_in",
+    "surprises",
 ]

@@ -1,13 +1,173 @@
-"""Whether a function can have an argument that a rule is about, by what its params declare."""
+"""The arguments that a function declares: whether it can have one, and what it receives at a dotted path.
+
+A function does not receive everything that a call holds: a key that it does not declare may be dropped, and a key that
+is spelt almost like a declared one may be read instead of it. Approving rules therefore look at declared keys only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice, product
+from typing import Any, Final
+from urllib.parse import unquote
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError
 
 _DEEPEST = 50  # of references that lead to each other
+_MAX_WAYS: Final = 64  # alternatives of one schema that are looked at
+_OTHER_KEYWORDS: Final = frozenset(
+    (
+        "patternProperties",
+        "unevaluatedProperties",
+        "propertyNames",
+        "dependentSchemas",
+        "dependencies",
+        "if",
+        "not",
+        "$dynamicRef",
+        "$recursiveRef",
+    )
+)
+"""Keywords that say more about keys than this module reads: an object that has one declares its `properties` only."""
+
+Part = Mapping[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def schema_of(params: type[BaseModel]) -> Part | None:
+    """The JSON Schema of arguments as the gate sees them: as they are written, with serialization aliases.
+
+    Returns:
+        The schema, which must not be changed; None where the params have none.
+    """
+    try:
+        return params.model_json_schema(mode="serialization")
+    except PydanticUserError:
+        return None
+
+
+def received(arguments: Mapping[str, Any], path: str, schema: Part | None) -> list[Any]:
+    """Return the value at a dotted path, if it is certain that this value is the one the function receives.
+
+    It is certain where each step is a declared key, or a key of an object that declares none, and where no other key
+    could be read instead. A key that holds dots counts where it is declared under exactly that name.
+
+    Args:
+        arguments: The params as JSON, validated by `schema`.
+        path: As in `Rule.arguments`.
+        schema: From `schema_of`; None where nothing is known of the params.
+
+    Returns:
+        One value, or none.
+    """
+    if schema is None:
+        return []
+    value: Any = arguments
+    steps, place = path.split("."), [[schema]]
+    while steps:
+        if not isinstance(value, Mapping):
+            return []
+        ways = [way for each in place for way in _ways(each, schema) if _can_be(way, value)]
+        sizes = [size for size in range(1, len(steps) + 1) if ".".join(steps[:size]) in value]
+        if not ways or len(ways) > _MAX_WAYS or len(sizes) != 1:
+            return []
+        key = ".".join(steps[: sizes[0]])
+        found = [_below(way, key, dotted=sizes[0] > 1) for way in ways]
+        if not all(found) or any(_competes(other, steps, way) for way in ways for other in value if other != key):
+            return []
+        value, steps, place = value[key], steps[sizes[0] :], found
+    return [value]
+
+
+def _ways(schemas: Sequence[Any], root: Part, deep: int = _DEEPEST) -> list[list[Part]]:
+    """What may describe an object: alternatives, each of them parts that all hold."""
+    if not schemas:
+        return [[]]
+    first, *others = schemas
+    if first is True:
+        first = {}
+    # A part with an `$id` has references of its own, which are not followed.
+    if not isinstance(first, Mapping) or not deep or ("$id" in first and first is not root):
+        return []
+    more: list[Any] = [*first.get("allOf", ())]
+    if "$ref" in first:
+        more.append(_referred(str(first["$ref"]), root))
+    choices = [first[key] for key in ("anyOf", "oneOf") if key in first]
+    combined = product(_ways(others, root, deep), *choices)
+    own: Iterator[list[Part]] = (
+        [first, *rest, *each]
+        for rest, *chosen in islice(combined, _MAX_WAYS + 1)
+        for each in _ways([*more, *chosen], root, deep - 1)
+    )
+    return list(islice(own, _MAX_WAYS + 1))
+
+
+def _referred(reference: str, root: Part) -> Any:
+    """What a reference within the schema leads to; False, which describes nothing, for any other reference."""
+    if reference != "#" and not reference.startswith("#/"):
+        return False
+    found: Any = root
+    for written in reference.split("/")[1:]:
+        step = unquote(written).replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or step not in found:
+            return False
+        found = found[step]
+    return found
+
+
+def _can_be(way: Sequence[Part], value: Mapping[str, Any]) -> bool:
+    """Whether a valid object can be described in this way, by its type, required keys and constants."""
+    for part in way:
+        kind = part.get("type", "object")
+        if kind != "object" and (isinstance(kind, str) or "object" not in kind):
+            return False
+        if any(key not in value for key in part.get("required", ())):
+            return False
+        for key, declared in part.get("properties", {}).items():
+            if key in value and isinstance(declared, Mapping) and not _is_allowed(value[key], declared):
+                return False
+    return True
+
+
+def _is_allowed(value: Any, declared: Part) -> bool:
+    if "const" in declared:
+        return bool(value == declared["const"])
+    return value in declared["enum"] if "enum" in declared else True
+
+
+def _declares(way: Sequence[Part], key: str) -> bool:
+    return any(key in part.get("properties", ()) for part in way)
+
+
+def _is_open(way: Sequence[Part]) -> bool:
+    """Whether an object has keys that it does not name: a mapping, or one that says so itself."""
+    return all("properties" not in part or "additionalProperties" in part for part in way) and not any(
+        _OTHER_KEYWORDS & part.keys() for part in way
+    )
+
+
+def _below(way: Sequence[Part], key: str, *, dotted: bool) -> list[Any]:
+    """The schemas of the value of a key; empty where it is not certain that the function receives the key."""
+    if _declares(way, key):
+        return [part["properties"][key] for part in way if key in part.get("properties", ())]
+    if dotted or not _is_open(way):
+        return []
+    return [part.get("additionalProperties", True) for part in way]
+
+
+def _competes(key: str, steps: Sequence[str], way: Sequence[Part]) -> bool:
+    """Whether a function may read this key instead of the one that the steps lead to.
+
+    It may where the key is not declared, as aliases are not, or where capitals tell the two apart: JSON decoders such
+    as Go's ignore them.
+    """
+    if _declares(way, key):
+        return False
+    if not _is_open(way):
+        return True
+    folded = key.casefold()
+    return any(folded == ".".join(steps[:size]).casefold() for size in range(1, len(steps) + 1))
 
 
 def may_have(params: type[BaseModel], path: str) -> bool:
@@ -19,7 +179,9 @@ def may_have(params: type[BaseModel], path: str) -> bool:
     """
     if params.model_config.get("extra") == "allow":
         return True
-    schema = params.model_json_schema()
+    schema = schema_of(params)
+    if schema is None:
+        return True
     return path in schema.get("properties", {}) or _may(schema, path.split("."), schema.get("$defs", {}), _DEEPEST)
 
 
@@ -54,4 +216,4 @@ def _in_object(schema: Mapping[str, Any], steps: list[str], parts: Mapping[str, 
     return others is not False and _may(others, rest, parts, deep - 1)
 
 
-__all__ = ["may_have"]
+__all__ = ["may_have", "received", "schema_of"]

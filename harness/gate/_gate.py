@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from ...core import Clock, SystemClock
+from pydantic import BaseModel
+
+from ...core import Clock, SystemClock, digest
 from ...core.events import Risk
 from .._function import HOST, READ_ONLY
 from ._approver import Approver
@@ -68,6 +70,16 @@ class Callee(Protocol):
         """Whether a person is always asked."""
         ...
 
+    @property
+    def params(self) -> type[BaseModel]:
+        """What declares its arguments."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it says it does."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -93,6 +105,21 @@ _BY_DEFAULT: Final = Verdict("approve", "default")
 _STRICTNESS: Final[Mapping[Decision, int]] = {"approve": 0, "ask": 1, "refuse": 2}
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a person approved for the rest of a turn with an "always".
+
+    Attributes:
+        covers: Stands for the arguments that it covers; empty where it covers any.
+        description: Stands for the function's description then; None where an earlier version did not record it.
+        at: When it was given, in seconds since 1970.
+    """
+
+    covers: str
+    description: str | None
+    at: float
+
+
 class Recorded(Protocol):
     """What the gate looks at of a recorded call."""
 
@@ -114,6 +141,11 @@ class Recorded(Protocol):
     @property
     def refused(self) -> bool:
         """Whether it failed for want of leave, so that nothing was done."""
+        ...
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Its params as JSON."""
         ...
 
     @property
@@ -152,7 +184,7 @@ class Gate:
         self._clock = clock or SystemClock()
         self._used: Counter[str] = Counter()
         self._first: dict[str, float] = {}
-        self._granted: dict[tuple[str, str], float] = {}
+        self._granted: dict[tuple[str, str], dict[str, Grant]] = {}
 
     def recall(self, records: Iterable[Recorded], untrusted: Iterable[str]) -> None:
         """Take over what was decided and read in the turn before.
@@ -170,15 +202,33 @@ class Gate:
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
             if said.get("always"):
-                self.grant(function, caller, record.at)
+                # Up to version 0.1.0 neither arguments nor description were recorded: such a grant covers equal ones.
+                given = said.get("arguments") or record.arguments
+                covers = said["covers"] if "covers" in said else stands_for(given)
+                self._grant(function, caller, Grant(covers, said.get("description"), record.at))
 
     def mark(self, *sources: str) -> None:
         """The turn has read what these untrusted functions gave."""
         self.marks.update(sources)
 
-    def grant(self, function: str, caller: str, at: float | None = None) -> None:
-        """A person approves calls of a function by a caller for the rest of the turn, within the policy's limits."""
-        self._granted.setdefault((function, caller), self._now() if at is None else at)
+    def grant(self, callee: Callee, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
+        """Take note that a person approves calls for the rest of the turn, within the policy's limits.
+
+        Args:
+            callee: What is called.
+            caller: Who calls.
+            arguments: The arguments that it covers; None covers any.
+        """
+        covers = "" if arguments is None else stands_for(arguments)
+        grant = Grant(covers, stands_for(callee.description), self._now())
+        self._grant(callee.name, caller.name, grant)
+        return grant
+
+    def _grant(self, function: str, caller: str, grant: Grant) -> None:
+        given = self._granted.setdefault((function, caller), {})
+        before = given.get(grant.covers)
+        if before is None or before.description != grant.description:
+            given[grant.covers] = grant
 
     def decide(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Decide about a call that was not decided about before.
@@ -191,8 +241,8 @@ class Gate:
         verdict = self.by_policy(callee, arguments, caller)
         if verdict.decision == "approve" and callee.approval:
             verdict = Verdict("ask", "function", "it always asks")
-        if verdict.decision == "ask" and self._is_granted(callee, caller):
-            verdict = Verdict("approve", "always")
+        if verdict.decision == "ask":
+            verdict = self._by_grant(verdict, callee, arguments, caller)
         if verdict.decision == "approve":
             self._count(_use(verdict.by, callee.name, caller.name), self._now())
         if verdict.decision == "ask" and verdict.expires is None:
@@ -238,7 +288,7 @@ class Gate:
         for rule in policy.rules:
             if rule.after and not rule.follows(self.marks):
                 continue
-            if rule.matches(callee.name, callee.risk, caller.name, arguments):
+            if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params):
                 return rule
         return None
 
@@ -267,13 +317,20 @@ class Gate:
             return f"the turn has read what is untrusted: {', '.join(sorted(self.marks))}"
         return otherwise
 
-    def _is_granted(self, callee: Callee, caller: Caller) -> bool:
-        since = self._granted.get((callee.name, caller.name))
-        if since is None or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
-            return False
-        if self._now() - since > self.policy.seconds:
-            return False
-        return self._used[_use("always", callee.name, caller.name)] < self.policy.times
+    def _by_grant(self, verdict: Verdict, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """The verdict where a person would be asked, unless their "always" covers the call."""
+        given = self._granted.get((callee.name, caller.name))
+        if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
+            return verdict
+        found = [grant for grant in (given.get(""), given.get(stands_for(arguments))) if grant is not None]
+        same = [grant for grant in found if grant.description in (None, stands_for(callee.description))]
+        if found and not same:
+            return replace(verdict, reason=f"{verdict.reason}; its description has changed since it was approved")
+        if all(self._now() - grant.at > self.policy.seconds for grant in same):
+            return verdict
+        if self._used[_use("always", callee.name, caller.name)] >= self.policy.times:
+            return verdict
+        return Verdict("approve", "always")
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
@@ -287,6 +344,11 @@ class Gate:
     def _now(self) -> float:
         now: datetime = self._clock.now()
         return now.timestamp()
+
+
+def stands_for(value: object) -> str:
+    """Stands for arguments or a description, so that equal ones are recognised."""
+    return digest(value, length=16)
 
 
 def _is_harmless(callee: Callee) -> bool:

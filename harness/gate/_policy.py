@@ -13,9 +13,9 @@ from ...core.errors import PolicyInvalid
 from ...core.events import Risk
 from ...core.pauses import LONGEST_WAIT
 from .._function import CALLERS
-from ._arguments import may_have
+from ._arguments import may_have, received, schema_of
 from ._data import Data
-from ._predicates import Predicate, Said, find, holds
+from ._predicates import Said, find, holds, said_of
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
@@ -88,7 +88,7 @@ class Rule(Data):
     @field_validator("arguments", mode="before")
     @classmethod
     def _said(cls, given: Any) -> Any:
-        return {path: _said_of(path, said) for path, said in given.items()} if isinstance(given, Mapping) else given
+        return {path: said_of(str(path), said) for path, said in given.items()} if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -130,17 +130,37 @@ class Rule(Data):
         """Whether it can be about calls of anybody that there is: of the host, the planner, or one of these by name."""
         return any(is_like(name, self.caller) for name in (*callees, *CALLERS))
 
-    def matches(self, function: str, risk: tuple[Risk, ...], caller: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call is of those that it decides about, apart from what the turn has read."""
+    def matches(
+        self,
+        function: str,
+        risk: tuple[Risk, ...],
+        caller: str,
+        arguments: Mapping[str, Any],
+        params: type[BaseModel] | None = None,
+    ) -> bool:
+        """Whether a call is of those that it decides about, apart from what the turn has read.
+
+        Args:
+            function: What is called.
+            risk: Its risk.
+            caller: Who calls.
+            arguments: Its params as JSON.
+            params: What declares them; left out, they may have any keys.
+        """
         if not is_like(function, self.function) or not is_like(caller, self.caller):
             return False
         if self.risk:
             shared = set(risk) & set(several(self.risk))
             if not shared or (self.decision == "approve" and len(shared) < len(risk)):
                 return False
-        unsure = self.decision != "approve"  # what may be meant is enough to ask or refuse, and not to approve
+        if self.decision != "approve":  # what may be meant is enough to ask or refuse, and not to approve
+            return all(
+                any(holds(said, value, unsure=True) for value in find(arguments, path))
+                for path, said in self.arguments.items()
+            )
+        schema = {} if params is None or not self.arguments else schema_of(params)
         return all(
-            any(holds(said, value, unsure=unsure) for value in find(arguments, path, unsure=unsure))
+            any(holds(said, value) for value in received(arguments, path, schema))
             for path, said in self.arguments.items()
         )
 
@@ -209,22 +229,6 @@ def _check(rule: Rule, known: Mapping[str, Declared]) -> None:
                 f"the rule {rule.name!r} is about the argument {path!r}, and nothing that it is about has one",
                 remedy="look at what the function declares; or set optional on the rule",
             )
-
-
-def _said_of(path: object, said: Any) -> Any:
-    """What is said of one argument, in one of its kinds, so that errors name its place and not all that it is not."""
-    if isinstance(said, str | int | float | Predicate | None):
-        problem = "a number that is none never holds" if said != said else ""
-    elif not isinstance(said, Mapping):
-        problem = "give a glob, a value or a predicate"
-    else:
-        try:
-            return Predicate(**{str(key): each for key, each in said.items()})
-        except PolicyInvalid as error:
-            problem = error.problem.removeprefix("a predicate cannot be read: ")
-    if not problem:
-        return said
-    raise PydanticCustomError("said", "{path}: {problem}", {"path": str(path), "problem": problem})
 
 
 T = TypeVar("T", bound=str)

@@ -10,20 +10,25 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ...core import canonical_json
+from ...core.errors import PolicyInvalid
 from ...core.validation import kept_json
 from ._data import Data
+from ._texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
 
 _WILD = re.compile(r"[*?\[]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UP = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 _ELSEWHERE = re.compile(r"~|//|[A-Za-z]:")
 """How paths begin that the text alone does not place: somebody's home, another machine, a drive."""
+
+
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
 
 class Predicate(Data):
@@ -43,7 +48,15 @@ class Predicate(Data):
             ask or refuse.
         least: It is a number, no smaller.
         most: It is a number, no greater.
+        between: It is a number from the first to the second of these two.
         longest: It is a text or a list with no more characters or items.
+        host: It is a URL at this host, or below it if it begins with `*.`: `api.example.com`, `*.example.com`. To
+            approve, its scheme is `http` or `https` and its port the usual one, unless the host names others, as in
+            `wss://example.com:8443`; it holds no user name, and every parser reads the same host.
+        email: It is exactly one mail address: `ana@corp.com`, or `*@corp.com`, where the wildcard is in the local part.
+        command: It is one command without anything that a shell expands, given by its program and first arguments:
+            `git status`. A last word `*` allows more arguments, as in `git log *`, but no options; name those.
+        each: It is a list with at least one item, and this glob, value or predicate holds of every item.
     """
 
     equals: Any = None
@@ -52,7 +65,12 @@ class Predicate(Data):
     under: str | None = Field(default=None, min_length=1)
     least: float | None = Field(default=None, allow_inf_nan=False, strict=True)
     most: float | None = Field(default=None, allow_inf_nan=False, strict=True)
+    between: tuple[Number, Number] | None = None
     longest: int | None = Field(default=None, ge=0, strict=True)
+    host: str | None = None
+    email: str | None = None
+    command: str | None = None
+    each: Said = None
 
     @field_validator("equals", "among")
     @classmethod
@@ -67,6 +85,28 @@ class Predicate(Data):
     @classmethod
     def _whole(cls, path: str | None) -> str | None:
         return None if path is None else _came_to(path)
+
+    @field_validator("host", "email", "command")
+    @classmethod
+    def _is_pattern(cls, given: str | None, info: ValidationInfo) -> str | None:
+        if given is not None:
+            try:
+                _PATTERNS[info.field_name or ""](given)
+            except ValueError as error:
+                raise PydanticCustomError("pattern", "{problem}", {"problem": str(error)}) from None
+        return given
+
+    @field_validator("between")
+    @classmethod
+    def _in_order(cls, given: tuple[float, float] | None) -> tuple[float, float] | None:
+        if given is not None and given[0] > given[1]:
+            raise PydanticCustomError("order", "the first number is greater than the second")
+        return given
+
+    @field_validator("each", mode="before")
+    @classmethod
+    def _said(cls, given: Any) -> Any:
+        return said_of("", given)
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -84,7 +124,7 @@ class Predicate(Data):
         return all(_of(value, partial(self._one, name, unsure=unsure), unsure) for name in self._given())
 
     def _given(self) -> list[str]:
-        return [name for name in self.model_fields_set if name == "equals" or getattr(self, name) is not None]
+        return [name for name in self.model_fields_set if name in ("equals", "each") or getattr(self, name) is not None]
 
     def _one(self, name: str, value: Any, *, unsure: bool) -> bool:
         match name:
@@ -98,17 +138,58 @@ class Predicate(Data):
                 return isinstance(value, str) and _is_under(value, self.under or "", unsure)
             case "longest":
                 return isinstance(value, str | list) and len(value) <= (self.longest or 0)
+            case "each":
+                return self._each(value, unsure)
+            case "host" | "email" | "command":
+                return isinstance(value, str) and _TESTS[name](value, getattr(self, name), unsure=unsure)
             case _:
                 return self._measures(name, value, unsure)
+
+    def _each(self, value: Any, unsure: bool) -> bool:
+        if unsure:
+            return holds(self.each, value, unsure=True)
+        return isinstance(value, list) and bool(value) and all(holds(self.each, item) for item in value)
 
     def _measures(self, name: str, value: Any, unsure: bool) -> bool:
         number = _number(value, unsure)
         if number is None or number != number:
             return number is not None and unsure
+        if name == "between":
+            low, high = self.between or (0, 0)
+            return low <= number <= high
         return number >= (self.least or 0) if name == "least" else number <= (self.most or 0)
 
 
-Said = str | bool | int | float | None | Predicate
+_PATTERNS: Final[Mapping[str, Callable[[str], object]]] = {
+    "host": host_pattern,
+    "email": email_pattern,
+    "command": command_pattern,
+}
+_TESTS: Final = {"host": is_at_host, "email": is_email, "command": is_command}
+
+
+def said_of(path: str, said: Any) -> Any:
+    """What is said of one argument, in one of its kinds, so that errors name its place and not all that it is not.
+
+    Raises:
+        PydanticCustomError: It cannot be read.
+    """
+    if isinstance(said, str | int | float | Predicate | None):
+        problem = "a number that is none never holds" if said != said else ""
+    elif not isinstance(said, Mapping):
+        problem = "give a glob, a value or a predicate"
+    else:
+        try:
+            return Predicate(**{str(key): each for key, each in said.items()})
+        except PolicyInvalid as error:
+            problem = error.problem.removeprefix("a predicate cannot be read: ")
+    if not problem:
+        return said
+    where = f"{path}: " if path else ""
+    raise PydanticCustomError("said", "{where}{problem}", {"where": where, "problem": problem})
+
+
+Said = str | bool | int | float | Predicate | None
 """What a policy says of an argument: a glob for a text, a value, or a predicate."""
 
 
@@ -123,24 +204,26 @@ def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
             return _of(value, partial(_same, other=said, unsure=unsure), unsure)
 
 
-def find(arguments: Mapping[str, Any], path: str, *, unsure: bool = False) -> Iterator[Any]:
-    """The argument at a dotted path; where a doubt is enough, all that it may be, such as those of a list's items."""
-    if path in arguments:
-        yield arguments[path]
-        if not unsure:
-            return
-    yield from _below(arguments, path.split("."), unsure)
+def find(arguments: Mapping[str, Any], path: str) -> Iterator[Any]:
+    """All that an argument at a dotted path may be, for rules that ask or refuse: each of these readings is a doubt.
+
+    A key may hold the dots of the path, capitals may be ignored, and lists are looked into. What approving rules look
+    at is `received` of `_arguments`.
+    """
+    yield from _below(arguments, path.split("."))
 
 
-def _below(value: Any, steps: list[str], unsure: bool) -> Iterator[Any]:
+def _below(value: Any, steps: list[str]) -> Iterator[Any]:
     if not steps:
         yield value
     elif isinstance(value, Mapping):
-        if steps[0] in value:
-            yield from _below(value[steps[0]], steps[1:], unsure)
-    elif unsure and isinstance(value, list):
+        wanted = {".".join(steps[:size]).casefold(): size for size in range(1, len(steps) + 1)}
+        for key, each in value.items():
+            if key.casefold() in wanted:
+                yield from _below(each, steps[wanted[key.casefold()] :])
+    elif isinstance(value, list):
         for each in value:
-            yield from _below(each, steps, unsure)
+            yield from _below(each, steps)
 
 
 def _of(value: Any, test: Callable[[Any], bool], unsure: bool) -> bool:
@@ -224,4 +307,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-__all__ = ["Predicate", "Said", "find", "holds"]
+Predicate.model_rebuild()
+
+__all__ = ["Predicate", "Said", "find", "holds", "said_of"]

@@ -24,6 +24,7 @@ def pause_of(record: CallRecord) -> Pause:
         arguments={} if ask["kind"] == "question" else record.arguments,
         hash=record.hash,
         risk=tuple(ask.get("risk", ())),
+        description=ask.get("description", ""),
         reason=ask.get("reason", ""),
         caller=ask.get("caller", ""),
         approvers=tuple(ask.get("approvers", ())),
@@ -91,7 +92,12 @@ def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
             f"{pause.function!r} is destructive, so that each call of it is approved by itself",
             remedy="approve this one call, without `always`",
         )
-    said: dict[str, Any] = {"always": True} if answer.always else {}
+    if answer.always not in (False, True, "same", "any"):
+        raise AnswerInvalid(
+            f"the approval of the pause {pause.id!r} has an `always` that is neither 'same' nor 'any'",
+            remedy="use 'same' for calls with equal arguments, 'any' for calls with any arguments, or leave it out",
+        )
+    said: dict[str, Any] = {"always": "any" if answer.always == "any" else "same"} if answer.always else {}
     if answer.arguments is not None and not isinstance(answer.arguments, Mapping):
         raise AnswerInvalid(
             f"the arguments for the pause {pause.id!r} are of type {type(answer.arguments).__name__!r}",

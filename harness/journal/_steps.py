@@ -37,6 +37,7 @@ class Ask:
         schema: The JSON Schema of the answer.
         seconds: How long an answer is waited for; None is for ever.
         risk: What the function does to the world, for leave.
+        description: What the function says it does, for leave.
         reason: Why leave is needed.
         caller: Who wants to make the call.
         approvers: Globs over the accounts that may answer; empty is anybody.
@@ -49,6 +50,7 @@ class Ask:
     schema: dict[str, Any] | None = None
     seconds: float | None = None
     risk: tuple[Risk, ...] = ()
+    description: str = ""
     reason: str = ""
     caller: str = ""
     approvers: tuple[str, ...] = ()
@@ -63,7 +65,11 @@ class Ask:
         if not may_answer(account, self.approvers):
             return f"by now one of these must answer: {', '.join(self.approvers)}"
         more = [risk for risk in self.risk if risk not in asked.get("risk", self.risk)]
-        return f"by now it is {' and '.join(more)}" if more else ""
+        if more:
+            return f"by now it is {' and '.join(more)}"
+        # Versions up to 0.1.0 did not record the description.
+        changed = asked.get("description", self.description) != self.description
+        return "its description has changed since it was shown" if changed else ""
 
     def json(self, problem: str | None = None) -> str:
         """As the journal keeps it."""
@@ -77,6 +83,7 @@ class Ask:
         }
         return canonical_json(
             {"kind": self.kind}
+            | ({"description": self.description} if self.kind == "approval" else {})
             | {name: value for name, value in given.items() if value is not None}
             | {name: value for name, value in asked.items() if value}
         )
@@ -109,7 +116,7 @@ class Step:
         gate: What the gate said of it, as JSON for the journal.
         by: What let it through, or asks; see `CallStarted.gate`.
         refusal: Why it is not done; the journal keeps it as its failure.
-        check: Looks at other arguments that a person gave, and raises if they may not be.
+        check: Validates other arguments that a person gave; returns them as JSON, as they will be passed on.
         noted: Hears of what a person decided, or of `refuse` where nobody did in time;
             gives what the journal keeps, as JSON.
         slot: Is held while it is done, so that not too many are at the same time; one that waits for a person has none.
@@ -129,7 +136,7 @@ class Step:
     gate: str | None = None
     by: str = ""
     refusal: WorldAgentError | None = None
-    check: Callable[[Any], object] | None = None
+    check: Callable[[Any], Any] | None = None
     body: Callable[[Any], Awaitable[Any]] = _undone
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
     slot: AbstractAsyncContextManager[Any] | None = None
@@ -149,6 +156,7 @@ class Step:
             arguments=self.input,
             hash=self.hash,
             risk=self.ask.risk,
+            description=self.ask.description,
             reason=self.ask.reason,
             caller=self.ask.caller,
             approvers=self.ask.approvers,

@@ -14,6 +14,10 @@ CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "roun
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
 
 
+Always = Literal["same", "any"]
+"""Which calls a person approved for the rest of the turn; versions up to 0.1.0 wrote true."""
+
+
 class _Asked(BaseModel):
     kind: PauseKind
     question: str | None = None
@@ -21,6 +25,7 @@ class _Asked(BaseModel):
     declared: dict[str, Any] | None = Field(None, alias="schema")
     problem: str | None = None
     risk: list[Risk] = []
+    description: str = ""
     reason: str = ""
     caller: str = ""
     approvers: list[str] = []
@@ -32,7 +37,9 @@ class _Let(BaseModel):
     caller: str = ""
     function: str = ""
     account: str | None = None
-    always: bool = False
+    always: bool | Always = False
+    covers: str = ""
+    description: str = ""
     arguments: dict[str, Any] | None = None
 
 
@@ -47,7 +54,7 @@ class _Plain(_Decision):
 class _Leave(_Decision):
     kind: Literal["approve"]
     account: str | None = None
-    always: bool = False
+    always: bool | Always = False
     arguments: dict[str, Any] | None = None
 
 

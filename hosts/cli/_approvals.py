@@ -14,7 +14,7 @@ from ...core.pauses import Approve, Pause, PersonAnswer, Reject
 from ...storage import Storage
 from ..pauses import is_late, pause_object
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
-from ._approvals_text import leave
+from ._approvals_text import Always, leave
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
 from ._output import Output, time_text
 from ._pauses import pause_text
@@ -69,9 +69,11 @@ def approve(options: ApproveOptions) -> int:
             if getattr(options, name) is not None and len(options.ids) > 1:
                 raise InvalidArgument(f"--{name} is for one call, and several are named", remedy="approve it by itself")
 
+        always: Always = "any" if options.always_any else "same" if options.always else False
+
         def say(pause: Pause) -> Approve:
             _check_seen(pause, options.hash)
-            return leave(pause, arguments=given, always=options.always)
+            return leave(pause, arguments=given, always=always)
 
         return _answer(open_agent(options, output), options, output, call_role, say)
 

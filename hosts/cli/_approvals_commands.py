@@ -64,6 +64,9 @@ Policies: what may be called without asking, what a person is asked for, what is
 _CHECK = """\
 Check a policy: whether it can be read, and with --app whether each rule is about something that can be called.
 
+For each rule that approves it also names a call that the rule takes and that a person would not expect, with the
+predicate to use instead; the exit code is 0, since you may want it so.
+
 Where something is wrong, it says what and in which line, and the exit code is 2.
 
 [bold]Examples[/bold]

@@ -50,7 +50,16 @@ class ApproveOptions(GoOnOptions):
         bool,
         typer.Option(
             "--always",
-            help="The same caller may call the same function for the rest of the turn, within the policy's limits.",
+            help="The same caller may make the same call, with equal arguments, for the rest of the turn, within the "
+            "policy's limits.",
+            rich_help_panel=_ANSWERS,
+        ),
+    ] = False
+    always_any: Annotated[
+        bool,
+        typer.Option(
+            "--always-any",
+            help="As --always, for calls of this function with any arguments.",
             rich_help_panel=_ANSWERS,
         ),
     ] = False

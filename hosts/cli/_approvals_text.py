@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ...core.errors import InvalidArgument
 from ...core.pauses import Approve, Pause, Reject, may_be_always
 from ..pauses import forms
+
+Always = Literal[False, "same", "any"]
 
 _APPROVES: Final = ("y", "yes", "approve")
 _REJECTS: Final = re.compile(r"(?:n|no|reject)(?:[.,:;!]?(?:\s+(.*))?)", re.IGNORECASE | re.DOTALL)
@@ -21,7 +23,7 @@ def how_to_leave(pause: Pause) -> str:
     if pause.schema is not None and forms.fields(pause.schema):
         ways.append("edit FIELD=VALUE ..." if forms.named(pause.schema) else "edit {JSON}")
     if may_be_always(pause):
-        ways.append("always, for this turn")
+        ways += ["always, for equal arguments in this turn", "always any, for any"]
     return f"{'; '.join(ways[:-1])}; or {ways[-1]}"
 
 
@@ -39,7 +41,9 @@ def read_leave(pause: Pause, said: str) -> Approve | Reject:
     if word in _APPROVES:
         return Approve(hash=pause.hash)
     if word == "always":
-        return leave(pause, always=True)
+        return leave(pause, always="same")
+    if word.split() == ["always", "any"]:
+        return leave(pause, always="any")
     changed = _EDITS.fullmatch(said)
     if changed is not None:
         return leave(pause, arguments=_edited(pause, changed[1]))
@@ -52,13 +56,13 @@ def read_leave(pause: Pause, said: str) -> Approve | Reject:
     return Reject((refused[1] or "").strip())
 
 
-def leave(pause: Pause, *, arguments: Any = None, always: bool = False) -> Approve:
+def leave(pause: Pause, *, arguments: Any = None, always: Always = False) -> Approve:
     """An approval of what was shown.
 
     Args:
         pause: The call.
         arguments: Other arguments than it asked for, all of them.
-        always: Whether for the rest of the turn.
+        always: Whether for the rest of the turn: `same` for calls with equal arguments, `any` for any arguments.
 
     Raises:
         InvalidArgument: The arguments do not fit, or each call of this kind is approved by itself.

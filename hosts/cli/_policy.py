@@ -1,12 +1,14 @@
-"""The command `policy check`: whether a policy can be read, and whether its rules are about something."""
+"""The command `policy check`: whether a policy can be read, what its rules are about, and what they also approve."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ...harness import Function, Policy
-from ...harness.gate import Rule
+from ...harness.gate import Rule, surprises
 from ._approvals_options import PolicyCheckOptions
 from ._options import AgentOptions
 from ._output import Output
@@ -45,12 +47,18 @@ async def _check(options: PolicyCheckOptions, output: Output, read: Policy) -> N
 def _told(rule: Rule, functions: Sequence[Function] | None) -> dict[str, Any]:
     globs = [rule.function] if isinstance(rule.function, str) else list(rule.function)
     matches = None if functions is None else _matched(rule, functions)
-    return {"name": rule.name, "decision": rule.decision, "function": globs, "matches": matches}
+    risks = None if functions is None else {each.name: each.risk for each in functions if each.name in (matches or ())}
+    risky = [asdict(each) for each in surprises(rule, risks)]
+    return {"name": rule.name, "decision": rule.decision, "function": globs, "matches": matches, "risky": risky}
 
 
 def _line(told: dict[str, Any]) -> str:
     names = told["function"] if told["matches"] is None else told["matches"] or ["nothing"]
-    return f"  {told['name']}: {told['decision']} {', '.join(names)}"
+    lines = [f"  {told['name']}: {told['decision']} {', '.join(names)}"]
+    for each in told["risky"]:
+        arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in each["arguments"].items())
+        lines.append(f"    also approves {each['function']}({arguments if each['path'] else '...'}); {each['advice']}")
+    return "\n".join(lines)
 
 
 def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:

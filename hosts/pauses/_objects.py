@@ -16,6 +16,7 @@ def pause_object(pause: Pause) -> dict[str, Any]:
         "arguments": dict(pause.arguments),
         "hash": pause.hash,
         "risk": list(pause.risk),
+        "description": pause.description,
         "reason": pause.reason,
         "caller": pause.caller,
         "approvers": list(pause.approvers),

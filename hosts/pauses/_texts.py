@@ -66,7 +66,8 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield from _indented(_short(pause.question or "", _QUESTION))
     yield from _arguments(pause)
     if pause.kind == "approval":
-        yield from (f"{word}: {one_line(_short(told, _VALUE))}" for word, told in _facts(pause))
+        for word, told in _facts(pause):
+            yield f"{word}: {one_line(_short(told, _QUESTION if word == 'description' else _VALUE))}"
     if pause.options is not None:
         yield from _choices(pause.options)
     elif pause.kind == "question" and pause.schema is not None and not forms.is_text(pause.schema):
@@ -93,6 +94,8 @@ def _facts(pause: Pause) -> Iterator[tuple[str, str]]:
     """What a person should know of a call beside its arguments: a word each, and what there is to it."""
     if pause.risk:
         yield "risk", ", ".join(word.replace("_", " ") for word in pause.risk)
+    if pause.description:
+        yield "description", pause.description
     if pause.caller:
         yield "called by", pause.caller
     if pause.reason:

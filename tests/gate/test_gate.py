@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from support.jobs import Muse, shape
+from support.tables import change
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core import events as ev
@@ -217,6 +219,16 @@ async def test_changed_arguments_that_the_policy_refuses_leave_the_question_open
     assert (turn.status, world.done) == ("done", ["write a"])
 
 
+async def test_policy_sees_the_defaults_of_changed_arguments(tmp_path: Path) -> None:
+    policy = Policy(rules=(Rule(decision="refuse", function="write", arguments={"path": "a"}),))
+    world = World()
+    async with world_agent(tmp_path, world, calling(("write", "b")), policy) as agent:
+        [pause] = (await worked(agent)).pauses
+        turn = await agent.thread("t").resume({pause.id: Approve(arguments={})})
+    assert (turn.status, world.done) == ("paused", [])
+    assert "may not be called with these arguments" in (turn.pauses[0].problem or "")
+
+
 async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
@@ -226,13 +238,60 @@ async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
         assert world.done == []
 
 
-async def test_always_this_turn_stands_for_the_same_function_and_caller_and_turn_and_no_longer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("always", [True, "same"])
+async def test_always_covers_calls_with_equal_arguments_only(tmp_path: Path, always: Any) -> None:
+    calls = calling(("write", "a"), ("write", "a"), ("write", "b"))
+    world = World()
+    async with world_agent(tmp_path, world, calls) as agent:
+        turn = await worked(agent)
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=always)})
+        assert (asked(turn), world.done) == ([("write", "b")], ["write a", "write a"])
+    calls = calling(("write", "a"), ("write", "a"), ("write", "b"), ("write", "a"), ("write", "c"))
+    async with world_agent(tmp_path / "again", world, calls) as agent:
+        turn = await worked(agent)
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=always)})
+    async with world_agent(tmp_path / "again", world, calls) as agent:  # another process has the same answer
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
+        assert asked(turn) == [("write", "c")]
+
+
+async def test_always_covers_the_arguments_that_a_person_changed_to(tmp_path: Path) -> None:
+    world = World()
+    async with world_agent(tmp_path, world, calling(("write", "b"), ("write", "a"), ("write", "b"))) as agent:
+        turn = await worked(agent)
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(arguments={}, always=True)})
+    assert (asked(turn), world.done) == ([("write", "b")], ["write a", "write a"])
+
+
+async def test_always_that_is_neither_same_nor_any_is_refused(tmp_path: Path) -> None:
+    world = World()
+    async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
+        [pause] = (await worked(agent)).pauses
+        with pytest.raises(AnswerInvalid, match="neither 'same' nor 'any'"):
+            await agent.thread("t").resume({pause.id: Approve(always="every")})  # type: ignore[arg-type]  # it is wrong
+
+
+async def test_grant_of_an_earlier_version_covers_equal_arguments(tmp_path: Path) -> None:
+    calls = calling(("write", "a"), ("send", "x"), ("write", "a"), ("write", "b"))
+    world = World()
+    async with world_agent(tmp_path, world, calls) as agent:
+        turn = await worked(agent)
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always="any")})
+        assert asked(turn) == [("send", "x")]
+    earlier = {"decision": "approve", "by": "person", "caller": "job", "function": "write", "always": True}
+    async with world_agent(tmp_path, world, calls) as agent:
+        await change(agent, "UPDATE wa_call SET gate=? WHERE name='write'", (json.dumps(earlier),))
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
+    assert (asked(turn), world.done) == ([("write", "b")], ["write a", "send x", "write a"])
+
+
+async def test_always_any_covers_the_same_function_and_caller_and_turn_and_no_longer(tmp_path: Path) -> None:
     calls = calling(("write", "a"), ("write", "b"), ("send", "c"), ("write", "d"))
     world = World()
     policy = Policy(times=2)
     async with world_agent(tmp_path, world, calls, policy) as agent:
         turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always="any")})
         assert (asked(turn), world.done) == ([("send", "c")], ["write a", "write b"])
     async with world_agent(tmp_path, world, calls, policy) as agent:  # in another process it still stands
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
@@ -246,7 +305,7 @@ async def test_always_is_over_when_its_times_are(tmp_path: Path) -> None:
     calls = calling(*(("write", str(at)) for at in range(4)))
     async with world_agent(tmp_path, world, calls, Policy(times=2)) as agent:
         turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always="any")})
     assert (asked(turn), world.done) == ([("write", "3")], ["write 0", "write 1", "write 2"])
 
 

@@ -115,14 +115,14 @@ def persons(draw: st.DrawFn, said: tuple[Said, ...]) -> Mapping[tuple[str, str],
     answers: dict[tuple[str, str], Said] = {}
     for (name, path), what in drawn.items():
         if name in TOOLS:
-            alone = what == "always" and name in ("erase", "wipe")  # it is no answer to what is destructive
+            alone = what in ("always", "any") and name in ("erase", "wipe")  # it is no answer to what is destructive
             answers[name, path] = "reject" if alone else what
         else:  # its params are no paths
             answers[name, ""] = "approve" if what.endswith("changed") else what
     return answers
 
 
-SAID: tuple[Said, ...] = ("approve", "reject", "always", "notes/changed", "etc/changed")
+SAID: tuple[Said, ...] = ("approve", "reject", "always", "any", "notes/changed", "etc/changed")
 POLICIES = st.builds(
     Model,
     lines=st.lists(lines(), max_size=4).map(reachable),
@@ -135,7 +135,7 @@ SIDE_BY_SIDE = st.builds(
     Model,
     lines=st.lists(lines(limits=False), max_size=4).map(reachable),
     default=st.sampled_from(["ask", "ask", "ask", "refuse"]),
-    person=persons(tuple(each for each in SAID if each != "always")),
+    person=persons(tuple(each for each in SAID if each not in ("always", "any"))),
     second=st.sampled_from(["approve", "reject"]),
 )
 

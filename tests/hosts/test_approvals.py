@@ -110,9 +110,15 @@ async def test_ten_calls_are_answered_one_by_one_in_any_order_by_agents_one_afte
     assert turn.result.model_dump() == {"text": ", ".join(f"sent p{number}" for number in range(MANY))}
 
 
-async def test_always_approves_what_the_same_caller_asks_for_later_in_the_turn(home: Path, run: Run) -> None:
+async def test_always_approves_equal_arguments_alone(home: Path, run: Run) -> None:
     pause = await one()
     result = await run("approvals", "approve", pause.id, "--always", *APP)
+    assert (result.exit_code, done(home)) == (3, ["sent ana 1"])
+
+
+async def test_always_any_approves_what_the_same_caller_asks_for_later_in_the_turn(home: Path, run: Run) -> None:
+    pause = await one()
+    result = await run("approvals", "approve", pause.id, "--always-any", *APP)
     assert (result.exit_code, result.stdout) == (0, "sent ana, sent bob\n"), result.output
     assert done(home) == ["sent ana 1", "sent bob 1"]
 
@@ -148,7 +154,7 @@ async def test_the_role_of_the_turn_is_given_again(home: Path, run: Run) -> None
     secret = "Answer as the keeper of the seventh lighthouse would answer."
     assert (await run("task", "series", *APP, "--role", secret)).exit_code == 3
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
-    missing = await run("approvals", "approve", found["id"], "--always", *APP, "--json")
+    missing = await run("approvals", "approve", found["id"], "--always-any", *APP, "--json")
     assert (missing.exit_code, json.loads(missing.stdout)["error"]["code"]) == (1, "role_required")
     late = await run("approvals", "approve", found["id"], *APP, "--json")
     assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (2, "already_answered")
@@ -273,7 +279,7 @@ async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_a
     assert "the field 'copies' is a whole number" in told[1]["error"]["message"]
     assert told[0]["pauses"][0]["risk"] == ["network"]
     assert done(home) == ["sent eve 2"]
-    chat = await command(home, "chat", *APP, stdin=b"always\n")
+    chat = await command(home, "chat", *APP, stdin=b"always any\n")
     assert (chat.code, chat.out) == (0, "sent eve, sent bob\n"), chat
 
 

@@ -116,17 +116,46 @@ async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
     file = written(home, "policy.json", {**SENDS, "name": "sends"}, {"decision": "ask", "risk": "destructive"})
     result = await run("policy", "check", file)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "policy.json: 2 rules; where none matches: ask\n  sends: approve send\n  2: ask *\n"
+    assert result.stdout.splitlines() == [
+        "policy.json: 2 rules; where none matches: ask",
+        "  sends: approve send",
+        "    also approves send(...); name the arguments that it may have",
+        "  2: ask *",
+    ]
+    risky = {
+        "path": "",
+        "function": "send",
+        "arguments": {"any": "value"},
+        "advice": "name the arguments that it may have",
+    }
     assert json.loads((await run("policy", "check", file, "--json")).stdout) == {
         "policy": {
             "file": "policy.json",
             "default": "ask",
             "rules": [
-                {"name": "sends", "decision": "approve", "function": ["send"], "matches": None},
-                {"name": "2", "decision": "ask", "function": ["*"], "matches": None},
+                {"name": "sends", "decision": "approve", "function": ["send"], "matches": None, "risky": [risky]},
+                {"name": "2", "decision": "ask", "function": ["*"], "matches": None, "risky": []},
             ],
         }
     }
+
+
+async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run) -> None:
+    mails = {**SENDS, "arguments": {"to": "*@corp.com"}, "name": "mails"}
+    file = written(home, "policy.json", mails, {**mails, "arguments": {"to": {"email": "*@corp.com"}}, "name": "one"})
+    for more in ((), APP):
+        result = await run("policy", "check", file, *more)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.splitlines()[1:] == [
+            "  mails: approve send",
+            '    also approves send(to="evil@x.io,a@corp.com"); use email: for exactly one address',
+            "  one: approve send",
+        ]
+        found = json.loads((await run("policy", "check", file, *more, "--json")).stdout)["policy"]["rules"]
+        assert [[call["arguments"] for call in rule["risky"]] for rule in found] == [
+            [{"to": "evil@x.io,a@corp.com"}],
+            [],
+        ]
 
 
 async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_is_nothing(

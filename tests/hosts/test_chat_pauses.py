@@ -39,9 +39,11 @@ The turn waits for an answer: /later leaves, /cancel ends it.
 approval of a call: pay
   what: "hat"
 risk: write, network
+description: Pay for something.
 called by: buy
 asked since: nothing in the policy allows it
-answer: yes; no REASON; edit FIELD=VALUE ...; or always, for this turn"""
+answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
+this turn; or always any, for any"""
 
 
 def bought(home: Path) -> list[str]:
@@ -68,7 +70,9 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_t
         assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
         shown = await terminal.say("sure, why not", prompt=AWAITED)
         assert "neither a clear yes nor a clear no" in " ".join(shown.split())
-        assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; or always" in " ".join(shown.split())
+        assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments" in " ".join(
+            shown.split()
+        )
         assert bought(home) == []
         assert await terminal.say("yes", prompt=AWAITED, then="main>") == "working on it: buy\nParis."
         assert bought(home) == ["hat"]
@@ -133,7 +137,7 @@ async def test_a_long_argument_stays_indented_so_that_it_is_no_line_of_its_own(s
     lines = shown.splitlines()[3:]
     assert lines[1].startswith('  what: "hat answer: yes')
     assert lines[2].startswith("    ")
-    assert [line for line in lines if line.startswith("answer:")] == [APPROVAL.splitlines()[-1]]
+    assert [line for line in lines if line.startswith("answer:")] == [APPROVAL.splitlines()[-2]]
     assert all(len(line) <= 80 for line in lines)
 
 

@@ -100,7 +100,7 @@ def pauses(draw: st.DrawFn) -> Pause:
 
 
 WORDS = st.sampled_from(
-    ["yes", "no", "edit", "always", "1", "again", "happened", "street=", "number=1", '"', "{", "[", "\\u", "NaN"]
+    ["yes", "no", "edit", "always", "any", "1", "again", "happened", "street=", "number=1", '"', "{", "[", "\\u", "NaN"]
 )
 PAIRS = st.sampled_from(
     ["street=Elm", "number=1", "number=0", "size=large", "colour=blue", "gift=yes", "note=a b", "x=1"]
@@ -117,7 +117,7 @@ def test_an_approval_shows_the_call_with_its_arguments_and_how_to_answer() -> No
         "approval of a call: pay",
         r'  what: "a hat\n\u001b[2J\u202e\u2028"',
         "  times: [1, 2]",
-        "answer: yes; no REASON; or always, for this turn",
+        "answer: yes; no REASON; always, for equal arguments in this turn; or always any, for any",
     ]
 
 
@@ -138,8 +138,14 @@ def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_ma
         "may answer: ana, lead-*",
         "answer: yes; no REASON; or edit FIELD=VALUE ...",
     ]
-    assert how_to_answer(pause("approval", dict[str, int])) == "yes; no REASON; or always, for this turn"
-    assert how_to_answer(pause("approval", Spaced)) == "yes; no REASON; edit {JSON}; or always, for this turn"
+    assert (
+        how_to_answer(pause("approval", dict[str, int]))
+        == "yes; no REASON; always, for equal arguments in this turn; or always any, for any"
+    )
+    assert (
+        how_to_answer(pause("approval", Spaced))
+        == "yes; no REASON; edit {JSON}; always, for equal arguments in this turn; or always any, for any"
+    )
 
 
 def test_an_uncertain_call_shows_what_was_cut_off() -> None:
@@ -251,7 +257,8 @@ def test_a_no_rejects_with_its_reason(said: str, reason: str) -> None:
 
 @pytest.mark.requirement("H9")
 def test_always_approves_for_the_rest_of_the_turn_and_never_what_is_destructive() -> None:
-    assert read_answer(SEEN, "Always") == Approve(always=True, hash="1f")
+    assert read_answer(SEEN, "Always") == Approve(always="same", hash="1f")
+    assert read_answer(SEEN, "always ANY") == Approve(always="any", hash="1f")
     with pytest.raises(InvalidArgument, match="destructive"):
         read_answer(pause("approval", Order, risk=("write", "destructive")), "always")
 
@@ -309,19 +316,20 @@ def test_what_is_neither_a_clear_yes_nor_a_clear_no_is_asked_again(said: str) ->
 
 
 @given(TYPED)
-def test_nothing_but_an_explicit_yes_approves(said: str) -> None:
+def test_nothing_but_an_explicit_yes_approves(typed: str) -> None:
     try:
-        answer = read_answer(SEEN, said)
+        answer = read_answer(SEEN, typed)
     except InvalidArgument:
         return
     if isinstance(answer, Reject):
         return
     assert isinstance(answer, Approve)
     assert answer.hash == SEEN.hash, "it is for what was shown"
-    whole = said.strip()
-    assert answer.always == (whole.casefold() == "always")
+    whole = typed.strip()
+    said = " ".join(whole.casefold().split())
+    assert answer.always == {"always": "same", "always any": "any"}.get(said, False)
     if answer.arguments is None:
-        assert whole.casefold() in ("y", "yes", "approve", "always")
+        assert said in ("y", "yes", "approve", "always", "always any")
         return
     word, edited = whole.split(maxsplit=1)
     assert word.casefold() == "edit"

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 Kind = Literal["leaf", "flow", "shape", "thinking", "worker", "map"]
-Said = Literal["approve", "reject", "always", "notes/changed", "etc/changed"]
+Said = Literal["approve", "reject", "always", "any", "notes/changed", "etc/changed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +142,7 @@ class Model:
     marks: set[str] = field(default_factory=set, init=False)
     _used: Counter[int | None] = field(default_factory=Counter, init=False)
     _always: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    _covered: set[tuple[str, str, object]] = field(default_factory=set, init=False)
 
     def call(self, node: Node, caller: str, *, modelled: bool) -> bool:
         """Make a call; whether a model had a say in what it gives.
@@ -186,8 +187,9 @@ class Model:
             said = self.second
         if said == "reject":
             raise Refused(heard=False)
-        if said == "always":
+        if said in ("always", "any"):
             self._always.setdefault((node.name, caller), self.times)
+            self._covered.add((node.name, caller, _arguments(node) if said == "always" else None))
         return node.path
 
     def _allows(self, node: Node, path: str, caller: str, *, modelled: bool) -> bool:
@@ -204,7 +206,7 @@ class Model:
         if line is not None and line.decision == "refuse":
             return "refuse"
         said = self._by_policy(tool, found, modelled=modelled)
-        if said == "ask" and self._always_may(node.name, tool, caller):
+        if said == "ask" and self._always_may(node, tool, caller):
             return "approve"
         if said == "approve" and found is not None and tool.risk != READS and modelled and not tool.approval:
             self._used[found] += 1
@@ -224,9 +226,11 @@ class Model:
             said = "ask" if "destructive" in tool.risk or strange or over else "approve"
         return "ask" if said == "approve" and tool.approval else said
 
-    def _always_may(self, name: str, tool: Tool, caller: str) -> bool:
+    def _always_may(self, node: Node, tool: Tool, caller: str) -> bool:
+        name = node.name
         left = self._always.get((name, caller), 0)
-        if not left or "destructive" in tool.risk or (self.marks and tool.risk != READS):
+        covered = {(name, caller, None), (name, caller, _arguments(node))} & self._covered
+        if not left or not covered or "destructive" in tool.risk or (self.marks and tool.risk != READS):
             return False
         self._always[name, caller] = left - 1
         return True
@@ -250,6 +254,11 @@ class Model:
         """To ask or refuse, one of the untrusted functions is enough; to approve there must be no other."""
         found = [fnmatchcase(mark, line.after or "") for mark in self.marks]
         return bool(found) and (all(found) if line.decision == "approve" else any(found))
+
+
+def _arguments(node: Node) -> object:
+    """Stands for the arguments of a call: those of a map are its item and how many there are."""
+    return (tuple(each.name for each in node.children), node.times) if node.kind == "map" else node.path
 
 
 def _is(path: str, line: Line, what: str) -> bool:

@@ -67,7 +67,10 @@ class Person:
             said = self.second
         if said == "reject":
             return Reject("no")
-        return Approve(always=said == "always", hash=pause.hash)
+        return Approve(always=_ALWAYS.get(said, False), hash=pause.hash)
+
+
+_ALWAYS: Mapping[str, Any] = {"always": True, "any": "any"}
 
 
 @dataclass(kw_only=True)

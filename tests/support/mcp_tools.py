@@ -37,6 +37,19 @@ async def _use(params: Asked, ctx: TaskContext) -> Got:
     return Got(value=await ctx.call(params.function, params.arguments))
 
 
+class Several(BaseModel):
+    calls: list[Asked]
+
+
+async def _use_several(params: Several, ctx: TaskContext) -> Got:
+    return Got(
+        value=[await ctx.call(each.function, each.arguments, key=str(at)) for at, each in enumerate(params.calls)]
+    )
+
+
+SEVERAL = Shape("several", Several, Got, _use_several)
+"""A shape that calls functions one after the other."""
+
 USE = Shape("use", Asked, Got, _use)
 """A shape that calls one function."""
 

@@ -29,7 +29,7 @@ class _Body(BaseModel):
 
 class _Approve(_Body):
     arguments: dict[str, Any] | None = None
-    always: bool = False
+    always: bool | Literal["same", "any"] = False
     hash: Annotated[str, Field(max_length=200)] | None = None
 
     def value(self) -> Approve:
@@ -163,7 +163,8 @@ def _body_schema(form: str) -> dict[str, Any]:
 
 
 _ABOUT: Final = {
-    "approve": "the call may be made: with other arguments, for the rest of the turn, only if its hash is still this",
+    "approve": "the call may be made: with other arguments; always, for the rest of the turn (true or same: calls with "
+    "equal arguments, any: calls with any arguments); only if its hash is still this",
     "reject": "the call may not be made",
     "answer": "the value that a question asks for",
     "happened": "the effect that was cut off did happen, and gave this",

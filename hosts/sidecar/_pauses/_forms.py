@@ -8,7 +8,7 @@ answer comes, as all of it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, Literal, NoReturn, cast
 
 from ....core.errors import AnswerInvalid, InvalidArgument
 from ....core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
@@ -75,13 +75,19 @@ def answer_of(pause: Pause, content: Mapping[str, Any]) -> PersonAnswer:
             return Answer(_value(pause, given))
 
 
+_ALWAYS: Final[Mapping[str, Literal["same", "any"]]] = {"approve_always": "same", "approve_always_any": "any"}
+
+
 # --- a call that needs leave ------------------------------------------------------------------------------------------
 
 
 def _approval(pause: Pause) -> dict[str, Any]:
-    decisions = ["approve", *(["approve_always"] if may_be_always(pause) else []), "reject"]
+    decisions = ["approve", *(["approve_always", "approve_always_any"] if may_be_always(pause) else []), "reject"]
     about = "whether the call may be made" + (
-        "; approve_always: also others like it, for the rest of the turn" if len(decisions) > 2 else ""
+        "; approve_always: also calls of it with equal arguments, for the rest of the turn; "
+        "approve_always_any: with any arguments"
+        if len(decisions) > 2
+        else ""
     )
     return _object(
         {
@@ -95,7 +101,7 @@ def _approval(pause: Pause) -> dict[str, Any]:
 def _leave(pause: Pause, asked: Schema, given: Mapping[str, Any]) -> Approve | Reject:
     decision = _chosen(pause, asked, given, "decision")
     if decision != "reject":
-        return Approve(always=decision == "approve_always", hash=pause.hash)
+        return Approve(always=_ALWAYS.get(decision, False), hash=pause.hash)
     return Reject(_text(pause, given, "reason")[:_REASON])
 
 

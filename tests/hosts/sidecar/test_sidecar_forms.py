@@ -93,7 +93,9 @@ def test_a_single_value_is_one_field(form: Any, value: Any) -> None:
 def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
     asked = pause("approval", risk=("write",))
     assert answer_of(asked, {"decision": "approve"}) == Approve(hash="h")
-    assert answer_of(asked, {"decision": "approve_always", "reason": None}) == Approve(always=True, hash="h")
+    assert answer_of(asked, {"decision": "approve_always", "reason": None}) == Approve(always="same", hash="h")
+    wide = {"decision": "approve_always_any", "reason": None}
+    assert answer_of(asked, wide) == Approve(always="any", hash="h")
     assert answer_of(asked, {"decision": "reject", "reason": "no"}) == Reject("no")
     destructive = pause("approval", risk=("destructive",))
     assert form_of(destructive)["properties"]["decision"]["enum"] == ["approve", "reject"]

@@ -131,7 +131,7 @@ async def test_an_approval_is_asked_as_a_form_and_the_call_goes_on(mode: Mode, t
     assert "asked since: " in form.message
     fields = form.requested_schema["properties"]
     assert (fields["decision"]["enum"], form.requested_schema["required"]) == (
-        ["approve", "approve_always", "reject"],
+        ["approve", "approve_always", "approve_always_any", "reject"],
         ["decision"],
     )
     assert shop.done == ["hat"]
