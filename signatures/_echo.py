@@ -1,8 +1,8 @@
 """The echo guard: a role repeated word for word does not leave the model's answer (R16).
 
-A character is withheld if it lies in a run of `ECHO_RUN` normalised characters (`_runs` says how texts are normalised)
-that stands in the role and in no other input of the same call; each connected stretch of such characters becomes one
-`MARK`. Shorter pieces, paraphrase, translation and encodings are out of reach.
+A character is withheld if it lies in a run of `ECHO_RUN` characters of the normal form (see `_normal`) that stands in
+the role and in no other input of the same call; each connected stretch of such characters becomes one `MARK`. Shorter
+pieces, paraphrase, translation and encodings are out of reach.
 
 Not here: what happens when something was withheld (`allow`, `fail`, the event) is decided by the caller; the scanner in
 `testing` looks for leaks of our own plumbing. The answer reaches the filter through `_fields`.
@@ -19,7 +19,8 @@ from typing import Any, NoReturn, SupportsIndex
 from pydantic import BaseModel
 
 from ..core import ECHO_RUN
-from ._runs import RunIndex, fold, units
+from ._normal import NormalText
+from ._runs import RunIndex
 
 MARK = "[role withheld]"
 """What stands in an answer where a run was withheld."""
@@ -38,8 +39,7 @@ class EchoGuard:
         """Take the texts of the call; nothing is computed yet.
 
         Args:
-            role: The role as it is sent, and each further form that counts as a repetition (such as the one before
-                it was escaped).
+            role: The role, and each further text that counts as a repetition.
             others: The other inputs of the same call, as the model sees them.
             run: The shortest repetition that is withheld, in normalised characters.
             gram: The size of the pieces by which repetitions are found, from 2 to `run`. It changes speed only.
@@ -130,39 +130,25 @@ class EchoFilter:
     def __init__(self, guard: EchoGuard) -> None:
         self.withheld = 0
         self._guard = guard
-        self._normal = ""  # what is not settled, normalised
-        self._raw: list[str] = []  # the original text of each of those characters
+        self._text = NormalText()  # what is not settled
         self._gone = 0  # how many of them are withheld already and kept only to be compared
         self._marked = False  # whether the last thing put out is a mark
 
     def feed(self, chunk: str) -> str:
         """Take the next chunk and return what may be shown now."""
-        self._take(chunk)
-        return self._settle(len(self._normal) - self._guard.reach(self._normal))
+        shown = self._text.add(chunk)
+        return shown + self._settle(len(self._text.normal) - self._guard.reach(self._text.normal))
 
     def close(self) -> str:
         """Return what was held back; the output ends here."""
-        return self._settle(len(self._normal))
-
-    def _take(self, chunk: str) -> None:
-        normal = fold(chunk)
-        goes_on = normal.startswith(" ") and self._normal.endswith(" ")
-        if not goes_on and "  " not in normal:
-            self._normal += normal
-            self._raw.extend(chunk)
-            return
-        normal, raw = units(normal, chunk)
-        if goes_on:  # a longer run of white space is still the same one blank
-            self._raw[-1] += raw.pop(0)
-            normal = normal[1:]
-        self._normal += normal
-        self._raw.extend(raw)
+        shown = self._text.add("", last=True)
+        return shown + self._settle(len(self._text.normal))
 
     def _settle(self, upto: int) -> str:
         """Put out or withhold everything before `upto`, and what is withheld already behind it."""
         out: list[str] = []
         at = self._gone
-        for begin, end in self._guard.stretches(self._normal):
+        for begin, end in self._guard.stretches(self._text.normal):
             at = self._release(out, at, begin)
             if not self._marked:
                 out.append(MARK)
@@ -170,15 +156,14 @@ class EchoFilter:
                 self.withheld += 1
             at = max(at, end)
         at = self._release(out, at, upto)
-        self._normal = self._normal[upto:]
-        del self._raw[:upto]
+        self._text.drop(upto)
         self._gone = at - upto
         return "".join(out)
 
     def _release(self, out: list[str], begin: int, end: int) -> int:
         if begin >= end:
             return begin
-        out += self._raw[begin:end]
+        out.append(self._text.raw(begin, end))
         self._marked = False
         return end
 

@@ -297,12 +297,9 @@ class _Call:
         self._guard: EchoGuard | None = None
         self._stream: AnswerStream | None = None
         if role is not None and caller.options.echo != "allow":
-            sent = caller.adapter.sent
             given = [inputs, *(item.fields for item in past)]
             others = [text for fields in given for value in fields.values() for text in _texts(value)]
-            if sent(role) != role:  # then a run may hold escapes, and others of the call's inputs have them too
-                others += [sent(text) for text in others]
-            self._guard = EchoGuard(*dict.fromkeys((role, sent(role))), others=others)
+            self._guard = EchoGuard(role, others=others)
 
     async def run(self) -> Answer:
         options, connection = self._caller.options, self._caller.connection
