@@ -1,9 +1,11 @@
 r"""The normal form in which texts are compared, and what of the text each of its characters stands for.
 
-Case is folded, each run of white space is one blank, typographic quotes and dashes are plain. Backslashes are left out,
-and the escapes of JSON count as what they stand for, however often a text was put into JSON: a text, the same text as
-JSON, and that JSON in JSON again have one normal form, with and without ASCII escapes. The escapes that `_escape` puts
-into a prompt are backslashes too.
+Letters are folded as Unicode's NFKC with case folding does it. Diacritics, invisible characters and control characters
+are left out, each run of white space is one blank, typographic quotes and dashes are plain.
+
+Backslashes are left out, and the escapes of JSON count as what they stand for, however often a text was put into JSON:
+a text, the same text as JSON, and that JSON in JSON again have one normal form, with and without ASCII escapes. The
+escapes that `_escape` puts into a prompt are backslashes too.
 
 One character of a text may give none, one or several of the normal form. This module knows nothing of roles.
 """
@@ -11,16 +13,19 @@ One character of a text may give none, one or several of the normal form. This m
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import lru_cache
 
 _ODD = "\0"  # in a folded text: a character that does not give exactly one for itself alone
 _WHITE_SPACE = "nrtf"  # escapes of JSON that stand for white space
 _HEX = "[0-9a-fA-F]"
 _SLASHES = r"\\{1,64}"  # bounded, so that little is held back of a text that is all backslashes
 _HIGH, _LOW = f"u[dD][89abAB]{_HEX}{{2}}", f"u[dD][c-fC-F]{_HEX}{{2}}"
-_PIECE = rf"{_SLASHES}(?:{_HIGH}{_SLASHES}{_LOW}|u{_HEX}{{4}}|[bfnrt]|)|[^\\]"
-# What may be the beginning of an escape, or of the second half of a pair.
+_INITIAL, _MEDIAL, _FINAL = "[\u1100-\u1112]", "[\u1161-\u1175]", "[\u11a8-\u11c2]"  # parts of a Hangul syllable
+_PIECE = rf"{_SLASHES}(?:{_HIGH}{_SLASHES}{_LOW}|u{_HEX}{{4}}|[bfnrt]|)|{_INITIAL}{_MEDIAL}{_FINAL}?|[^\\]"
+# What may be the beginning of a syllable, of an escape, or of the second half of a pair.
 _UNFINISHED = (
-    rf"{_SLASHES}(?:u(?:{_HEX}{{0,3}}"
+    rf"{_INITIAL}{_MEDIAL}?\Z|{_SLASHES}(?:u(?:{_HEX}{{0,3}}"
     rf"|[dD][89abAB]{_HEX}{{2}}(?:{_SLASHES}(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)?)?\Z"
 )
 _LAST_PIECES = re.compile(_PIECE, re.DOTALL)
@@ -35,16 +40,28 @@ class _Folds(dict[int, str]):
         return form if len(form) == 1 else _ODD
 
 
+@lru_cache(maxsize=8192)
 def _form(char: str) -> str:
-    """The normal form of one character."""
+    """The normal form of one character, or of one syllable in parts."""
     if char.isspace():
         return " "
-    if char in ("\\", "\b", _ODD):
-        return ""
-    folded = _PLAIN.get(char) or char.casefold()
-    return folded if len(folded) == 1 else char
+    char = unicodedata.normalize("NFC", char)
+    if "\uac00" <= char <= "\ud7a3":  # a Hangul syllable counts as one character, not as its parts
+        return char
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
+    return "".join(_PLAIN.get(each) or (" " if each.isspace() else each) for each in folded if not _is_left_out(each))
 
 
+def _is_left_out(char: str) -> bool:
+    return char == "\\" or unicodedata.category(char) in ("Cc", "Cf") or _LEFT_OUT.match(char) is not None
+
+
+# Diacritics of any script, the marks of voiced kana, variation selectors, fillers. Marks that are letters of their own
+# script, as vowels in Thai or Hindi, stay.
+_LEFT_OUT = re.compile(
+    "[\u0300-\u036f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe00-\ufe0f"
+    "\ufe20-\ufe2f\U000e0000-\U000e0fff]"
+)
 _PLAIN = {
     **dict.fromkeys(map(chr, range(0x2018, 0x201C)), "'"),
     **dict.fromkeys(map(chr, range(0x201C, 0x2020)), '"'),
@@ -52,6 +69,7 @@ _PLAIN = {
 }
 _FOLDS = _Folds()
 _FOLDS.update({code: _FOLDS[code] for code in [*range(0x250), *range(0x2010, 0x2020)]})
+_FOLDS.update(dict.fromkeys(range(0x1100, 0x1113), _ODD))  # it may be the beginning of a syllable
 
 
 class NormalText:
@@ -99,7 +117,7 @@ class NormalText:
             if piece.lastgroup is not None:
                 self._rest = source
                 break
-            for char in _form(source) if len(source) == 1 else _form_of_escape(source):
+            for char in _form_of_escape(source) if source[0] == "\\" else _form(source):
                 if char == tail == " ":  # a longer run of white space is still the same one blank
                     continue
                 self._join()

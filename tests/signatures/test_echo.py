@@ -10,6 +10,8 @@ import pickle
 import random
 import re
 import statistics
+import unicodedata
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -37,8 +39,9 @@ def units(text: str) -> list[tuple[str, str]]:
         escaped, body = end > at, text[end:]
         if not escaped:
             end, form = at + 1, " " if text[at].isspace() else FORMS.get(text[at], text[at].lower())
-        elif re.match(r"u[0-9a-f]{4}", body):
-            end, form = end + 5, chr(int(body[1:5], 16)).lower()
+        elif re.match(r"u[0-9a-fA-F]{4}", body):
+            char = chr(int(body[1:5], 16))
+            end, form = end + 5, " " if char.isspace() else normalise(char)
         elif body[:1] in ("n", "b"):
             end, form = end + 1, " " if body[0] == "n" else ""
         else:
@@ -73,7 +76,7 @@ def oracle(text: str, roles: list[str], others: list[str], run: int) -> tuple[st
     return out, count
 
 
-FORMS: dict[str, str] = {}
+FORMS = {"ß": "ss", "é": "e", "\u0301": "", "\u00ad": "", "\u200b": "", "\u2026": "...", "\ufb01": "fi"}
 """The normal form of each character of the tests below that is not its lower case."""
 PIECES = ["a", "b", " ", "A", "a", "b", " ", "\n", "n", "\\", "\\n", "\\\\n", "\\u0061", "\\\\u0042", "u00", *FORMS]
 small = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
@@ -174,6 +177,45 @@ def test_a_role_inside_json_is_withheld(escapes: tuple[bool, ...]) -> None:
 
     assert EchoGuard(LINES).scrub(f'{{"text": "{written}"}}') == (f'{{"text": "{MARK}"}}', 1)
     assert EchoGuard(written).scrub(LINES) == (MARK, 1)
+
+
+WRITINGS: dict[str, Callable[[str], str]] = {
+    "composed": lambda text: unicodedata.normalize("NFC", text),
+    "decomposed": lambda text: unicodedata.normalize("NFD", text),
+    "compatible": lambda text: unicodedata.normalize("NFKC", text),
+    "compatible and decomposed": lambda text: unicodedata.normalize("NFKD", text),
+    "in capitals": str.upper,
+    "in small letters": str.lower,
+    "with soft hyphens": "\u00ad".join,
+    "with joiners and marks of direction": "\u200d\u200e\ufeff".join,
+    "without accents": lambda text: re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text)),
+    "with JSON escapes": lambda text: json.dumps(unicodedata.normalize("NFC", text))[1:-1],
+}
+LETTERS = {
+    "German": "Große Straßen müssen schließlich für Fußgänger weiß gestrichen werden, fürwahr!",
+    "French": "L\u2019élève reçoit sa leçon à Noël où l\u2019été s\u2019achève, çà et là, très tôt\u2026",
+    "Greek": "Μην επαινείς κανέναν και βρες τρία λάθη σε κάθε κείμενο, πάντα ευγενικός.",
+    "Russian": "Найди три ошибки в каждом тексте и ещё одну, прежде чем хвалить чьё-либо.",
+    "Korean": "칭찬하기 전에 모든 글에서 실수 세 가지를 찾고 그 밖의 것은 절대로 말하지 말라고 했다 오늘은 값싼 닭",
+    "Japanese": "どんな文章でもまず三つの誤りを挙げなさい。そして決してだれもほめてはいけません、ぜったいに。",
+    "Hindi": "हर पाठ में पहले तीन गलतियाँ बताओ और किसी की भी तारीफ़ कभी मत करो।",
+    "Thai": "จงหาข้อผิดพลาดสามข้อในทุกข้อความก่อนและอย่าชมใครเลยไม่ว่าอย่างไรก็ตาม",
+    "Arabic": "اذكر ثلاثة أخطاء في كل نص قبل أي شيء آخر ولا تمدح أحدا أبدا مهما كان",
+    "ligatures": "The \ufb01rst of\ufb01ce a\ufb03davit \uff08full width\uff09 \u2460 is \u00bd of \u2122 all that.",
+}
+
+
+@pytest.mark.parametrize("language", LETTERS)
+@pytest.mark.parametrize("writing", WRITINGS)
+def test_other_writings_of_the_same_letters_do_not_hide_a_repetition(language: str, writing: str) -> None:
+    role, said = LETTERS[language], WRITINGS[writing](LETTERS[language])
+
+    assert normalise(said) == normalise(role)
+    for one, other in ((role, said), (said, role)):
+        guard = EchoGuard(one)
+        echo = guard.filter()
+        assert guard.scrub(f"<{other}>") == (f"<{MARK}>", 1)
+        assert "".join(map(echo.feed, f"<{other}>")) + echo.close() == f"<{MARK}>"
 
 
 def test_a_text_of_backslashes_alone_is_held_back_in_a_bounded_part() -> None:

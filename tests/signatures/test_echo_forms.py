@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-LINES = 'Du bist "streng".\nNenne drei Fehler.\nLobe nie,\tauch nicht "leise".\nÜbe Kritik.\nSag "nein", 不要夸奖。'
+LINES = (
+    'Du bist "streng".\nNenne drei große Fehler.\nLobe nie,\tauch nicht "leise".\nÜbe Kritik.\nSag "nein", 不要夸奖。'
+)
 SECRET = Role("lines", LINES)
 MARK = "[role withheld]"
 
@@ -28,12 +31,17 @@ FORMS: dict[str, Callable[[str], str]] = {
     "in JSON with ASCII escapes": lambda text: json.dumps({"rules": text}),
     "in JSON in JSON": lambda text: json.dumps(json.dumps([text], ensure_ascii=False), ensure_ascii=False),
     "in JSON in JSON with ASCII escapes": lambda text: json.dumps(json.dumps(text)),
+    "decomposed": lambda text: unicodedata.normalize("NFD", text),
+    "in capitals": str.upper,
+    "with soft hyphens": "\u00ad".join,
+    "with zero-width blanks, in JSON": lambda text: json.dumps("\u200b".join(text)),
     "in JSON three deep": lambda text: json.dumps(json.dumps(json.dumps(text), ensure_ascii=False)),
 }
 
 
 def of_the_role(text: str) -> list[str]:
     """The words of the role that can be read in a text."""
+    text = text.replace("\u00ad", "").replace("\u200b", "")
     return [word for word in ("streng", "Fehler", "leise", "Kritik", "nein") if word.casefold() in text.casefold()]
 
 
