@@ -10,17 +10,15 @@ Not here: what happens when something was withheld (`allow`, `fail`, the event) 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NoReturn, SupportsIndex
 
-from pydantic import BaseModel
-
 from ..core import ECHO_RUN
-from ._normal import NormalText
+from ._normal import NormalText, normal_text
 from ._runs import RunIndex
+from ._shares import Passage, ShareIndex
+from ._texts import with_texts
 
 MARK = "[role withheld]"
 """What stands in an answer where a run was withheld."""
@@ -55,6 +53,10 @@ class EchoGuard:
     def _others(self) -> RunIndex:
         return RunIndex(self._other_texts, run=self._run, gram=self._gram)
 
+    @cached_property
+    def _shares(self) -> ShareIndex:
+        return ShareIndex(self._texts, self._other_texts, run=self._run)
+
     def filter(self) -> EchoFilter:
         """Start a filter for one output field."""
         return EchoFilter(self)
@@ -72,21 +74,59 @@ class EchoGuard:
         return echo.feed(text) + echo.close(), echo.withheld
 
     def scrub_value(self, value: Any) -> tuple[Any, int]:
-        """Withhold the role in every string of a value, keys included.
+        """Withhold the role in all texts of one answer, keys included; `with_texts` says what it looks through.
 
-        Goes through mappings, lists, tuples, sets, dataclasses and pydantic models; anything else is returned as it is.
-        Models are copied, not validated again: a mark must not turn an answer into an error. A run that is spread
-        over several strings is not found.
+        Where the texts together repeat a large share of the role's words in their order (see `_shares`), those words
+        are withheld too, however short the runs are.
 
         Args:
-            value: An output field's value; it is not changed.
+            value: An output field's value, or several fields; it is not changed.
 
         Returns:
             The value as it may be shown (the very same object where nothing was withheld), and how many stretches were
             withheld.
         """
-        scrubber = _Scrubber(self)
-        return scrubber.clean(value), scrubber.withheld
+        texts: list[tuple[bool, str]] = []
+
+        def collect(text: str, in_key: bool) -> str:
+            texts.append((in_key, text))
+            return text
+
+        value = with_texts(value, collect)
+        passages = self._repeated(texts)
+        withheld = 0
+
+        def scrub(text: str, in_key: bool) -> str:
+            nonlocal withheld
+            shown, count = self.scrub(text) if passages is None else self._scrub_passages(text, next(passages))
+            withheld += count
+            return shown
+
+        return with_texts(value, scrub), withheld
+
+    def _repeated(self, texts: Sequence[tuple[bool, str]]) -> Iterator[Sequence[Passage]] | None:
+        """The passages of each text where all of them repeat too much; else None."""
+        if not any(len(text) >= self._run for text in self._texts):
+            return None
+        # Lines of a list may each stand under a key of their own, so the keys are read apart from the values.
+        order = sorted(range(len(texts)), key=lambda place: texts[place][0])
+        found = self._shares.passages([normal_text(texts[place][1]) for place in order])
+        if found is None:
+            return None
+        placed = dict(zip(order, found, strict=True))
+        return iter([placed[place] for place in range(len(texts))])
+
+    def _scrub_passages(self, text: str, passages: Sequence[Passage]) -> tuple[str, int]:
+        """Withhold the runs of a text and further passages of its normal form."""
+        made = NormalText()
+        out = [made.add(text, last=True)]
+        at = withheld = 0
+        for begin, end in sorted([*self.stretches(made.normal), *passages]):
+            if not withheld or begin > at:
+                out += [made.raw(at, begin), MARK]
+                withheld += 1
+            at = max(at, end)
+        return "".join([*out, made.raw(at, len(made.normal))]), withheld
 
     def stretches(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield begin and end of what a normalised text repeats, in order; neighbours may overlap."""
@@ -172,60 +212,3 @@ class EchoFilter:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an EchoFilter holds text of an answer and is never serialised or copied")
-
-
-class _Scrubber:
-    """Rebuilds a value with every string scrubbed."""
-
-    def __init__(self, guard: EchoGuard) -> None:
-        self.withheld = 0
-        self._guard = guard
-
-    def clean(self, value: Any) -> Any:
-        match value:
-            case str():
-                text, count = self._guard.scrub(value)
-                self.withheld += count
-                return text if count else value
-            case Mapping():
-                return self._mapping(value)
-            case list() | tuple() | set() | frozenset():
-                return self._sequence(value)
-            case BaseModel():
-                changed = self._changes({**dict(value), **(value.model_extra or {})})
-                return value.model_copy(update=changed) if changed else value
-            case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                return self._dataclass(value)
-            case _:
-                return value
-
-    def _sequence(self, value: Any) -> Any:
-        before = self.withheld
-        cleaned = [self.clean(item) for item in value]
-        if self.withheld == before:
-            return value
-        make = getattr(type(value), "_make", type(value))  # named tuples take their fields one by one
-        return make(cleaned)
-
-    def _mapping(self, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        before = self.withheld
-        cleaned: dict[Any, Any] = {}
-        for key, item in value.items():
-            name = self.clean(key)
-            while name in cleaned:  # two keys may become the same mark; neither value may be lost
-                name = f"{name}+"
-            cleaned[name] = self.clean(item)
-        return value if self.withheld == before else cleaned
-
-    def _dataclass(self, value: Any) -> Any:
-        changed = self._changes({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-        if not changed:
-            return value
-        made = copy(value)
-        for name, item in changed.items():
-            object.__setattr__(made, name, item)
-        return made
-
-    def _changes(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        cleaned = {name: self.clean(item) for name, item in fields.items()}
-        return {name: item for name, item in cleaned.items() if item is not fields[name]}

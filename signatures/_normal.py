@@ -148,11 +148,16 @@ class NormalText:
             self._more = []
 
 
-def normalise(text: str) -> str:
-    """The normal form of a whole text, without blanks at its ends."""
+def normal_text(text: str) -> str:
+    """The normal form of a whole text."""
     made = NormalText()
     made.add(text, last=True)
-    return made.normal.strip()
+    return made.normal
+
+
+def normalise(text: str) -> str:
+    """The normal form of a whole text, without blanks at its ends."""
+    return normal_text(text).strip()
 
 
 def _form_of_escape(escape: str) -> str:
