@@ -156,6 +156,9 @@ class EchoGuard:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an EchoGuard holds role text and is never serialised or copied; build one for each call")
 
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
+
 
 class EchoFilter:
     """Withholds the role in one output that comes in chunks.
@@ -212,3 +215,6 @@ class EchoFilter:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an EchoFilter holds text of an answer and is never serialised or copied")
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import dspy
 from pydantic import BaseModel
@@ -390,6 +390,12 @@ class _Call:
         config = {**self._caller.generation, "cache": False, **self._adapter.options(signature)}
         with _no_instrumentation(), dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a call holds role text and is never serialised or copied")
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
 
     def _read(self, prediction: dspy.Prediction) -> Answer:
         fields = {name: prediction[name] for name in self._predictor.signature.output_fields}

@@ -317,6 +317,6 @@ def test_a_guard_shows_and_hands_on_nothing_of_the_role() -> None:
 
     assert "critic" not in f"{guard!r} {echo!r} {guard} {echo}"
     for thing in (guard, echo):
-        for refused in (pickle.dumps, copy.copy, copy.deepcopy):
+        for refused in (pickle.dumps, copy.copy, copy.deepcopy, lambda held: held.__getstate__()):
             with pytest.raises(TypeError, match="never serialised"):
                 refused(thing)
