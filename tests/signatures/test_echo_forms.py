@@ -16,7 +16,9 @@ from support.agents import CRITIC, scripted_agent, standing
 from worldagent import Role
 from worldagent.core.errors import RoleEchoed
 from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.shapes import compaction_shape
 from worldagent.harness import Worker, tool
+from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 LINES = (
@@ -181,3 +183,84 @@ async def test_json_where_the_chat_format_was_asked_for_is_read_as_its_fields(
 async def test_other_answers_in_json_stay_as_they_are(tmp_path: Path, said: str) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([said])) as agent:
         assert (await agent.thread("t").converse("Hi")).text == said
+
+
+WORK = {"shape": "subagent", "params": {"worker": "critic", "request": "Go."}}
+
+
+def apart(said: str) -> ScriptedLM:
+    """A model that repeats the role where it is not given it: in verdicts, summaries and compactions."""
+
+    def reply(call: ScriptedCall) -> Any:
+        if "answer" in call.fields:
+            return {"findings": said, "satisfied": False}
+        if "earlier" in call.fields:
+            return {"summary": said}
+        if "wanted" in call.fields:
+            return {"text": said}
+        return {"result": "Fine."} if "request" in call.fields else {"reply": "Fine."}
+
+    return ScriptedLM(reply)
+
+
+async def verdict(agent: Any) -> str:
+    async with agent.thread("t").stream("Hi", role=SECRET) as running:
+        return "".join([str(event) async for event in running])
+
+
+async def summary(agent: Any) -> str:
+    thread = agent.thread("t")
+    for number in range(4):
+        await thread.converse(f"Message {number}.", role=SECRET)
+    return "".join(str(message.body) for message in await thread.history() if message.kind == "summary")
+
+
+async def compaction(agent: Any) -> str:
+    return str((await agent.thread("t").task("compaction", WORK, role=SECRET)).result)
+
+
+APART: dict[str, Any] = {"verdict": verdict, "summary": summary, "compaction": compaction}
+
+
+def opened_apart(home: Path, said: str, surface: str, **settings: Any) -> Any:
+    if surface == "summary":
+        settings["history_limit"] = 4
+    profile = Profile("checked", verification=Verification(max_iterations=1)) if surface == "verdict" else None
+    more = {} if profile is None else {"profile": profile}
+    return scripted_agent(
+        home,
+        apart(said),
+        workers=[CRITIC] if profile is None else [],
+        shapes=[compaction_shape()],
+        settings=settings,
+        **more,
+    )
+
+
+@pytest.mark.requirement("R7", "R16")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("surface", APART)
+async def test_a_role_is_withheld_where_a_model_repeats_it_that_was_not_given_it(
+    tmp_path: Path, surface: str, form: str
+) -> None:
+    async with opened_apart(tmp_path, f"So: {FORMS[form](LINES)} End.", surface) as agent:
+        given = await APART[surface](agent)
+    assert MARK in given
+    assert of_the_role(given) == []
+
+
+@pytest.mark.requirement("R16")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("surface", ["verdict", "compaction"])
+async def test_a_role_that_was_not_given_fails_the_turn_where_that_is_set(
+    tmp_path: Path, surface: str, form: str
+) -> None:
+    async with opened_apart(tmp_path, f"So: {FORMS[form](LINES)} End.", surface, echo="fail") as agent:
+        with pytest.raises(RoleEchoed):
+            await APART[surface](agent)
+
+
+@pytest.mark.requirement("R16")
+async def test_a_summary_that_repeats_the_role_fails_and_the_turn_does_without(tmp_path: Path) -> None:
+    async with opened_apart(tmp_path, f"So: {LINES}", "summary", echo="fail") as agent:
+        assert await summary(agent) == ""
