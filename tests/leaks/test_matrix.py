@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.canaries import traces_of
 from support.leak_cases import Case, sample, sample_of_values, soaked
 from support.leak_turns import expected_error, host_log, run_case
 from support.leaks import on_the_server, watch
@@ -28,7 +29,7 @@ async def check(case: Case, home: Path) -> None:
     with watch(home) as seen:
         sent = await run_case(case, seen)
     assert case.content in sent, "the role never reached the model, so the case shows nothing"
-    seen.assert_clean(case.content)
+    seen.assert_clean(*traces_of(case.content))
     if case.store != "embedded":
         log = host_log(home)
         assert b": mcp." in log.read_bytes(), "the host logged nothing, so its log shows nothing"
