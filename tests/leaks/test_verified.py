@@ -21,7 +21,8 @@ from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 SAMPLE = sample()
 REST = [case for case in every_case() if case not in set(SAMPLE)]
-_UNJUDGED = ("judge refuses and quotes the prompts", "judge cannot be parsed and quotes the prompts")
+_FAILS = "judge repeats the role and echo is fail"
+_UNJUDGED = ("judge refuses and quotes the prompts", "judge cannot be parsed and quotes the prompts", _FAILS)
 """Where the judge says nothing that could be kept."""
 
 
@@ -35,7 +36,7 @@ async def check(case: VerifiedCase, home: Path) -> None:
     assert turn.judged, "no answer was judged, so the case shows nothing"
     assert not [call for call in turn.judged if any(content in call.text for content in contents)]
     assert f"[role: {case.length} characters]" in turn.traced(), "no prompt was captured"
-    assert '"kind":"check"' in turn.traced()
+    assert ('"kind":"check"' in turn.traced()) == (case.path != _FAILS)
     if case.path not in _UNJUDGED:
         assert [event for event in seen.events if isinstance(event, AnswerChecked) and FINDING in event.findings]
         assert FINDING.encode() in kept(home), "no verdict is kept, so the case shows nothing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from datetime import UTC, datetime
@@ -172,7 +173,8 @@ class Behaviour:
                 {"to": "critic", "request": text},
                 {"to": "review", "params": {"text": text}},
             ]
-        return said
+        # Some models answer with a JSON object, whatever they are asked for.
+        return json.dumps(said) if self.case.mode == "async" else said
 
     @property
     def _form(self) -> str | None:

@@ -41,6 +41,7 @@ NAMES = (
     "judge crashes and quotes the prompts",
     "judge cannot be parsed and quotes the prompts",
     "model repeats the role and echo is fail",
+    "judge repeats the role and echo is fail",
     "paused while it mends",
     "goes on under another role",
     "cancelled while judged",
@@ -228,7 +229,8 @@ class Verified:
             return f"I was sent {everything}"
         good = self.case.path != "wanting to the last" and call.fields["answer"].startswith("Mended")
         # Else the prompt's own marks of fields would end the finding.
-        said = f"{FINDING}: {self._said}\n{call.text.replace('##', '')}"
+        quiet = self.case.path == "model repeats the role and echo is fail"
+        said = f"{FINDING}: {'' if quiet else self._said}\n{call.text.replace('##', '')}"
         return {"findings": said, "satisfied": good or self.case.path == "satisfied at once"}
 
     def _answer(self, call: ScriptedCall, *, mends: bool) -> Any:
