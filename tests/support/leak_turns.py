@@ -53,7 +53,7 @@ class Review(dspy.Signature):
     text: str = dspy.InputField()
     verdict: str = dspy.OutputField()
     score: int = dspy.OutputField()
-    trail: deque[str] = dspy.OutputField(default=[])
+    trail: deque[str] = dspy.OutputField(default=deque())
 
 
 class Summarise(dspy.Signature):
