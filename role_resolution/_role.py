@@ -22,7 +22,7 @@ _UNNAMED = "unnamed"
 
 
 class Sealed:
-    """A value that shows nothing and refuses to be written out: by pickle, pydantic, msgpack."""
+    """A value that shows nothing and refuses to be written out: by pickle, jsonpickle, pydantic, msgpack."""
 
     __slots__ = ()
 
@@ -40,6 +40,13 @@ class Sealed:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"{type(self).__name__} must not be serialised; resolve the role again where it is needed")
+
+    def __reduce__(self) -> NoReturn:
+        self.__reduce_ex__(0)
+
+    def __getstate__(self) -> NoReturn:
+        # Serialisers that do not go by `__reduce_ex__`, such as jsonpickle, ask for the state.
+        self.__reduce_ex__(0)
 
     def __copy__(self) -> Sealed:
         return self

@@ -38,6 +38,7 @@ _Message = dict[str, Any]
 
 # At the beginning of a line as `str.splitlines` sees lines, since dspy reads completions by it.
 _HEADER = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[\[ ## (\w+) ## \]\]")
+_FENCED = re.compile(r"```\w*\s*(.*?)\s*```", re.DOTALL)
 MEDIA_DESCRIPTIONS = {
     "attachments": "What is attached to the message, each by its name, and texts with their content; it is data",
     "images": "The images among the attachments",
@@ -170,6 +171,10 @@ class RoleAdapter(dspy.ChatAdapter):
         # dspy finds an indented header and then cuts its line in the wrong place.
         completion = _HEADER.sub(lambda header: header[0].lstrip(), completion)
         headers = _HEADER.findall(completion)
+        if not signature.output_fields.keys() & set(headers):
+            read = _read_as_json(signature, completion)
+            if read is not None:
+                return read
         only = sole_text_output(signature)
         if only and only not in headers:
             # A model that leaves the markers out has still answered.
@@ -257,17 +262,8 @@ class PlainAdapter(RoleAdapter):
         if only:
             return {only: completion.strip()}
         read = json_repair.loads(completion)
-        given = read if isinstance(read, dict) else {}
-        fields: dict[str, Any] = {}
-        for name, info in signature.output_fields.items():
-            if name in given:
-                try:
-                    fields[name] = parse_value(given[name], info.annotation)
-                except (ValueError, ValidationError):
-                    break
-            elif not info.is_required():
-                fields[name] = info.get_default(call_default_factory=True)
-        if fields.keys() == signature.output_fields.keys():
+        fields = _fields_in(read if isinstance(read, dict) else {}, signature)
+        if fields is not None:
             return fields
         asked: Any = signature
         raise AdapterParseError(adapter_name="PlainAdapter", signature=asked, lm_response=completion)
@@ -309,6 +305,39 @@ def _content(pieces: Sequence[str | _Message]) -> str | list[_Message]:
 
 def _without_role_value(demo: Any) -> dict[str, Any]:
     return {name: value for name, value in dict(demo).items() if name != ROLE}
+
+
+def _read_as_json(signature: Signature, completion: str) -> dict[str, Any] | None:
+    """The output fields of a completion that is one JSON object which holds them, bare or in a fence; else None.
+
+    Models that know other formats answer so now and then. Nothing is repaired: what is not JSON is not one of these.
+    """
+    fenced = _FENCED.fullmatch(completion.strip())
+    text = fenced[1] if fenced else completion.strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        given = json.loads(text, strict=False)
+        texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
+        return _fields_in(given, signature) if all(isinstance(given.get(name, ""), str) for name in texts) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fields_in(given: Mapping[str, Any], signature: Signature) -> dict[str, Any] | None:
+    """The output fields from what a completion gives; None where one is missing or is not of its type."""
+    fields: dict[str, Any] = {}
+    for name, info in signature.output_fields.items():
+        if name in given:
+            try:
+                fields[name] = parse_value(given[name], info.annotation)
+            except (ValueError, ValidationError):
+                return None
+        elif info.is_required():
+            return None
+        else:
+            fields[name] = info.get_default(call_default_factory=True)
+    return fields
 
 
 def _drop_blank_sections(completion: str, optional: Sequence[str]) -> str:

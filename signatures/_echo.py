@@ -1,8 +1,8 @@
 """The echo guard: a role repeated word for word does not leave the model's answer (R16).
 
-A character is withheld if it lies in a run of `ECHO_RUN` normalised characters (`_runs` says how texts are normalised)
-that stands in the role and in no other input of the same call; each connected stretch of such characters becomes one
-`MARK`. Shorter pieces, paraphrase, translation and encodings are out of reach.
+A character is withheld if it lies in a run of `ECHO_RUN` characters of the normal form (see `_normal`) that stands in
+the role and in no other input of the same call; each connected stretch of such characters becomes one `MARK`. Shorter
+pieces, paraphrase, translation and encodings are out of reach.
 
 Not here: what happens when something was withheld (`allow`, `fail`, the event) is decided by the caller; the scanner in
 `testing` looks for leaks of our own plumbing. The answer reaches the filter through `_fields`.
@@ -10,16 +10,15 @@ Not here: what happens when something was withheld (`allow`, `fail`, the event) 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NoReturn, SupportsIndex
 
-from pydantic import BaseModel
-
 from ..core import ECHO_RUN
-from ._runs import RunIndex, fold, units
+from ._normal import NormalText, normal_text
+from ._runs import RunIndex
+from ._shares import Passage, ShareIndex
+from ._texts import with_texts
 
 MARK = "[role withheld]"
 """What stands in an answer where a run was withheld."""
@@ -38,8 +37,7 @@ class EchoGuard:
         """Take the texts of the call; nothing is computed yet.
 
         Args:
-            role: The role as it is sent, and each further form that counts as a repetition (such as the one before
-                it was escaped).
+            role: The role, and each further text that counts as a repetition.
             others: The other inputs of the same call, as the model sees them.
             run: The shortest repetition that is withheld, in normalised characters.
             gram: The size of the pieces by which repetitions are found, from 2 to `run`. It changes speed only.
@@ -54,6 +52,10 @@ class EchoGuard:
     @cached_property
     def _others(self) -> RunIndex:
         return RunIndex(self._other_texts, run=self._run, gram=self._gram)
+
+    @cached_property
+    def _shares(self) -> ShareIndex:
+        return ShareIndex(self._texts, self._other_texts, run=self._run)
 
     def filter(self) -> EchoFilter:
         """Start a filter for one output field."""
@@ -72,21 +74,59 @@ class EchoGuard:
         return echo.feed(text) + echo.close(), echo.withheld
 
     def scrub_value(self, value: Any) -> tuple[Any, int]:
-        """Withhold the role in every string of a value, keys included.
+        """Withhold the role in all texts of one answer, keys included; `with_texts` says what it looks through.
 
-        Goes through mappings, lists, tuples, sets, dataclasses and pydantic models; anything else is returned as it is.
-        Models are copied, not validated again: a mark must not turn an answer into an error. A run that is spread
-        over several strings is not found.
+        Where the texts together repeat a large share of the role's words in their order (see `_shares`), those words
+        are withheld too, however short the runs are.
 
         Args:
-            value: An output field's value; it is not changed.
+            value: An output field's value, or several fields; it is not changed.
 
         Returns:
             The value as it may be shown (the very same object where nothing was withheld), and how many stretches were
             withheld.
         """
-        scrubber = _Scrubber(self)
-        return scrubber.clean(value), scrubber.withheld
+        texts: list[tuple[bool, str]] = []
+
+        def collect(text: str, in_key: bool) -> str:
+            texts.append((in_key, text))
+            return text
+
+        value = with_texts(value, collect)
+        passages = self._repeated(texts)
+        withheld = 0
+
+        def scrub(text: str, in_key: bool) -> str:
+            nonlocal withheld
+            shown, count = self.scrub(text) if passages is None else self._scrub_passages(text, next(passages))
+            withheld += count
+            return shown
+
+        return with_texts(value, scrub), withheld
+
+    def _repeated(self, texts: Sequence[tuple[bool, str]]) -> Iterator[Sequence[Passage]] | None:
+        """The passages of each text where all of them repeat too much; else None."""
+        if not any(len(text) >= self._run for text in self._texts):
+            return None
+        # Lines of a list may each stand under a key of their own, so the keys are read apart from the values.
+        order = sorted(range(len(texts)), key=lambda place: texts[place][0])
+        found = self._shares.passages([normal_text(texts[place][1]) for place in order])
+        if found is None:
+            return None
+        placed = dict(zip(order, found, strict=True))
+        return iter([placed[place] for place in range(len(texts))])
+
+    def _scrub_passages(self, text: str, passages: Sequence[Passage]) -> tuple[str, int]:
+        """Withhold the runs of a text and further passages of its normal form."""
+        made = NormalText()
+        out = [made.add(text, last=True)]
+        at = withheld = 0
+        for begin, end in sorted([*self.stretches(made.normal), *passages]):
+            if not withheld or begin > at:
+                out += [made.raw(at, begin), MARK]
+                withheld += 1
+            at = max(at, end)
+        return "".join([*out, made.raw(at, len(made.normal))]), withheld
 
     def stretches(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield begin and end of what a normalised text repeats, in order; neighbours may overlap."""
@@ -116,6 +156,9 @@ class EchoGuard:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an EchoGuard holds role text and is never serialised or copied; build one for each call")
 
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
+
 
 class EchoFilter:
     """Withholds the role in one output that comes in chunks.
@@ -130,39 +173,25 @@ class EchoFilter:
     def __init__(self, guard: EchoGuard) -> None:
         self.withheld = 0
         self._guard = guard
-        self._normal = ""  # what is not settled, normalised
-        self._raw: list[str] = []  # the original text of each of those characters
+        self._text = NormalText()  # what is not settled
         self._gone = 0  # how many of them are withheld already and kept only to be compared
         self._marked = False  # whether the last thing put out is a mark
 
     def feed(self, chunk: str) -> str:
         """Take the next chunk and return what may be shown now."""
-        self._take(chunk)
-        return self._settle(len(self._normal) - self._guard.reach(self._normal))
+        shown = self._text.add(chunk)
+        return shown + self._settle(len(self._text.normal) - self._guard.reach(self._text.normal))
 
     def close(self) -> str:
         """Return what was held back; the output ends here."""
-        return self._settle(len(self._normal))
-
-    def _take(self, chunk: str) -> None:
-        normal = fold(chunk)
-        goes_on = normal.startswith(" ") and self._normal.endswith(" ")
-        if not goes_on and "  " not in normal:
-            self._normal += normal
-            self._raw.extend(chunk)
-            return
-        normal, raw = units(normal, chunk)
-        if goes_on:  # a longer run of white space is still the same one blank
-            self._raw[-1] += raw.pop(0)
-            normal = normal[1:]
-        self._normal += normal
-        self._raw.extend(raw)
+        shown = self._text.add("", last=True)
+        return shown + self._settle(len(self._text.normal))
 
     def _settle(self, upto: int) -> str:
         """Put out or withhold everything before `upto`, and what is withheld already behind it."""
         out: list[str] = []
         at = self._gone
-        for begin, end in self._guard.stretches(self._normal):
+        for begin, end in self._guard.stretches(self._text.normal):
             at = self._release(out, at, begin)
             if not self._marked:
                 out.append(MARK)
@@ -170,15 +199,14 @@ class EchoFilter:
                 self.withheld += 1
             at = max(at, end)
         at = self._release(out, at, upto)
-        self._normal = self._normal[upto:]
-        del self._raw[:upto]
+        self._text.drop(upto)
         self._gone = at - upto
         return "".join(out)
 
     def _release(self, out: list[str], begin: int, end: int) -> int:
         if begin >= end:
             return begin
-        out += self._raw[begin:end]
+        out.append(self._text.raw(begin, end))
         self._marked = False
         return end
 
@@ -188,59 +216,5 @@ class EchoFilter:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an EchoFilter holds text of an answer and is never serialised or copied")
 
-
-class _Scrubber:
-    """Rebuilds a value with every string scrubbed."""
-
-    def __init__(self, guard: EchoGuard) -> None:
-        self.withheld = 0
-        self._guard = guard
-
-    def clean(self, value: Any) -> Any:
-        match value:
-            case str():
-                text, count = self._guard.scrub(value)
-                self.withheld += count
-                return text if count else value
-            case Mapping():
-                return self._mapping(value)
-            case list() | tuple() | set() | frozenset():
-                return self._sequence(value)
-            case BaseModel():
-                changed = self._changes({**dict(value), **(value.model_extra or {})})
-                return value.model_copy(update=changed) if changed else value
-            case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                return self._dataclass(value)
-            case _:
-                return value
-
-    def _sequence(self, value: Any) -> Any:
-        before = self.withheld
-        cleaned = [self.clean(item) for item in value]
-        if self.withheld == before:
-            return value
-        make = getattr(type(value), "_make", type(value))  # named tuples take their fields one by one
-        return make(cleaned)
-
-    def _mapping(self, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        before = self.withheld
-        cleaned: dict[Any, Any] = {}
-        for key, item in value.items():
-            name = self.clean(key)
-            while name in cleaned:  # two keys may become the same mark; neither value may be lost
-                name = f"{name}+"
-            cleaned[name] = self.clean(item)
-        return value if self.withheld == before else cleaned
-
-    def _dataclass(self, value: Any) -> Any:
-        changed = self._changes({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-        if not changed:
-            return value
-        made = copy(value)
-        for name, item in changed.items():
-            object.__setattr__(made, name, item)
-        return made
-
-    def _changes(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        cleaned = {name: self.clean(item) for name, item in fields.items()}
-        return {name: item for name, item in cleaned.items() if item is not fields[name]}
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)

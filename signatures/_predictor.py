@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import dspy
 from pydantic import BaseModel
@@ -30,6 +30,7 @@ from ._gguf import control_tokens
 from ._programs import fitting_program
 from ._shown import shown_prompt
 from ._signature import named, with_media, with_role
+from ._texts import with_texts
 from .media import Media, MediaKind, as_dspy
 
 _CHARACTERS = 1
@@ -297,12 +298,9 @@ class _Call:
         self._guard: EchoGuard | None = None
         self._stream: AnswerStream | None = None
         if role is not None and caller.options.echo != "allow":
-            sent = caller.adapter.sent
             given = [inputs, *(item.fields for item in past)]
             others = [text for fields in given for value in fields.values() for text in _texts(value)]
-            if sent(role) != role:  # then a run may hold escapes, and others of the call's inputs have them too
-                others += [sent(text) for text in others]
-            self._guard = EchoGuard(*dict.fromkeys((role, sent(role))), others=others)
+            self._guard = EchoGuard(role, others=others)
 
     async def run(self) -> Answer:
         options, connection = self._caller.options, self._caller.connection
@@ -393,14 +391,18 @@ class _Call:
         with _no_instrumentation(), dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a call holds role text and is never serialised or copied")
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
+
     def _read(self, prediction: dspy.Prediction) -> Answer:
-        fields = {name: _mended(prediction[name]) for name in self._predictor.signature.output_fields}
+        fields = {name: prediction[name] for name in self._predictor.signature.output_fields}
+        fields = with_texts(fields, lambda text, in_key: whole_text(text))
         if self._guard is None:
             return Answer(fields=fields)
-        withheld = 0
-        for name, value in fields.items():
-            fields[name], found = self._guard.scrub_value(value)
-            withheld += found
+        fields, withheld = self._guard.scrub_value(fields)
         return Answer(fields=fields, withheld=withheld)
 
     def _open_stream(self) -> AnswerStream | None:
@@ -411,7 +413,7 @@ class _Call:
         return AnswerStream(parser, self._guard.filter() if self._guard else None, self._emit)
 
     def _emit(self, text: str) -> None:
-        text = _mended(text)
+        text = whole_text(text)
         self._emitted += text
         self._listener.emit(text)
 
@@ -446,21 +448,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(dict(value))
         case _:
             yield str(value)
-
-
-def _mended(value: Any) -> Any:
-    """An output whose texts are whole."""
-    match value:
-        case str():
-            return whole_text(value)
-        case list():
-            return [_mended(item) for item in value]
-        case dict():
-            return {_mended(key): _mended(item) for key, item in value.items()}
-        case BaseModel():
-            return value.model_copy(update={name: _mended(item) for name, item in value})
-        case _:
-            return value
 
 
 async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:

@@ -1,52 +1,15 @@
-"""Finds the runs that two texts have in common, in a normal form of both.
+"""Finds the runs that two texts have in common, in the normal form of both (`_normal`).
 
-Normal form: case folded one to one, each run of white space one blank, typographic quotes and dashes made plain. This
-module knows nothing of roles and streams; the echo guard in `_echo` is built on it.
+This module knows nothing of roles and streams; the echo guard in `_echo` is built on it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
+from ._normal import normalise
+
 _BETWEEN = "\n"  # parts the texts of an index; no normalised text holds one
-_BLANKS = re.compile(" +")
-_UNIT = re.compile(" +|[^ ]")
-
-
-class _Folds(dict[int, str]):
-    """The normal form of a character by its code point, for `str.translate`."""
-
-    def __missing__(self, code: int) -> str:
-        return _fold_one(chr(code))
-
-
-def _fold_one(char: str) -> str:
-    if char.isspace():
-        return " "
-    folded = char.casefold()
-    return folded if len(folded) == 1 else char
-
-
-_FOLDS = _Folds({code: _fold_one(chr(code)) for code in range(0x250)})
-_FOLDS.update(dict.fromkeys(range(0x2018, 0x201C), "'"))
-_FOLDS.update(dict.fromkeys(range(0x201C, 0x2020), '"'))
-_FOLDS.update(dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-"))
-
-
-def fold(text: str) -> str:
-    """Fold each character for itself, so that all keep their places; blanks are not joined yet."""
-    return text.translate(_FOLDS)
-
-
-def units(folded: str, text: str) -> tuple[str, list[str]]:
-    """Join blanks: the normal form of a folded text, and what of the text each of its characters stands for."""
-    return _BLANKS.sub(" ", folded), [text[unit.start() : unit.end()] for unit in _UNIT.finditer(folded)]
-
-
-def normalise(text: str) -> str:
-    """The normal form of a whole text, without blanks at its ends."""
-    return _BLANKS.sub(" ", fold(text)).strip()
 
 
 class RunIndex:

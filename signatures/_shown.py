@@ -30,7 +30,7 @@ def shown_prompt(
     if role is None:
         return messages
     # What a person said and made a role stands in the log as said, and is copied nowhere else (R10).
-    scrubbed, _ = EchoGuard(*dict.fromkeys((role, adapter.sent(role)))).scrub_value(messages)
+    scrubbed, _ = EchoGuard(role).scrub_value(messages)
     return list(scrubbed)
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from ..core import ECHO_RUN
 from ..core.errors import InvalidArgument
-from ._needles import Needle, needles
+from ._needles import LONGEST_CHARACTER, Needle, needles
 
 SHORTEST_CANARY = 4
 # A chunk of a long text must begin this many bytes before the end of the one before it: more than any run that counts,
-# in its longest encoding (12 bytes for a character outside the basic plane in JSON).
-OVERLAP = 12 * ECHO_RUN + 32
+# in its longest encoding.
+OVERLAP = LONGEST_CHARACTER * ECHO_RUN + 32
 
 _SHORTEST_GRAM = 8
 # Below this a place would have to be looked at every few bytes, and a plain search for each whole needle is faster.

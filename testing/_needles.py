@@ -102,28 +102,60 @@ def _utf8(character: str) -> bytes:
     return character.encode("utf-8", "surrogatepass")
 
 
-def _json(character: str) -> bytes:
-    return _utf8(json.dumps(character, ensure_ascii=False)[1:-1])
+def _json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _json_ascii(character: str) -> bytes:
-    return json.dumps(character)[1:-1].encode()
+def _json_ascii(text: str) -> str:
+    return json.dumps(text)[1:-1]
 
 
-def _json_ascii_upper(character: str) -> bytes:
-    return re.sub(rb"(?<=\\u)[0-9a-f]{4}", lambda found: found[0].upper(), _json_ascii(character))
+def _json_ascii_upper(text: str) -> str:
+    return re.sub(r"(?<=\\u)[0-9a-f]{4}", lambda found: found[0].upper(), _json_ascii(text))
 
 
-def _repr(character: str) -> bytes:
-    return _utf8(character if character in "'\"" else repr(character)[1:-1])
+def _repr(text: str) -> str:
+    return "".join(each if each in "'\"" else repr(each)[1:-1] for each in text)
 
+
+def _repr_of_both(text: str) -> str:
+    """As a `repr` writes a text that has quotes of both kinds, which JSON has as soon as the text has single ones."""
+    return "".join("\\'" if each == "'" else _repr(each) for each in text)
+
+
+def _chain(*steps: Callable[[str], str]) -> Callable[[str], bytes]:
+    """One encoding inside of the next; all of them go by characters, so the places of each stay known."""
+
+    def encode(character: str) -> bytes:
+        for step in steps:
+            character = step(character)
+        return _utf8(character)
+
+    return encode
+
+
+def _nested_json() -> Iterator[Callable[[str], bytes]]:
+    """JSON up to `JSON_DEPTH` deep. Behind the first step with ASCII escapes there is nothing left to escape so."""
+    for depth in range(1, JSON_DEPTH + 1):
+        yield _chain(*[_json] * depth)
+        for first in (_json_ascii, _json_ascii_upper):
+            for before in range(depth):
+                yield _chain(*[_json] * before, first, *[_json] * (depth - before - 1))
+
+
+JSON_DEPTH = 3
+"""JSON is found in JSON in JSON."""
+
+LONGEST_CHARACTER = 18
+"""Bytes of a character that is none of the basic plane, in JSON that deep."""
 
 _ENCODERS: tuple[tuple[str, Callable[[str], bytes]], ...] = (
     ("utf-8", _utf8),
-    ("json", _json),
-    ("json", _json_ascii),
-    ("json", _json_ascii_upper),
-    ("repr", _repr),
+    *(("json", encode) for encode in _nested_json()),
+    ("repr", _chain(_repr)),
+    ("repr", _chain(_repr_of_both)),
+    *(("json", _chain(written, encode)) for written in (_repr, _repr_of_both) for encode in (_json, _json_ascii)),
+    *(("repr", _chain(encode, _repr_of_both)) for encode in (_json, _json_ascii)),
     ("utf-16-le", lambda character: character.encode("utf-16-le", "surrogatepass")),
     ("utf-16-be", lambda character: character.encode("utf-16-be", "surrogatepass")),
     ("hex", lambda character: _utf8(character).hex().encode()),

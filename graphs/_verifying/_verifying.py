@@ -16,9 +16,8 @@ from ...core import digest
 from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid
 from ...core.events import AnswerChecked
 from ...harness.journal import SUSPENDED, Step
-from ...role_resolution import NO_ROLE
 from ...signatures import Past
-from ...signatures.summaries import scrubbed
+from ...signatures.summaries import ask_without_role
 from ...signatures.verification import CHECK
 from .._context import STOPPED, TurnContext
 
@@ -105,11 +104,13 @@ class Checks:
         predictor = turn.services.predictors.get(CHECK)
         listener = turn.listener(CHECK.__name__)
         try:
-            given = await turn.ask(lambda caller: predictor(inputs, caller, role=NO_ROLE, listener=listener))
+            fields = await turn.ask(
+                lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener)
+            )
         except (ContextExceeded, ModelRefused, OutputInvalid):  # a judge that cannot judge finds nothing
             return {"satisfied": True, "findings": ""}
-        findings = scrubbed(str(given.fields["findings"]).strip(), turn.role)[:_FINDINGS]
-        return {"satisfied": bool(given.fields["satisfied"]), "findings": findings}
+        findings = str(fields["findings"]).strip()[:_FINDINGS]
+        return {"satisfied": bool(fields["satisfied"]), "findings": findings}
 
     def _recorded(self, number: int) -> Mapping[str, Any] | None:
         record = self._turn.drive.recorded(self._id(number))

@@ -18,8 +18,7 @@ from ...core.errors import ContextExceeded, OutputInvalid, WorldAgentError
 from ...core.events import HistorySummarised, SummaryFailed
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
 from ...memory import Draft, Message
-from ...role_resolution import NO_ROLE
-from ...signatures.summaries import SUMMARISE, scrubbed
+from ...signatures.summaries import SUMMARISE, ask_without_role
 from .._attached import texts_of
 from .._context import AGENT, STOPPED, TurnContext
 from .._history import as_past, said_by, untrusted_in
@@ -179,8 +178,10 @@ async def _ask(turn: TurnContext, inputs: dict[str, Any]) -> str:
     async def ask(_: Any) -> Any:
         predictor = turn.services.predictors.get(SUMMARISE)
         listener = turn.listener(name)
-        answer = await turn.ask(lambda caller: predictor(inputs, caller, role=NO_ROLE, listener=listener))
-        text = scrubbed(str(answer.fields["summary"]).strip(), turn.role)
+        fields = await turn.ask(
+            lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener)
+        )
+        text = str(fields["summary"]).strip()
         if not text:
             raise OutputInvalid("the summary is empty", remedy="try again, or use another model")
         return text

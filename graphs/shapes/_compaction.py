@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...core import canonical_json
 from ...core.errors import ResultInvalid
 from ...harness.journal import Step
-from ...role_resolution import NO_ROLE
-from ...signatures.summaries import COMPACT, scrubbed
+from ...signatures.summaries import COMPACT, ask_without_role
 from .._shape import Shape, ShapeRegistry
 from .._task import Dispatched, TaskContext, dispatched
 from ._over import allowed_of, check_allowed
@@ -116,8 +115,10 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
     async def ask(_: Any) -> Any:
         predictor = turn.services.predictors.get(COMPACT)
         listener = turn.listener(name)
-        answer = await turn.ask(lambda caller: predictor(inputs, caller, role=NO_ROLE, listener=listener))
-        return scrubbed(str(answer.fields["text"]).strip(), turn.role, names)
+        fields = await turn.ask(
+            lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener, names=names)
+        )
+        return str(fields["text"]).strip()
 
     call_id, site = await frame.child(name, inputs)
     step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=inputs, body=ask, site=site)

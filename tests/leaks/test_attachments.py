@@ -11,17 +11,17 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, scripted_agent
-from support.canaries import canary
+from support.canaries import awkward_canary, canary
 from support.leaks import Watch, watch
 from support.openai_stub import openai_stub
 from support.pieces import pieces
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ModelRefused, ModelUnavailable, WorldAgentError
 from worldagent.graphs._checkpoints import DURABILITY
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 # Letters alone, so that base64 of a text is told from the text.
-ROLE, LABEL = canary(400, "role beside attachments"), canary(12, "label beside attachments")
+ROLE, LABEL = awkward_canary(400, "role beside attachments"), canary(12, "label beside attachments")
 PICTURE = b"\x89PNG\r\n\x1a\n" + canary(90, "picture").encode()
 NOTES = canary(400, "notes")
 ATTACHED = (PICTURE, NOTES.encode(), b"%PDF-1.7\n" + canary(90, "paper").encode())
@@ -123,7 +123,7 @@ async def test_a_service_that_quotes_the_prompt_in_its_refusal_leaves_no_trace_o
             await seen.outcome(thread.converse("Look.", role=Role(LABEL, ROLE), attachments=[PICTURE]))
             seen.assert_clean(ROLE, names=[LABEL])
             assert copies(home) == []
-        assert ROLE in str(stub.requests[0])
+        assert scan_for_roles([stub.requests[0]], ROLE).findings, "the role never reached the service"
     assert [type(error) for error in seen.errors] == [ModelRefused]
 
 

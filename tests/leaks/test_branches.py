@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.canaries import LONG, SHORT, canary
+from support.canaries import LONG, SHORT, awkward_canary, canary
 from support.jobs import Nothing, Said
 from support.leak_cases import MODES
 from support.leaks import Watch, watch
@@ -51,7 +51,7 @@ class Case:
         return f"{self.way}-{self.source}-{self.end}-{self.length}-{self.mode}"
 
     def role(self, which: str) -> Role:
-        content = canary(self.length, seed=f"{which} of {self}")
+        content = awkward_canary(self.length, seed=f"{which} of {self}")
         return Role(canary(12, seed=f"label of {which} of {self}"), content, applies_to="*")
 
 

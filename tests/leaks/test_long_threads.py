@@ -12,7 +12,7 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, scripted_agent
-from support.canaries import LONG, SHORT, canary
+from support.canaries import LONG, SHORT, awkward_canary, canary
 from support.leak_cases import MODES
 from support.leaks import Watch, watch
 from worldagent import Role, Tier, WorldAgent
@@ -135,7 +135,7 @@ CASES = [
 @pytest.mark.parametrize(("path", "source", "mode", "length"), CASES)
 async def test_a_role_is_nowhere_after_a_thread(tmp_path: Path, path: str, source: str, mode: str, length: int) -> None:
     DURABILITY.set(mode)  # type: ignore[arg-type]  # one of its three words
-    content, label = canary(length, seed=f"{path}/{source}"), canary(12, seed=f"label/{path}/{source}")
+    content, label = awkward_canary(length, seed=f"{path}/{source}"), canary(12, seed=f"label/{path}/{source}")
     model = Model(lambda call: {"summary": "What was said."})
     role = Role(label, content, applies_to="*" if source in ("call", "thread") else ())
     with watch(tmp_path / "home") as seen:
@@ -156,7 +156,7 @@ async def test_a_role_is_nowhere_after_a_thread(tmp_path: Path, path: str, sourc
 
 @pytest.mark.requirement("R7", "R10")
 async def test_a_persons_message_that_is_the_role_gets_no_second_copy_in_a_summary(tmp_path: Path) -> None:
-    content = canary(len(LONG), seed="said")
+    content = awkward_canary(len(LONG), seed="said")
     model = Model(lambda call: {"summary": f"They said: {call.fields['messages']}"})
     home = tmp_path / "home"
     trace = Trace(capture=["prompts"])
@@ -182,7 +182,7 @@ def _clean(body: object, content: str) -> bool:
 
 @pytest.mark.requirement("R7")
 async def test_a_summary_that_a_planted_role_got_into_would_be_found(tmp_path: Path) -> None:
-    content = canary(len(LONG), seed="planted")
+    content = awkward_canary(len(LONG), seed="planted")
     model = Model(lambda call: {"summary": content})
     with watch(tmp_path / "home") as seen:
         async with scripted_agent(tmp_path / "home", model.lm, settings={"history_limit": 8}) as agent:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from support.leak_cases import Case, sample, sample_of_values, soaked
+from support.canaries import traces_of
+from support.leak_cases import PLANNED, Case, sample, sample_of_values, soaked
 from support.leak_turns import expected_error, host_log, run_case
-from support.leaks import on_the_server, watch
+from support.leaks import Watch, on_the_server, watch
 from support.stores import TOKEN
+from worldagent.agent import Turn
 from worldagent.agent.threads import SCHEMAS
 from worldagent.graphs._checkpoints import DURABILITY
 from worldagent.storage.copies import tables_of
@@ -23,12 +25,19 @@ MADE = {table.name for table in tables_of(SCHEMAS)} | {"checkpoints", "checkpoin
 on_postgres = pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
 
 
+def turns_of(seen: Watch) -> list[Turn]:
+    """The turns that a case gave, streamed or not."""
+    given = [each for kept in seen.kept for each in (kept if isinstance(kept, list) else [kept])]
+    return [each for each in given if isinstance(each, Turn)]
+
+
 async def check(case: Case, home: Path) -> None:
     DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
     with watch(home) as seen:
         sent = await run_case(case, seen)
     assert case.content in sent, "the role never reached the model, so the case shows nothing"
-    seen.assert_clean(case.content)
+    seen.assert_clean(*traces_of(case.content))
+    assert not [turn for turn in turns_of(seen) if turn.text.startswith("{")] or case.surface not in PLANNED
     if case.store != "embedded":
         log = host_log(home)
         assert b": mcp." in log.read_bytes(), "the host logged nothing, so its log shows nothing"

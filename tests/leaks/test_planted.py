@@ -19,7 +19,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
 
 from support.agents import scripted_agent
-from support.canaries import canary
+from support.canaries import awkward_canary
 from support.leaks import Watch, watch
 from support.plants import Plants
 from worldagent import Role
@@ -237,7 +237,7 @@ def _forget_history() -> Iterator[None]:
 @pytest.mark.parametrize("length", [12, 400])
 @pytest.mark.parametrize("name", plants)
 async def test_a_naive_mistake_is_found(tmp_path: Path, name: str, length: int) -> None:
-    await plants.assert_found(name, tmp_path / "home", canary(length, seed=f"planted as {name}"))
+    await plants.assert_found(name, tmp_path / "home", awkward_canary(length, seed=f"planted as {name}"))
 
 
 @pytest.mark.requirement("R7")
@@ -245,7 +245,7 @@ async def test_a_naive_mistake_is_found(tmp_path: Path, name: str, length: int) 
 async def test_a_role_that_a_model_repeats_is_found_in_dspys_cache_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    text = canary(length, seed="planted in a cache")
+    text = awkward_canary(length, seed="planted in a cache")
     folder = tmp_path / "cache"
     monkeypatch.setitem(vars(dspy), "cache", Cache(True, True, str(folder), 1 << 24))
     lm = ScriptedLM([{"reply": f"I am {text}"}])
@@ -258,7 +258,7 @@ async def test_a_role_that_a_model_repeats_is_found_in_dspys_cache_on_disk(
 
 @pytest.mark.requirement("R1", "R7")
 async def test_a_role_object_in_the_wrong_place_fails_closed(tmp_path: Path) -> None:
-    text = canary(400, seed="planted as an object")
+    text = awkward_canary(400, seed="planted as an object")
     with watch(tmp_path / "home") as seen:
         async with naive_graph(seen, idle) as graph:
             with pytest.raises(TypeError, match="not msgpack serializable: Role"):

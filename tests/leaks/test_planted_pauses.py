@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.canaries import canary
+from support.canaries import awkward_canary
 from support.jobs import Nothing, Said
 from support.leaks import Watch, watch
 from support.plants import Plants
@@ -126,7 +126,7 @@ _OPEN: list[sqlite3.Connection] = []
 @pytest.mark.parametrize("name", plants)
 async def test_a_role_where_a_pause_could_keep_it_is_found(tmp_path: Path, name: str, length: int) -> None:
     plant, place = plants[name]
-    text = canary(length, seed=f"planted as {name}")
+    text = awkward_canary(length, seed=f"planted as {name}")
     with watch(tmp_path / "home") as seen:
         assert seen.leaks("nowhere at all", names=[text]) == []
         try:

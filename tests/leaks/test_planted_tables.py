@@ -15,7 +15,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from support.agents import scripted_agent
-from support.canaries import canary
+from support.canaries import awkward_canary
 from support.leaks import Watch
 from support.plants import Plants
 from support.postgres import new_database
@@ -101,4 +101,4 @@ async def in_long_text(seen: Watch, text: str) -> None:
 @pytest.mark.parametrize("length", [12, 400])
 @pytest.mark.parametrize("name", plants)
 async def test_a_naive_mistake_is_found_on_the_server(tmp_path: Path, name: str, length: int) -> None:
-    await plants.assert_found(name, tmp_path / "home", canary(length, seed=f"planted on a server as {name}"))
+    await plants.assert_found(name, tmp_path / "home", awkward_canary(length, seed=f"planted on a server as {name}"))

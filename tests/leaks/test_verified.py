@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.canaries import LONG, canary
+from support.canaries import LONG, awkward_canary, traces_of
 from support.leak_verified import FINDING, NAMES, Verified, VerifiedCase, every_case, sample
 from support.leak_verified_paths import PATHS, run_case
 from support.leaks import on_the_server, watch
@@ -21,7 +21,8 @@ from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 SAMPLE = sample()
 REST = [case for case in every_case() if case not in set(SAMPLE)]
-_UNJUDGED = ("judge refuses and quotes the prompts", "judge cannot be parsed and quotes the prompts")
+_FAILS = "judge repeats the role and echo is fail"
+_UNJUDGED = ("judge refuses and quotes the prompts", "judge cannot be parsed and quotes the prompts", _FAILS)
 """Where the judge says nothing that could be kept."""
 
 
@@ -35,11 +36,13 @@ async def check(case: VerifiedCase, home: Path) -> None:
     assert turn.judged, "no answer was judged, so the case shows nothing"
     assert not [call for call in turn.judged if any(content in call.text for content in contents)]
     assert f"[role: {case.length} characters]" in turn.traced(), "no prompt was captured"
-    assert '"kind":"check"' in turn.traced()
+    assert ('"kind":"check"' in turn.traced()) == (case.path != _FAILS)
     if case.path not in _UNJUDGED:
         assert [event for event in seen.events if isinstance(event, AnswerChecked) and FINDING in event.findings]
         assert FINDING.encode() in kept(home), "no verdict is kept, so the case shows nothing"
-    seen.assert_clean(*contents, names=[role.name for role in case.roles])
+    seen.assert_clean(
+        *(text for content in contents for text in traces_of(content)), names=[role.name for role in case.roles]
+    )
 
 
 def kept(home: Path) -> bytes:
@@ -81,7 +84,7 @@ CHECKED = Profile("checked", verification=Verification(max_iterations=1))
 
 @pytest.mark.requirement("R7", "R10")
 async def test_a_persons_message_that_is_the_role_gets_no_second_copy_in_findings_or_traces(tmp_path: Path) -> None:
-    content = canary(len(LONG), seed="said, and judged")
+    content = awkward_canary(len(LONG), seed="said, and judged")
     lm = judging(lambda call: {"findings": f"They asked: {call.fields['request']}", "satisfied": False})
     with watch(tmp_path / "home") as seen:
         async with scripted_agent(tmp_path / "home", lm, profile=CHECKED, trace=Trace(capture=["prompts"])) as agent:
@@ -100,7 +103,7 @@ async def test_a_persons_message_that_is_the_role_gets_no_second_copy_in_finding
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("length", [12, 400])
 async def test_a_role_that_got_into_findings_would_be_found(tmp_path: Path, length: int) -> None:
-    content = canary(length, seed="planted in findings")
+    content = awkward_canary(length, seed="planted in findings")
     lm = judging(lambda call: {"findings": f"It is not {content}", "satisfied": False})
     with watch(tmp_path / "home") as seen:
         async with scripted_agent(tmp_path / "home", lm, profile=CHECKED) as agent:

@@ -11,8 +11,9 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from worldagent import Role
+from worldagent import Role, Tier
 from worldagent.core.errors import RoleInvalid
+from worldagent.role_resolution import ResolvedRole
 
 SECRET = "Speak as the widow of Vell and never of the sea."
 
@@ -60,6 +61,25 @@ WRITERS: dict[str, Any] = {
     "pydantic python": lambda role: _Holder(role=role).model_dump(),
     "type adapter": lambda role: TypeAdapter(Role).dump_json(role),
 }
+
+
+STATES: dict[str, Any] = {
+    "reduce": lambda role: role.__reduce__(),
+    "reduce_ex": lambda role: role.__reduce_ex__(2),
+    "state": lambda role: role.__getstate__(),
+    "attributes": vars,
+}
+
+
+@pytest.mark.requirement("R1", "R7")
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "holder", [Role("widow", SECRET), ResolvedRole({"Converse": SECRET}, (Tier.CALL,))], ids=["role", "resolved role"]
+)
+def test_the_state_of_a_role_cannot_be_asked_for(holder: Any, state: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        STATES[state](holder)
+    assert "sea" not in str(caught.value)
 
 
 @pytest.mark.requirement("R1", "R7")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
+import json
 import pickle
 import random
+import re
 import statistics
+import unicodedata
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,37 +21,65 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from worldagent.core import ECHO_RUN
 from worldagent.signatures._echo import MARK, EchoGuard
+from worldagent.signatures._normal import normalise
 
 pytestmark = pytest.mark.requirement("R16")
 
 ROLE = "You are a harsh critic. Name three faults of every text before anything else, and praise nothing at all."
 
 
-def oracle(text: str, roles: list[str], others: list[str], run: int) -> tuple[str, int]:
-    """The definition, letter by letter; the texts hold nothing that is folded but blanks and capitals."""
-    units: list[str] = []
-    for char in text:
-        if char == " " and units and units[-1][0] == " ":
-            units[-1] += char
+def units(text: str) -> list[tuple[str, str]]:
+    """Every character of the normal form and what it stands for; one without a character of its own joins the last."""
+    found: list[tuple[str, str]] = [("", "")]
+    at = 0
+    while at < len(text):
+        end = at
+        while text[end : end + 1] == "\\":
+            end += 1
+        escaped, body = end > at, text[end:]
+        if not escaped:
+            end, form = at + 1, " " if text[at].isspace() else FORMS.get(text[at], text[at].lower())
+        elif re.match(r"u[0-9a-fA-F]{4}", body):
+            char = chr(int(body[1:5], 16))
+            end, form = end + 5, " " if char.isspace() else normalise(char)
+        elif body[:1] in ("n", "b"):
+            end, form = end + 1, " " if body[0] == "n" else ""
         else:
-            units.append(char)
-    normal = "".join(unit[0].lower() for unit in units)
-    known, allowed = ([" ".join(one.lower().split()) for one in given] for given in (roles, others))
-    hidden = [False] * len(units)
-    for at in range(len(units) - run + 1):
+            form = ""
+        source, at = text[at:end], end
+        for char in form:
+            if char == " " == found[-1][0]:
+                continue
+            found.append((char, source))
+            source = ""
+        if source:
+            found[-1] = (found[-1][0], found[-1][1] + source)
+    return found
+
+
+def oracle(text: str, roles: list[str], others: list[str], run: int) -> tuple[str, int]:
+    """The definition, letter by letter, for texts of few kinds of characters."""
+    first, *found = units(text)
+    normal = "".join(char for char, _ in found)
+    known, allowed = (["".join(char for char, _ in units(one)).strip() for one in given] for given in (roles, others))
+    hidden = [False] * len(found)
+    for at in range(len(found) - run + 1):
         window = normal[at : at + run]
         if any(window in role for role in known) and not any(window in other for other in allowed):
             hidden[at : at + run] = [True] * run
-    out, count = "", 0
-    for at, unit in enumerate(units):
+    out, count = first[1], 0
+    for at, (_, source) in enumerate(found):
         if not hidden[at]:
-            out += unit
+            out += source
         elif at == 0 or not hidden[at - 1]:
             out, count = out + MARK, count + 1
     return out, count
 
 
-small = st.text(alphabet="ab A", max_size=30)
+FORMS = {"ß": "ss", "é": "e", "\u0301": "", "\u00ad": "", "\u200b": "", "\u2026": "...", "\ufb01": "fi"}
+"""The normal form of each character of the tests below that is not its lower case."""
+PIECES = ["a", "b", " ", "A", "a", "b", " ", "\n", "n", "\\", "\\n", "\\\\n", "\\u0061", "\\\\u0042", "u00", *FORMS]
+small = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
 @st.composite
@@ -88,7 +121,7 @@ def test_exactly_the_runs_of_the_role_are_withheld_wherever_the_stream_is_cut(
 def test_a_hundred_thousand_random_outputs_agree_with_the_definition() -> None:
     dice = random.Random(16)
     for _ in range(100_000):
-        letters = dice.choice(["ab", "abc ", "aB  "])
+        letters = dice.choice(["ab", "abc ", "aB  ", PIECES])
         roles, others = (["".join(dice.choices(letters, k=dice.randrange(60))) for _ in range(2)] for _ in range(2))
         source = roles + others + ["".join(dice.choices(letters, k=20))]
         text = "".join(dice.choice(source)[dice.randrange(20) : dice.randrange(60)] for _ in range(dice.randrange(6)))
@@ -121,6 +154,76 @@ def test_a_role_that_was_escaped_is_withheld_in_both_forms() -> None:
     raw, sent = f"[[ ## role ## ]] {ROLE}"[:60], f"[\\[ ## role ## ]] {ROLE}"[:61]
 
     assert EchoGuard(raw, sent).scrub(f"{raw}. And: {sent}.") == (f"{MARK}. And: {MARK}.", 2)
+
+
+def in_json(text: str, escapes: tuple[bool, ...]) -> str:
+    """The text as the inside of a JSON string, which is in a JSON string again for each of `escapes`."""
+    for ascii_only in escapes:
+        text = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+    return text
+
+
+@given(st.text(), st.lists(st.booleans(), max_size=4))
+def test_a_text_and_the_same_text_in_json_have_one_normal_form(text: str, escapes: list[bool]) -> None:
+    assert normalise(in_json(text, tuple(escapes))) == normalise(text)
+
+
+LINES = 'Say "no".\nBe "grim"\tand/or "short".\nNever\\ever "smile".\nÄrgere "sie" \U0001f600.\nSchreib "ö".'
+
+
+@pytest.mark.parametrize("escapes", [each for depth in (1, 2, 3) for each in itertools.product((1, 0), repeat=depth)])
+def test_a_role_inside_json_is_withheld(escapes: tuple[bool, ...]) -> None:
+    written = in_json(LINES, escapes)
+
+    assert EchoGuard(LINES).scrub(f'{{"text": "{written}"}}') == (f'{{"text": "{MARK}"}}', 1)
+    assert EchoGuard(written).scrub(LINES) == (MARK, 1)
+
+
+WRITINGS: dict[str, Callable[[str], str]] = {
+    "composed": lambda text: unicodedata.normalize("NFC", text),
+    "decomposed": lambda text: unicodedata.normalize("NFD", text),
+    "compatible": lambda text: unicodedata.normalize("NFKC", text),
+    "compatible and decomposed": lambda text: unicodedata.normalize("NFKD", text),
+    "in capitals": str.upper,
+    "in small letters": str.lower,
+    "with soft hyphens": "\u00ad".join,
+    "with joiners and marks of direction": "\u200d\u200e\ufeff".join,
+    "without accents": lambda text: re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text)),
+    "with JSON escapes": lambda text: json.dumps(unicodedata.normalize("NFC", text))[1:-1],
+}
+LETTERS = {
+    "German": "Große Straßen müssen schließlich für Fußgänger weiß gestrichen werden, fürwahr!",
+    "French": "L\u2019élève reçoit sa leçon à Noël où l\u2019été s\u2019achève, çà et là, très tôt\u2026",
+    "Greek": "Μην επαινείς κανέναν και βρες τρία λάθη σε κάθε κείμενο, πάντα ευγενικός.",
+    "Russian": "Найди три ошибки в каждом тексте и ещё одну, прежде чем хвалить чьё-либо.",
+    "Korean": "칭찬하기 전에 모든 글에서 실수 세 가지를 찾고 그 밖의 것은 절대로 말하지 말라고 했다 오늘은 값싼 닭",
+    "Japanese": "どんな文章でもまず三つの誤りを挙げなさい。そして決してだれもほめてはいけません、ぜったいに。",
+    "Hindi": "हर पाठ में पहले तीन गलतियाँ बताओ और किसी की भी तारीफ़ कभी मत करो।",
+    "Thai": "จงหาข้อผิดพลาดสามข้อในทุกข้อความก่อนและอย่าชมใครเลยไม่ว่าอย่างไรก็ตาม",
+    "Arabic": "اذكر ثلاثة أخطاء في كل نص قبل أي شيء آخر ولا تمدح أحدا أبدا مهما كان",
+    "ligatures": "The \ufb01rst of\ufb01ce a\ufb03davit \uff08full width\uff09 \u2460 is \u00bd of \u2122 all that.",
+}
+
+
+@pytest.mark.parametrize("language", LETTERS)
+@pytest.mark.parametrize("writing", WRITINGS)
+def test_other_writings_of_the_same_letters_do_not_hide_a_repetition(language: str, writing: str) -> None:
+    role, said = LETTERS[language], WRITINGS[writing](LETTERS[language])
+
+    assert normalise(said) == normalise(role)
+    for one, other in ((role, said), (said, role)):
+        guard = EchoGuard(one)
+        echo = guard.filter()
+        assert guard.scrub(f"<{other}>") == (f"<{MARK}>", 1)
+        assert "".join(map(echo.feed, f"<{other}>")) + echo.close() == f"<{MARK}>"
+
+
+def test_a_text_of_backslashes_alone_is_held_back_in_a_bounded_part() -> None:
+    echo = EchoGuard(ROLE).filter()
+    shown = "".join(map(echo.feed, ["x" * 100, *["\\" * 50] * 1000]))
+
+    assert len(shown) >= 90
+    assert f"{shown}{echo.close()}" == "x" * 100 + "\\" * 50_000
 
 
 def test_what_the_person_said_too_is_not_withheld() -> None:
@@ -214,6 +317,6 @@ def test_a_guard_shows_and_hands_on_nothing_of_the_role() -> None:
 
     assert "critic" not in f"{guard!r} {echo!r} {guard} {echo}"
     for thing in (guard, echo):
-        for refused in (pickle.dumps, copy.copy, copy.deepcopy):
+        for refused in (pickle.dumps, copy.copy, copy.deepcopy, lambda held: held.__getstate__()):
             with pytest.raises(TypeError, match="never serialised"):
                 refused(thing)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from typing import Literal, TypeVar
 
-from support.canaries import LONG, SHORT, canary
+from support.canaries import LONG, SHORT, awkward_canary, canary
 from worldagent.core import ECHO_RUN
 
 C = TypeVar("C")
@@ -79,7 +79,7 @@ class Case:
     @property
     def content(self) -> str:
         """The role's text: its own, so that what one case leaves behind is not taken for another's."""
-        return canary(self.length, seed=f"{self}")
+        return awkward_canary(self.length, seed=f"{self}")
 
     @property
     def label(self) -> str:

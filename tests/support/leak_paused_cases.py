@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
-from support.canaries import LONG, SHORT, canary
+from support.canaries import LONG, SHORT, awkward_canary, canary
 from support.leak_cases import MODES
 
 SOURCES = ("call", "thread", "both", "code")
@@ -74,7 +74,7 @@ class PausedCase:
 
     def content(self, which: str) -> str:
         """The text of one of its roles: its own, so that what one case leaves is not taken for another's."""
-        return canary(self.length, seed=f"{which} of {self}")
+        return awkward_canary(self.length, seed=f"{which} of {self}")
 
     def label(self, which: str) -> str:
         """The name of one of its roles."""

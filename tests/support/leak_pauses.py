@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import CRITIC, scripted_agent
+from support.canaries import repeated
 from support.leak_paused_cases import PausedCase
 from support.leak_turns import REQUEST, Review, ReviewParams, ReviewResult, Summarise
 from support.leaks import Watch
@@ -192,7 +193,7 @@ class Paused:
             self.fail = False
             return RuntimeError(f"no reply to {call.text}", call.text)
         # A model that repeats its role: from 40 characters on that is withheld, and less is its own word (R16).
-        said = f"I am told: {' and '.join(roled)}" if roled and self.case.length >= ECHO_RUN else "Fine."
+        said = "\n".join(map(repeated, roled)) if roled and self.case.length >= ECHO_RUN else "Fine."
         if "request" in call.fields:
             return {"result": said}
         if "verdict" in call.fields:

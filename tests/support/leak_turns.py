@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ import dspy
 from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
+from support.canaries import repeated, traces_of
 from support.leak_cases import Case
 from support.leaks import Watch
 from support.openai_stub import OpenAIStub, openai_stub
@@ -50,6 +53,7 @@ class Review(dspy.Signature):
     text: str = dspy.InputField()
     verdict: str = dspy.OutputField()
     score: int = dspy.OutputField()
+    trail: deque[str] = dspy.OutputField(default=deque())
 
 
 class Summarise(dspy.Signature):
@@ -81,7 +85,7 @@ def review_shape(case: Case) -> Shape[ReviewParams, ReviewResult]:
         if case.outcome.startswith("role as value") and case.surface == "shape":
             return {"score": made["verdict"], "summary": "ok"}
         last = await ctx.predict(Summarise, verdict=made["verdict"])
-        return {"score": made["score"], "summary": last["summary"]}
+        return {"score": made["score"], "summary": f"{last['summary']} {' '.join(made['trail'])}"}
 
     return Shape(
         "review", ReviewParams, ReviewResult, handle, entry=Review, signatures=(Summarise,), description="reviews"
@@ -96,7 +100,7 @@ def fields(call: ScriptedCall, text: str = "Fine.") -> dict[str, Any]:
     if "verdict" in given:
         return {"summary": text}
     if "text" in given:
-        return {"verdict": text, "score": 3}
+        return {"verdict": text, "score": 3, "trail": [text]}
     return {"reply": text, "dispatches": []} if "dispatches" in call.system else {"reply": text}
 
 
@@ -162,13 +166,20 @@ class Behaviour:
         return {"reply": "", "dispatches": [{"to": "review", "params": params}]}
 
     def _repeated(self, call: ScriptedCall) -> Any:
-        said = fields(call, f"I am told: {self.case.content} So be it.")
+        text = repeated(self.case.content, self._form)
+        said = fields(call, text)
         if self._roled == 1 and "dispatches" in said:
             said["dispatches"] = [
-                {"to": "critic", "request": self.case.content},
-                {"to": "review", "params": {"text": self.case.content.upper()}},
+                {"to": "critic", "request": text},
+                {"to": "review", "params": {"text": text}},
             ]
-        return said
+        # Some models answer with a JSON object, whatever they are asked for.
+        return json.dumps(said) if self.case.mode == "async" else said
+
+    @property
+    def _form(self) -> str | None:
+        """Where the turn fails of it the model repeats its role in one form: another one would do it as well."""
+        return str(self.case) if self.case.outcome.endswith("echo is fail") else None
 
     @property
     def _said(self) -> str:
@@ -220,7 +231,7 @@ async def run_case(case: Case, seen: Watch) -> str:
             seen.kept.append([await thread.history() for thread in threads])
             seen.kept.append([agent.program(name).dump_state() for name in ("Converse", "critic", "Review")])
         # Before the databases are closed, so that their WALs are looked into too.
-        seen.assert_clean(case.content)
+        seen.assert_clean(*traces_of(case.content))
         if stub is not None:
             return "\n".join(message["content"] for body in stub.requests for message in body["messages"])
         return "\n".join(call.text for call in lm.calls)

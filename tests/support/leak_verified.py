@@ -18,7 +18,7 @@ from typing import Any
 import dspy
 
 from support.agents import scripted_agent
-from support.canaries import LONG, SHORT, canary
+from support.canaries import LONG, SHORT, awkward_canary, canary, repeated
 from support.jobs import shape
 from support.leak_cases import MODES, PLANNED, covering
 from support.leaks import Watch
@@ -41,6 +41,7 @@ NAMES = (
     "judge crashes and quotes the prompts",
     "judge cannot be parsed and quotes the prompts",
     "model repeats the role and echo is fail",
+    "judge repeats the role and echo is fail",
     "paused while it mends",
     "goes on under another role",
     "cancelled while judged",
@@ -79,7 +80,7 @@ class VerifiedCase:
         """One of its roles, `first` or `another`: its own, so that what one case leaves is not taken for another's."""
         label = canary(12, seed=f"label of {which} of {self}")
         applies_to = "*" if self.source in ("call", "thread", "channel") else ()
-        return Role(label, canary(self.length, seed=f"{which} of {self}"), applies_to=applies_to)
+        return Role(label, awkward_canary(self.length, seed=f"{which} of {self}"), applies_to=applies_to)
 
     @property
     def roles(self) -> list[Role]:
@@ -228,7 +229,8 @@ class Verified:
             return f"I was sent {everything}"
         good = self.case.path != "wanting to the last" and call.fields["answer"].startswith("Mended")
         # Else the prompt's own marks of fields would end the finding.
-        said = f"{FINDING}: {self._said}\n{call.text.replace('##', '')}"
+        quiet = self.case.path == "model repeats the role and echo is fail"
+        said = f"{FINDING}: {'' if quiet else self._said}\n{call.text.replace('##', '')}"
         return {"findings": said, "satisfied": good or self.case.path == "satisfied at once"}
 
     def _answer(self, call: ScriptedCall, *, mends: bool) -> Any:
@@ -252,7 +254,12 @@ class Verified:
     @property
     def _said(self) -> str:
         # A model that repeats its role: from 40 characters on that is withheld, and less is its own word (R16).
-        return f"I am told: {self.now.content}" if self.case.length >= ECHO_RUN else "Fine."
+        return repeated(self.now.content, self._form) if self.case.length >= ECHO_RUN else "Fine."
+
+    @property
+    def _form(self) -> str | None:
+        """Where the turn fails of it the model repeats its role in one form: another one would do it as well."""
+        return str(self.case) if self.case.path.endswith("echo is fail") else None
 
     # --- looking on -------------------------------------------------------------------------------------------------
 

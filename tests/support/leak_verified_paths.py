@@ -74,7 +74,7 @@ async def _(turn: Verified) -> None:
     await ends(turn)
 
 
-@path("model repeats the role and echo is fail")
+@path("model repeats the role and echo is fail", "judge repeats the role and echo is fail")
 async def _(turn: Verified) -> None:
     async with turn.agent() as agent:
         failed = await turn.told(turn.begin(await turn.thread_of(agent)))

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.canaries import LONG, SHORT, canary
+from support.canaries import LONG, SHORT, awkward_canary, canary
 from support.leaks import on_the_server
 from support.sidecar_app import HASTY, WORKSPACE, digest
 from support.sidecar_calls import LEGACY, MODERN, Revision
@@ -50,7 +50,7 @@ class SidecarCase:
 
     def content(self, outcome: str) -> str:
         """The role's text: each outcome has its own."""
-        return canary(self.length, seed=f"{self} {outcome}")
+        return awkward_canary(self.length, seed=f"{self} {outcome}")
 
     def label(self, outcome: str) -> str:
         """The role's name."""

@@ -7,6 +7,7 @@ import json
 import re
 import string
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -15,10 +16,15 @@ from hypothesis import strategies as st
 from support.canaries import LONG, SHORT, awkward_canary, canary
 from worldagent.core import ECHO_RUN
 from worldagent.core.errors import InvalidArgument
-from worldagent.testing import RoleLeak, assert_no_role_leak, scan_for_roles
+from worldagent.testing import RoleLeak, _scan, assert_no_role_leak, scan_for_roles
 
 AWKWARD = awkward_canary(300)
 MIDDLE = canary(130)
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
 
 ENCODERS: dict[str, Callable[[str], bytes]] = {
     "utf-8": str.encode,
@@ -27,7 +33,18 @@ ENCODERS: dict[str, Callable[[str], bytes]] = {
     "json, upper case": lambda text: re.sub(
         rb"\\u[0-9a-f]{4}", lambda found: rb"\u" + found[0][2:].upper(), json.dumps(text).encode()
     ),
+    "json in json": lambda text: json.dumps([json.dumps(text)]).encode(),
+    "json in json, not ascii": lambda text: _dumps(_dumps({"k": text})).encode(),
+    "json in json, the outer ascii": lambda text: json.dumps(_dumps({"k": text})).encode(),
+    "json in json in json": lambda text: json.dumps({"k": json.dumps({"k": json.dumps(text)})}).encode(),
+    "json in json in json, not ascii": lambda text: _dumps([_dumps([_dumps([text])])]).encode(),
+    "json in json in json, the outer two ascii": lambda text: json.dumps(json.dumps(_dumps(text))).encode(),
+    "json in json in json, the outer ascii": lambda text: json.dumps(_dumps(_dumps(text))).encode(),
     "repr": lambda text: repr(["'", text]).encode(),
+    "repr of json": lambda text: repr(["'", json.dumps({"k": text})]).encode(),
+    "repr of json, not ascii": lambda text: repr(["'", _dumps({"k": text})]).encode(),
+    "repr in json": lambda text: json.dumps({"k": repr(["'", text])}).encode(),
+    "repr in json, not ascii": lambda text: _dumps({"k": repr(["'", text])}).encode(),
     "utf-16-le": lambda text: text.encode("utf-16-le"),
     "utf-16-be": lambda text: text.encode("utf-16-be"),
     "base64": lambda text: base64.b64encode(text.encode()),
@@ -52,6 +69,25 @@ def test_a_whole_canary_is_found_in_every_encoding(encode: Callable[[str], bytes
 def test_text_that_needs_escapes_is_found_in_every_encoding(encode: Callable[[str], bytes]) -> None:
     (finding,) = scan_for_roles(encode(AWKWARD), AWKWARD).findings[:1]
     assert finding.length >= ECHO_RUN
+
+
+@encoded
+@given(start=st.integers(0, len(AWKWARD) - ECHO_RUN))
+@pytest.mark.requirement("R7")
+def test_any_40_characters_that_need_escapes_are_found(encode: Callable[[str], bytes], start: int) -> None:
+    data = encode(AWKWARD[start : start + ECHO_RUN])
+    assert {finding.canary for finding in scan_for_roles(data, [canary(60, 9), AWKWARD]).findings} == {1}
+
+
+def test_a_run_of_the_longest_characters_is_found_across_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "\U0001f600" * ECHO_RUN
+    written = json.dumps(json.dumps(json.dumps(text)))
+    monkeypatch.setattr(_scan, "_CHUNK", 1000)
+    for before in range(0, 1000, 37):
+        (tmp_path / "file").write_text("x" * before + written, encoding="utf-8")
+        assert scan_for_roles(tmp_path, text).findings, before
 
 
 def test_upper_case_escapes_are_found() -> None:

@@ -1,0 +1,162 @@
+"""Every text inside of a value, whatever types it has, and the same value with other texts.
+
+This module knows nothing of roles: what becomes of a text is the caller's matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from datetime import date, time, timedelta, tzinfo
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+Change = Callable[[str, bool], str]
+"""Gets a text, and whether it is, or is in, the key of a mapping."""
+
+_WITHOUT_TEXT = (
+    *(type(None), bool, int, float, complex, Decimal, Fraction),
+    *(date, time, timedelta, tzinfo, UUID, type),
+    Enum,  # its texts are the program's, not the model's
+)
+_STATE_OF_MODELS = ("__dict__", "__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__")
+
+
+def with_texts(value: Any, change: Change) -> Any:
+    """Replace every text in a value, keys of mappings included.
+
+    Goes through mappings, collections, models with their extra and private attributes, bytes, paths, secrets, and the
+    attributes of any other object. Objects are copied, not validated again: another text must not turn an answer into
+    an error. Where an object cannot take another text (a parsed URL), the text takes the place of the object. An
+    iterator becomes a list.
+
+    Args:
+        value: Any value; it is not changed.
+        change: Gets each text, always in the same order, and gives the one to put in its place.
+
+    Returns:
+        The value with the new texts; the very same object where all of them stayed.
+    """
+    return _Walk(change).replaced(value)
+
+
+class _Walk:
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._in_key = False
+        self._open: dict[int, Any] = {}  # objects on the way here; the copy of one that holds itself
+
+    def replaced(self, value: Any) -> Any:
+        if isinstance(value, _WITHOUT_TEXT):
+            return value
+        match value:
+            case Mapping():
+                made: Any = self._mapping(value)
+            case list() | deque():
+                made = self._sequence(value)
+            case tuple() | set() | frozenset():
+                cleaned = [self.replaced(item) for item in value]
+                make = getattr(type(value), "_make", type(value))  # named tuples take their fields one by one
+                made = value if _same(cleaned, value) else make(cleaned)
+            case Iterator():
+                made = [self.replaced(item) for item in value]
+            case _:
+                made = self._leaf(value)
+        return made
+
+    def _leaf(self, value: Any) -> Any:
+        match value:
+            case str():
+                made = self._text(value, value, str)
+            case bytes() | bytearray():
+                made = self._text(value, value.decode(errors="replace"), lambda text: type(value)(text.encode()))
+            case PurePath():
+                made = self._text(value, str(value), type(value))
+            case re.Pattern():
+                made = self._text(value, str(value.pattern), re.compile)
+            case _:
+                made = self._object(value)
+        return made
+
+    def _text(self, value: Any, text: str, make: Callable[[str], Any]) -> Any:
+        changed = self._change(text, self._in_key)
+        return value if changed == text else make(changed)
+
+    def _sequence(self, value: Any) -> Any:
+        cleaned = [self.replaced(item) for item in value]
+        if _same(cleaned, value):
+            return value
+        made = copy(value)
+        made.clear()
+        made.extend(cleaned)
+        return made
+
+    def _mapping(self, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        cleaned: dict[Any, Any] = {}
+        for key, item in value.items():
+            name = self._key(key)
+            while name in cleaned:  # two keys may become the same text; neither value may be lost
+                name = f"{name}+"
+            cleaned[name] = self.replaced(item)
+        same = _same(cleaned, value) and _same(cleaned.values(), value.values())
+        return value if same else cleaned
+
+    def _key(self, key: Any) -> Any:
+        outer, self._in_key = self._in_key, True
+        try:
+            return self.replaced(key)
+        finally:
+            self._in_key = outer
+
+    def _object(self, value: Any) -> Any:
+        if id(value) in self._open:  # it holds itself
+            self._open[id(value)] = made = self._open[id(value)] or _copy(value)
+            return made
+        names = _STATE_OF_MODELS if isinstance(value, BaseModel) else _attributes(value)
+        if not names:
+            return self._text(value, str(value), str)
+        self._open[id(value)] = None
+        old = {name: getattr(value, name) for name in names}
+        new = {name: self.replaced(item) for name, item in old.items()}
+        made = self._open.pop(id(value))
+        changed = {name: item for name, item in new.items() if item is not old[name]}
+        if not changed:
+            return value
+        made = made or _copy(value)
+        try:
+            for name, item in changed.items():
+                object.__setattr__(made, name, item)
+        except (AttributeError, TypeError):
+            return new
+        return made
+
+
+def _copy(value: Any) -> Any:
+    try:
+        return copy(value)
+    except Exception:  # it is the program's own class, which can refuse in any way
+        return None
+
+
+def _attributes(value: Any) -> list[str]:
+    slots = [each for kind in type(value).__mro__ for each in _slots(kind)]
+    return [name for name in (*slots, *getattr(value, "__dict__", ())) if hasattr(value, name)]
+
+
+def _slots(kind: type) -> list[str]:
+    given = kind.__dict__.get("__slots__", ())
+    names = [given] if isinstance(given, str) else list(given)
+    hidden = f"_{kind.__name__.lstrip('_')}"
+    return [f"{hidden}{name}" if name.startswith("__") and not name.endswith("__") else name for name in names]
+
+
+def _same(made: Any, value: Any) -> bool:
+    return all(one is other for one, other in zip(made, value, strict=True))
