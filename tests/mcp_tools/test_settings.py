@@ -14,9 +14,11 @@ from support.mcp_tool_server import command
 from support.mcp_tools import agent_over, npm, stdio
 from support.pages import blocks
 from worldagent import Settings
-from worldagent.core.errors import InvalidArgument, SettingsInvalid
+from worldagent.core.errors import InvalidArgument, NameTaken, SettingsInvalid
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client.tools import McpEntry
+from worldagent.profiles import Profile
 
 
 def entry(**more: Any) -> dict[str, Any]:
@@ -94,6 +96,21 @@ def test_what_is_no_server_is_refused(tmp_path: Path) -> None:
     for wrong in (["x"], {"x": npm("memory")}, {"": stdio(tmp_path)}):
         with pytest.raises(InvalidArgument):
             scripted_agent(tmp_path, answering(), mcp=wrong)
+
+
+async def test_prefixes_that_clash_are_refused_between_settings_profile_and_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps({"git": entry()}))
+    with pytest.raises(NameTaken, match="'git_' begins the prefix 'git_hub_'"):
+        scripted_agent(tmp_path, answering(), mcp={"git_hub": stdio(tmp_path)})
+    hub = McpEntry(command="no-such-program")
+    with pytest.raises(NameTaken, match="'git_' begins the prefix 'git_hub_'"):
+        scripted_agent(tmp_path, answering(), profile=Profile(name="p", mcp_servers={"git_hub": hub}))
+    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps({"git": entry(), "git_hub": entry()}))
+    found = {result.id: result for result in await check_installation()}["mcp.servers"]
+    assert found.status == "fail"
+    assert "could take the name of one of MCP server 'git_hub'" in found.problem
 
 
 async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

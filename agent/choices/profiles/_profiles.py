@@ -10,7 +10,7 @@ from ....core.errors import InvalidArgument, ProfileInvalid
 from ....graphs import GraphOptions, Shape
 from ....graphs.workers import SUBAGENT
 from ....harness import Function, Registry, Worker
-from ....mcp_client.tools import McpServer
+from ....mcp_client.tools import McpServer, check_prefixes
 from ....profiles import Profile, Profiles, check_tools, compose
 from ....tools import BUILTIN, BuiltinTools
 from .._kinds import mcp_servers
@@ -110,9 +110,12 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
 
     Raises:
         InvalidArgument: `given` is no mapping of servers.
+        NameTaken: A server could give its tools the names of another's.
     """
     own = {name: replace(entry.server(), approval=True) for name, entry in profile.mcp_servers.items()}
-    return own | {name: entry.server() for name, entry in settings.mcp_servers.items()} | mcp_servers(given)
+    servers = own | {name: entry.server() for name, entry in settings.mcp_servers.items()} | mcp_servers(given)
+    check_prefixes(servers)
+    return servers
 
 
 def prompt_of(profile: Profile, registry: Registry, allowed: BuiltinTools) -> str | None:
