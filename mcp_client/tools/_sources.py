@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from ...core import Clock
 from ...core.errors import InvalidArgument, NameTaken
@@ -24,7 +25,7 @@ def check_prefixes(servers: Mapping[str, McpServer]) -> None:
     """
     prefixes = sorted((server.prefix_as(name), name) for name, server in servers.items())
     # In sorted order a prefix stands directly before one that it begins, if there is any.
-    for (short, first), (long, second) in zip(prefixes, prefixes[1:], strict=False):
+    for (short, first), (long, second) in pairwise(prefixes):
         if long.startswith(short):
             raise NameTaken(
                 f"a tool of MCP server {first!r} could take the name of one of MCP server {second!r}: "

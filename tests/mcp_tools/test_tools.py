@@ -68,15 +68,13 @@ async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: P
 
 
 @pytest.mark.requirement("H10")
-async def test_two_tools_or_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_path: Path) -> None:
+async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(NameTaken, match="'t_echo', one of them the tool 'echo' of MCP server 't'"):
         await agent_over(tmp_path, stdio(tmp_path), functions=[t_echo]).start()
-    with pytest.raises(NameTaken, match="t_odd_name_"):
-        await agent_over(tmp_path, stdio(tmp_path, broken="clash")).start()
 
 
 HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
-PREFIXES = {
+PREFIXES: dict[str, dict[str, dict[str, Any]]] = {
     "names": {"git": {}, "git_hub": {}},
     "the same prefix": {"a": {"prefix": "t_"}, "b": {"prefix": "t_"}},
     "given prefixes": {"a": {"prefix": "git"}, "b": {"prefix": "git_hub."}},

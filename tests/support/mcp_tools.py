@@ -57,11 +57,13 @@ for line in sys.stdin:
         continue
     result = {
         "initialize": {
-            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "raw", "version": "1"},
         },
         "tools/call": {"content": [{"type": "text", "text": "fine"}]},
     }.get(asked["method"])
-    if asked["method"] == "tools/list":
+    if asked["method"] == "tools/list":  # as it is in the file, however deep
         said = '"result": {"tools": ' + open(sys.argv[1]).read() + "}"
     else:
         said = json.dumps({"result": result} if result else {"error": {"code": -32601, "message": "no"}})[1:-1]
