@@ -51,8 +51,8 @@ def check(prompt: str) -> None:
 
 @pytest.mark.requirement("R15")
 async def test_worker_reads_descriptions_without_markers_and_invisible_characters(tmp_path: Path) -> None:
-    call = {"calls": [{"tool": "t_look", "arguments": {"what": "fine"}}]}
-    lm = ScriptedLM([call, {"result": "done"}])
+    look = {"calls": [{"tool": "t_look", "arguments": {"what": "fine"}}]}
+    lm = ScriptedLM([look, {"result": "done"}])
     async with scripted_agent(tmp_path, lm, workers=[SHOPPER], mcp={"t": listing(tmp_path, TOOLS)}) as agent:
         turn = await agent.thread("a").task("subagent", {"worker": "shopper", "request": "Look"})
         turn = await agent.thread("a").resume({turn.pauses[0].id: Approve()})
@@ -90,7 +90,12 @@ async def test_tools_of_the_service_have_no_markers_and_no_invisible_characters(
     engine: Any = lm.engine
     received: list[Any] = []
     begin = engine.begin
-    monkeypatch.setattr(engine, "begin", lambda request: (received.append(request), begin(request))[1])
+
+    def noted(request: Any) -> Any:
+        received.append(request)
+        return begin(request)
+
+    monkeypatch.setattr(engine, "begin", noted)
     async with scripted_agent(tmp_path, lm, workers=[SHOPPER], mcp={"t": listing(tmp_path, TOOLS)}) as agent:
         await agent.thread("a").task("subagent", {"worker": "shopper", "request": "Look"})
     look, titled = received[0].tools
