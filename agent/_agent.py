@@ -142,12 +142,13 @@ class WorldAgent(FollowedAgent):
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(tools, self.settings)
         own = (*listed("functions", functions), *self._requests.functions)
-        self._registry = registry_of(own, all_workers(workers, self.settings), self._profile, self._tools)
+        self._storage = self.settings.storage(storage)
+        every = all_workers(workers, self.settings)
+        self._registry = registry_of(own, every, self._profile, self._tools, home=self._storage.resolve())
         self._policy = self.settings.gate_policy(policy)
         self._approver = approver
         self._servers = servers_of(self._profile, self.settings, mcp)
         check_profile(self._profile, self._registry, self._shapes, self._servers, self._tools)
-        self._storage = self.settings.storage(storage)
         self._programs = dict(programs or {})
         self._trace = Trace.of(trace)
         self._on_error = on_error

@@ -25,6 +25,7 @@ from mcp.types import JSONRPCNotification, jsonrpc_message_adapter
 from . import _failures as failures
 from ._failures import Failure
 from ._hosts import LONGEST_ANSWER, StdioHost
+from ._nesting import readable
 from ._quiet import without_text
 
 # What a child gets to end by itself once its input is closed, and then once it was asked by a signal.
@@ -150,7 +151,7 @@ class _Incoming(_Stream):
             await asyncio.sleep(0)  # a child that writes without end is not all that this loop has to do
             line = await self._line()
         try:
-            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = SessionMessage(jsonrpc_message_adapter.validate_json(await readable(line), by_name=False))
         except ValueError:
             self._stray += 1
             return ValueError("no message of MCP")

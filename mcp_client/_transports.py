@@ -23,6 +23,7 @@ from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError
 from . import _failures as failures
 from ._failures import Failure
 from ._hosts import LONGEST_ANSWER, Host, HttpHost
+from ._nesting import readable
 from ._quiet import without_text
 from ._stdio import over_stdio
 
@@ -39,6 +40,7 @@ _FAREWELL: Final = 2.0
 _LONGEST_NOTIFICATION: Final = 4096
 # How the library begins what it says of an answer that cannot come any more, with the code of a lost connection.
 _NO_ANSWER: Final = "SSE stream "
+_DATA: Final = b"data:"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -186,14 +188,21 @@ class _Checked(httpx2.AsyncByteStream):
         self._lost = lost
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        length, decoder = 0, codecs.getincrementaldecoder("utf-8")()
+        length, decoder, held = 0, codecs.getincrementaldecoder("utf-8")(), bytearray()
         async for chunk in self._stream:
             length = len(chunk) if self._events and b"\n" in chunk else length + len(chunk)
             if length > LONGEST_ANSWER:
                 self._end(failures.oversized(self._label))
             if self._events and not _goes_on(decoder, chunk):
                 self._end(failures.garbled(self._label))
-            yield chunk
+            held += chunk
+            end = 1 + max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
+            if self._events and end:
+                whole = len(held) - len(chunk) + end
+                lines = bytes(held[:whole]).splitlines(keepends=True)
+                del held[:whole]
+                yield b"".join([await _readable_line(line) for line in lines])
+        yield bytes(held) if self._events else await readable(bytes(held))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -202,6 +211,15 @@ class _Checked(httpx2.AsyncByteStream):
         self._lost(why)
         # Of the kind that the library takes as the failure of this one request.
         raise httpx2.StreamError("not read any further")
+
+
+async def _readable_line(line: bytes) -> bytes:
+    """A line of a stream of events, with the message in it changed as `readable` says."""
+    if not line.startswith(_DATA):
+        return line
+    message = line[len(_DATA) :]
+    changed = await readable(message)
+    return line if changed is message else _DATA + changed + b"\n"
 
 
 def _goes_on(decoder: codecs.IncrementalDecoder, chunk: bytes) -> bool:

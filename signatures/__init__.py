@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._adapter import LM, Past, Program, Signature
+    from ._escape import escape_description
     from ._planner import Planner, RosterEntry
     from ._pool import PredictorPool
     from ._predictor import Listener, ModelCaller, ModelOptions, open_model
@@ -26,6 +27,7 @@ _HOMES = {
     "Program": "._adapter",
     "RosterEntry": "._planner",
     "Signature": "._adapter",
+    "escape_description": "._escape",
     "open_model": "._predictor",
     "preload": "._prompts",
 }
@@ -41,6 +43,7 @@ __all__ = [
     "Program",
     "RosterEntry",
     "Signature",
+    "escape_description",
     "open_model",
     "preload",
 ]

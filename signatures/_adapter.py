@@ -230,7 +230,8 @@ class PlainAdapter(RoleAdapter):
         text = str(signature.instructions)
         if not sole_text_output(signature):
             text += f"\nReply as JSON with the keys {', '.join(signature.output_fields)}."
-        return text
+        # Descriptions of tools are part of it, and may hold the model's control tokens.
+        return self._escape(text)
 
     def format_user_message_content(
         self,

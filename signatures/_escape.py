@@ -13,12 +13,15 @@ model file are read by `_gguf`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 _SLASH = "\\"
+_LEFT_AS_IT_IS = frozenset("\t\n \xa0\u1680\u202f\u205f\u3000") | frozenset(map(chr, range(0x2000, 0x200B)))
 _PIECE = re.compile(r"([^\\])(\\*)", re.DOTALL)
 
 # What a reader may overlook between the parts of a header: white space but for the line feed, control characters, and
@@ -28,6 +31,7 @@ _UNSEEN = (
     "\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u2800\\u3000\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb"
     "\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
 )
+_INVISIBLE = re.compile(f"[{_UNSEEN}]")
 # One line feed may stand in a gap, a blank line ends it: so values put together with a blank line between them, which
 # is how every adapter does it, form nothing new.
 _GAP = f"[{_UNSEEN}]*(?:\\n[{_UNSEEN}]*)?"
@@ -66,6 +70,28 @@ def unescape_markers(text: str) -> str:
     return _shift(text, _MARKER, by=-1)
 
 
+def escape_description(text: str) -> str:
+    r"""Make a description of a tool, which may be a stranger's, safe to stand in instructions (R15).
+
+    It is made as harmless as a result, by `escape_markers`. Characters that show nothing or change how others look,
+    such as ESC and U+202E, are written as in JSON (`\u202e`): a text that only the model sees could steer it unnoticed.
+    Spaces and line feeds stay.
+
+    Args:
+        text: The description, or JSON of which it is a part.
+    """
+    return escape_markers(text if text.isascii() and text.isprintable() else _INVISIBLE.sub(_shown, text))
+
+
+def escape_descriptions(value: Any) -> Any:
+    """The same JSON value with `escape_description` for every text in it, also for names of properties."""
+    if isinstance(value, str):
+        return escape_description(value)
+    if isinstance(value, Mapping):
+        return {escape_description(str(name)): escape_descriptions(each) for name, each in value.items()}
+    return [escape_descriptions(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def escape_control(text: str, tokens: Iterable[str]) -> str:
     """Break every control token of a model, such as `<|im_end|>`, so that its tokeniser reads plain characters (R15).
 
@@ -93,6 +119,13 @@ def unescape_control(text: str, tokens: Iterable[str]) -> str:
     """
     pattern = _any_of(frozenset(tokens))
     return text if pattern is None else _shift(text, pattern, by=-1)
+
+
+def _shown(match: re.Match[str]) -> str:
+    letter = match[0]
+    if letter in _LEFT_AS_IT_IS:
+        return letter
+    return f"\\u{ord(letter):04x}" if letter < "\U00010000" else json.dumps(letter)[1:-1]
 
 
 def _shift(text: str, pattern: re.Pattern[str], *, by: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from ..core.errors import OutputInvalid
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ._adapter import Past
+from ._escape import escape_description
 from ._pool import PredictorPool
 from ._predictor import Listener, ModelCaller, Predictor
 from ._prompts import DEFAULT_IDENTITY, REPLY_DEMOS, brief_instructions
@@ -52,7 +53,9 @@ class RosterEntry:
     def line(self) -> str:
         """How it is shown to the planner."""
         text = f"- {self.name}: {self.description or 'no description'}"
-        return text if self.params is None else f"{text}; params: {json.dumps(self.params, sort_keys=True)}"
+        if self.params is not None:
+            text = f"{text}; params: {json.dumps(self.params, sort_keys=True)}"
+        return escape_description(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

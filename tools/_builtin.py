@@ -82,25 +82,31 @@ class BuiltinTools:
         return is_like(name, self.allow)
 
     def named(
-        self, names: Iterable[str], settings: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        names: Iterable[str],
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        home: Path | None = None,
     ) -> tuple[Function | Worker, ...]:
         """Make those of the tools that ship which are named and allowed.
 
         Args:
             names: Names, of which others are passed over.
             settings: `timeout` and `output_limit` of single tools, each at most what is set here.
+            home: The agent's home, which the tools for files do not see and `shell` does not start in.
 
         Raises:
+            InvalidArgument: A root is in the home.
             MissingExtra: One needs an extra that is not installed.
         """
         given = settings or {}
         return tuple(
-            self._made(name, given.get(name, {}))
+            self._made(name, given.get(name, {}), home)
             for name in dict.fromkeys(names)
             if name in BUILTIN and self.allows(name)
         )
 
-    def _made(self, name: str, settings: Mapping[str, Any]) -> Function | Worker:
+    def _made(self, name: str, settings: Mapping[str, Any], home: Path | None) -> Function | Worker:
         timeout = min(self.timeouts.get(name, 0.0), settings.get("timeout", float("inf")))
         limit = min(self.output_limits.get(name, 0), settings.get("output_limit", 1 << 40))
         if name == "grep_content" and find_spec("re2") is None:
@@ -111,14 +117,14 @@ class BuiltinTools:
         if name in _FILES:
             from .files import Roots, file_functions
 
-            made = file_functions(Roots(self.roots), limit=limit or 30_000)
+            made = file_functions(Roots(self.roots, hidden=home), limit=limit or 30_000)
             return self._placed(next(each for each in made if each.name == name))
         match name:
             case "shell":
                 from .files import Roots
                 from .shell import shell_function
 
-                return self._placed(shell_function(Roots(self.roots), timeout=timeout, limit=limit))
+                return self._placed(shell_function(Roots(self.roots, hidden=home), timeout=timeout, limit=limit))
             case "web_search":
                 from .web import web_search_function
 

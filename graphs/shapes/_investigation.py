@@ -21,6 +21,7 @@ from ...core.validation import json_of, json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.journal import Step
 from ...harness.running import guarded
+from ...signatures import escape_description
 from ...signatures.shapes import INVESTIGATE
 from .._shape import Shape, ShapeRegistry
 from .._task import TaskContext
@@ -259,7 +260,7 @@ def _described(function: Function) -> str:
         gives = "a value"
     names = ", ".join(params.get("properties", ()))
     text = f"- {function.name}({names}): {function.description or 'no description'}"
-    return f"{text}; takes: {json.dumps(taken)}; gives: {gives}"
+    return escape_description(f"{text}; takes: {json.dumps(taken)}; gives: {gives}")
 
 
 def _told(steps: Sequence[InvestigationStep]) -> str:

@@ -103,6 +103,7 @@ INSTALLATION_POINTS: Final = (
     Point("model.call", "the model answers", ("model.configured",), (), "--model"),
     Point("role_host.reach", "the role host of the settings answers", ("settings.values",)),
     Point("mcp.servers", "the MCP servers of the settings answer", ("settings.values",)),
+    Point("tools.shell", "commands cannot read the keys of the process"),
     Point("sidecar.tokens", "only their owner reads tokens of a sidecar", ("settings.values",)),
 )
 """Of an installation."""

@@ -7,6 +7,6 @@ from ._entries import McpEntry
 from ._resources import McpResource
 from ._server import McpServer
 from ._source import McpSource
-from ._sources import McpSources
+from ._sources import McpSources, check_prefixes
 
-__all__ = ["McpEntry", "McpResource", "McpServer", "McpSource", "McpSources"]
+__all__ = ["McpEntry", "McpResource", "McpServer", "McpSource", "McpSources", "check_prefixes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Generator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -26,6 +27,7 @@ from ._server import McpServer, name_of
 _LOG: Final = logging.getLogger("worldagent.mcp")
 _MESSAGE: Final = 500  # characters of what a server says of a call's progress
 _OFTEN: Final = 0.05  # seconds between two events of a call's progress
+_RESOURCES: Final = ToolSpec(name=READ_RESOURCE, params={})
 _CLASH: Final = "another function is called so"
 
 
@@ -119,7 +121,7 @@ class McpSource:
         """Connect at the agent's start; a server that is down does not keep it from starting.
 
         Raises:
-            NameTaken: One of its tools is called as another function is.
+            NameTaken: One of its tools has the name of a function, worker or shape of the agent.
         """
         self._registry.replace_source(self.name, (), missing=self._missing, known=False)
         try:
@@ -150,35 +152,36 @@ class McpSource:
         """Take over what the server offers now."""
         self._left_out = {name: why for name, why in listed.misfits.items() if self.server.allows(name)}
         made: dict[str, tuple[ToolSpec, Function]] = {}
-        names: set[str] = set()
-        for spec in listed.tools:
-            if self.server.allows(spec.name):
-                self._take(spec, made, names)
-        if listed.resources and self.server.allows(READ_RESOURCE) and READ_RESOURCE not in made:
-            spec = ToolSpec(name=READ_RESOURCE, params={})
-            self._take(spec, made, names, of_resources=True)
+        specs = [spec for spec in listed.tools if self.server.allows(spec.name)]
+        resources = listed.resources and self.server.allows(READ_RESOURCE)
+        if resources and all(spec.name != READ_RESOURCE for spec in specs):
+            specs.append(_RESOURCES)
+        shared = Counter(name_of(self._prefix, spec.name) for spec in specs)
+        for spec in specs:
+            # None of them has the name: the order of the list, which the server chooses, must not decide.
+            if shared[name := name_of(self._prefix, spec.name)] > 1:
+                self._left_out[spec.name] = f"{shared[name]} tools of this server have the name {name!r} here"
+            else:
+                self._take(spec, made)
         for name, why in self._left_out.items():
             _LOG.warning("MCP server %r: the tool %r is left out: %s", self.name, name, why)
         self._made, self._listed, self._failure = made, True, None
         self._registry.replace_source(self.name, [function for _, function in made.values()], missing=self._missing)
 
-    def _take(
-        self, spec: ToolSpec, made: dict[str, tuple[ToolSpec, Function]], names: set[str], *, of_resources: bool = False
-    ) -> None:
+    def _take(self, spec: ToolSpec, made: dict[str, tuple[ToolSpec, Function]]) -> None:
         known = self._made.get(spec.name)
         try:
-            function = known[1] if known is not None and known[0] == spec else self._function(spec, of_resources)
+            function = known[1] if known is not None and known[0] == spec else self._function(spec)
         except FunctionInvalid as error:
             self._left_out[spec.name] = error.problem
             return
-        if function.name in names or not self._registry.is_free(function.name, self.name):
+        if not self._registry.is_free(function.name, self.name):
             self._left_out[spec.name] = _CLASH
             return
-        names.add(function.name)
         made[spec.name] = (spec, function)
 
-    def _function(self, spec: ToolSpec, of_resources: bool) -> Function:
-        if of_resources:
+    def _function(self, spec: ToolSpec) -> Function:
+        if spec is _RESOURCES:
             return resource_function(self.server, name=self.name, prefix=self._prefix, body=self._read)
         call = self.call if self._rounds is None else self._rounds.call
 

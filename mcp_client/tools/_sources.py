@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from ...core import Clock
-from ...core.errors import InvalidArgument
+from ...core.errors import InvalidArgument, NameTaken
 from ...harness import Registry
 from ._results import Keep
 from ._server import McpServer
 from ._source import McpSource
+
+
+def check_prefixes(servers: Mapping[str, McpServer]) -> None:
+    """Refuse servers of which one could give its tools the names of another's.
+
+    With the prefixes `git_` and `git_hub_`, a tool `hub_push` of the first has the name of the tool `push` of the
+    second, and the approval rules for it. A rule for `git_*` would also cover both.
+
+    Raises:
+        NameTaken: One prefix begins another; the text names both servers.
+    """
+    prefixes = sorted((server.prefix_as(name), name) for name, server in servers.items())
+    # In sorted order a prefix stands directly before one that it begins, if there is any.
+    for (short, first), (long, second) in pairwise(prefixes):
+        if long.startswith(short):
+            raise NameTaken(
+                f"a tool of MCP server {first!r} could take the name of one of MCP server {second!r}: "
+                f"the prefix {short!r} begins the prefix {long!r}",
+                remedy="give one of them another `prefix`, such as 'hub_' where 'git_' and 'git_hub_' clash",
+            )
 
 
 class McpSources:
@@ -21,11 +42,15 @@ class McpSources:
         registry: Where their Functions go.
         clock: What waits between attempts to connect.
         keep: Keeps images and the like that they give.
+
+    Raises:
+        NameTaken: See `check_prefixes`.
     """
 
     def __init__(
         self, servers: Mapping[str, McpServer], *, registry: Registry, clock: Clock, keep: Keep | None = None
     ) -> None:
+        check_prefixes(servers)
         self._sources = {
             name: McpSource(name, server, registry=registry, clock=clock, keep=keep) for name, server in servers.items()
         }
@@ -66,4 +91,4 @@ class McpSources:
         await asyncio.gather(*(source.aclose() for source in self._sources.values()))
 
 
-__all__ = ["McpSources"]
+__all__ = ["McpSources", "check_prefixes"]

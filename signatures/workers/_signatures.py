@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ...core.errors import FunctionInvalid
 from .._adapter import TOOLS, Signature
+from .._escape import escape_description, escape_descriptions
 from .._signature import named, worker_signature
 
 RESULT, CALLS = "result", "calls"
@@ -44,7 +45,7 @@ class Offer:
     def line(self) -> str:
         """How it is told in words."""
         schema = json.dumps(self.params, ensure_ascii=False, sort_keys=True)
-        return f"- {self.name}: {self.description or 'no description'}; arguments: {schema}"
+        return escape_description(f"- {self.name}: {self.description or 'no description'}; arguments: {schema}")
 
 
 class ToolCall(BaseModel):
@@ -175,8 +176,8 @@ def _native_names(offers: Sequence[Offer]) -> dict[str, str]:
 
 
 def _as_services_take(name: str, offer: Offer) -> Mapping[str, Any]:
-    told = {"name": name, "description": offer.description, "parameters": dict(offer.params)}
-    return {"type": "function", "function": told}
+    told = {"description": offer.description, "parameters": dict(offer.params)}
+    return {"type": "function", "function": {"name": name, **escape_descriptions(told)}}
 
 
 __all__ = ["CALLS", "RESULT", "Offer", "ToolCall", "WorkerSignatures"]

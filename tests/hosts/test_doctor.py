@@ -313,7 +313,7 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run)
     assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
         point.id for point in INSTALLATION_POINTS
     ]
-    assert lines[-1] == "15 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "16 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
     failing = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1

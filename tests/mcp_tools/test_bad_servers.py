@@ -15,7 +15,7 @@ import pytest
 
 from support.canaries import canary
 from support.mcp_hosts import free_port
-from support.mcp_tools import agent_over, calls_in, over_http, stdio, until
+from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
 from support.raised import failure
 from support.raw_hosts import RawHost, command, raw_host
 from worldagent import Role
@@ -181,6 +181,61 @@ async def test_a_tool_without_a_name_is_left_out(tmp_path: Path, mode: Any) -> N
         assert dict(agent.mcp["t"].left_out) == {"": "it has no name"}
         assert isinstance(await failure(agent.call("t_", {})), UnknownFunction)
         assert await agent.call("t_echo", {"text": "here"}) == "here"
+
+
+async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
+    """The tools of `t` that are left out; a good one of the same server can be called."""
+    async with agent_over(home, server) as agent:
+        assert agent.mcp["t"].connected
+        assert await agent.call("t_echo", {"text": "fine"}) == "fine"
+        return dict(agent.mcp["t"].left_out)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_tool_nested_too_deep_is_left_out_and_the_others_stay(tmp_path: Path, mode: Any, transport: str) -> None:
+    deep = {"deep": "its description is nested deeper than 190 levels"}
+    if transport == "stdio":
+        assert await _left_out(tmp_path, stdio(tmp_path, mode=mode, broken="deep")) == deep
+        return
+    async with over_http(tmp_path, broken="deep") as host:
+        assert await _left_out(tmp_path, McpServer(HttpHost(host.url, mode=mode))) == deep
+
+
+@pytest.mark.parametrize("depth", [90, 100, 500, 100_000])
+async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, depth: int) -> None:
+    schema = '{"properties":{"}[":' * depth + "{}" + "}}" * depth
+    params = f'{{"type": "object", "properties": {{"a": {schema}}}}}'
+    bad = f'{{"name": "bad", "description": "\\"{{[", "inputSchema": {params}}}'
+    good = '{"name": "echo", "inputSchema": {"type": "object"}}'
+    left_out = await _left_out(tmp_path, listing(tmp_path, f"[{bad}, {good}]"))
+    assert set(left_out) == ({"bad"} if depth > 90 else set())
+
+
+async def test_tool_with_an_invalid_header_annotation_is_named_among_those_left_out(tmp_path: Path) -> None:
+    [(name, why)] = (await _left_out(tmp_path, stdio(tmp_path, broken="header"))).items()
+    assert name == "headed"
+    assert why.startswith("its x-mcp-header is invalid: ")
+
+
+SAME = {
+    "sanitised": ("a b", "a_b"),
+    "the other order": ("a_b", "a b"),
+    "cut to length": ("x" * 80, "x" * 90),
+    "twice": ("a", "a"),
+}
+
+
+@pytest.mark.requirement("H10")
+@pytest.mark.parametrize("case", SAME)
+async def test_tools_of_one_server_that_get_the_same_name_are_all_left_out(tmp_path: Path, case: str) -> None:
+    """The order of the list does not decide which of them has the name."""
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (*SAME[case], "echo")]
+    left_out = await _left_out(tmp_path, listing(tmp_path, tools))
+    assert set(left_out) == set(SAME[case])
+    assert all(why.startswith("2 tools of this server have the name 't_") for why in left_out.values())
+    if case == "sanitised":
+        assert await _left_out(tmp_path / "b", listing(tmp_path, tools, allow=["a_b", "echo"])) == {}
 
 
 CODES = ["an error of its own", "the library's code for a lost connection", "a status of http for a code"]

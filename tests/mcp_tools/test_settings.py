@@ -14,9 +14,11 @@ from support.mcp_tool_server import command
 from support.mcp_tools import agent_over, npm, stdio
 from support.pages import blocks
 from worldagent import Settings
-from worldagent.core.errors import InvalidArgument, SettingsInvalid
+from worldagent.core.errors import InvalidArgument, NameTaken, SettingsInvalid
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client.tools import McpEntry
+from worldagent.profiles import Profile
 
 
 def entry(**more: Any) -> dict[str, Any]:
@@ -96,6 +98,21 @@ def test_what_is_no_server_is_refused(tmp_path: Path) -> None:
             scripted_agent(tmp_path, answering(), mcp=wrong)
 
 
+async def test_prefixes_that_clash_are_refused_between_settings_profile_and_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps({"git": entry()}))
+    with pytest.raises(NameTaken, match="'git_' begins the prefix 'git_hub_'"):
+        scripted_agent(tmp_path, answering(), mcp={"git_hub": stdio(tmp_path)})
+    hub = McpEntry(command="no-such-program")
+    with pytest.raises(NameTaken, match="'git_' begins the prefix 'git_hub_'"):
+        scripted_agent(tmp_path, answering(), profile=Profile(name="p", mcp_servers={"git_hub": hub}))
+    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps({"git": entry(), "git_hub": entry()}))
+    found = {result.id: result for result in await check_installation()}["mcp.servers"]
+    assert found.status == "fail"
+    assert "could take the name of one of MCP server 'git_hub'" in found.problem
+
+
 async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def looked(servers: dict[str, Any]) -> Any:
         monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps(servers))
@@ -107,6 +124,12 @@ async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(mo
     odd = await looked({"one": entry(broken="bad schema")})
     assert odd.status == "warn"
     assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is no JSON Schema" in odd.problem
+    same = await looked({"one": entry(broken="clash")})
+    assert same.status == "warn"
+    for name in ("odd name!", "odd_name_"):
+        assert f"the tool {name!r} is left out: 2 tools of this server have the name 'one_odd_name_'" in same.problem
+    assert "its x-mcp-header is invalid" in (await looked({"one": entry(broken="header")})).problem
+    assert "is nested deeper than 190 levels" in (await looked({"one": entry(broken="deep")})).problem
     down = await looked({"one": entry(), "two": {"command": "no-such-program"}})
     assert down.status == "fail"
     assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"

@@ -10,7 +10,8 @@ import pytest
 
 from support.agents import scripted_agent
 from support.jobs import Muse, shape
-from support.mcp_tools import agent_over, calls_in, over_http, stdio, until
+from support.mcp_hosts import free_port
+from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
 from support.raised import failure
 from worldagent.core.errors import (
     InvalidArgument,
@@ -25,7 +26,7 @@ from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, tool
 from worldagent.harness.gate import Rule
-from worldagent.mcp_client import HttpHost
+from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import McpResource, McpServer
 from worldagent.testing import ScriptedLM
 
@@ -67,14 +68,62 @@ async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: P
 
 
 @pytest.mark.requirement("H10")
-async def test_two_tools_or_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_path: Path) -> None:
+async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(NameTaken, match="'t_echo', one of them the tool 'echo' of MCP server 't'"):
         await agent_over(tmp_path, stdio(tmp_path), functions=[t_echo]).start()
-    with pytest.raises(NameTaken, match="t_odd_name_"):
-        await agent_over(tmp_path, stdio(tmp_path, broken="clash")).start()
-    servers = {"a": stdio(tmp_path, prefix="t_"), "b": stdio(tmp_path, prefix="t_")}
-    with pytest.raises(NameTaken, match=r"of MCP server '[ab]'"):
-        await agent_over(tmp_path, servers).start()
+
+
+HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
+PREFIXES: dict[str, dict[str, dict[str, Any]]] = {
+    "names": {"git": {}, "git_hub": {}},
+    "the same prefix": {"a": {"prefix": "t_"}, "b": {"prefix": "t_"}},
+    "given prefixes": {"a": {"prefix": "git"}, "b": {"prefix": "git_hub."}},
+    "no prefix": {"a": {"prefix": ""}, "b": {}},
+    "other servers between": {"git": {}, "git_a": {}, "git_hub": {}, "zoo": {}},
+    "a name that is written otherwise": {"git hub": {}, "git": {}},
+}
+
+
+@pytest.mark.requirement("H9", "H10")
+@pytest.mark.parametrize("case", PREFIXES)
+async def test_servers_of_which_one_could_take_the_other_ones_tool_names_are_refused(tmp_path: Path, case: str) -> None:
+    servers = {name: stdio(tmp_path, **more) for name, more in PREFIXES[case].items()}
+    with pytest.raises(NameTaken, match=r"could take the name of one of MCP server .* begins the prefix") as caught:
+        agent_over(tmp_path, servers)
+    assert "`prefix`" in caught.value.remedy
+
+
+async def test_server_down_at_start_keeps_its_tool_names_and_their_approval(tmp_path: Path) -> None:
+    """The approval for a tool of `git_hub`, which is down, does not run a tool of `git` that has its name."""
+    allowed = Policy(rules=(Rule(function="git_hub_create_issue", decision="approve"),), default="refuse")
+    down = McpServer(StdioHost(["no-such-program"]))
+    git = listing(tmp_path, [HUB])
+    with pytest.raises(NameTaken):
+        agent_over(tmp_path, {"git": git, "git_hub": down}, policy=allowed)
+    servers = {"git": git, "git_hub": McpServer(down.host, prefix="hub_")}
+    async with agent_over(tmp_path, servers, policy=allowed) as agent:
+        assert list(agent.mcp["git"].functions) == ["hub_create_issue"]
+        assert not agent.mcp["git_hub"].connected
+
+
+async def test_function_of_the_agent_keeps_its_name_when_a_server_that_was_down_offers_it(tmp_path: Path) -> None:
+    port = free_port()
+    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
+    async with agent_over(tmp_path, server, functions=[t_echo]) as agent:
+        assert not agent.mcp["t"].connected
+        async with over_http(tmp_path, port=port):
+            await agent.mcp["t"].connect()
+            assert await agent.call("t_echo", {"text": "mine"}) == "mine"
+            assert agent.mcp["t"].left_out == {"echo": "another function is called so"}
+    assert calls_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("prefixes", [("git_", "hub_"), ("git_h", "git_i"), ("git.", "git_")])
+async def test_servers_with_prefixes_of_their_own_are_taken(tmp_path: Path, prefixes: tuple[str, str]) -> None:
+    servers = {f"s{at}": stdio(tmp_path, prefix=prefix, allow=["echo"]) for at, prefix in enumerate(prefixes)}
+    async with agent_over(tmp_path, servers) as agent:
+        for prefix in prefixes:
+            assert await agent.call(f"{prefix}echo", {"text": prefix}) == prefix
 
 
 async def test_what_the_allow_list_leaves_out_is_not_there(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def loaded(folder: Path, text: str, name: str = "mine") -> Profile:
 async def test_the_example_of_004_loads_word_for_word_and_an_agent_is_as_it_says(tmp_path: Path, which: str) -> None:
     profile = loaded(tmp_path / "user", example(which))
     lm = ScriptedLM(lambda call: {"reply": "Fine."})
-    async with scripted_agent(tmp_path, lm, profile=profile, tools=BuiltinTools(roots=(tmp_path,))) as agent:
+    async with scripted_agent(tmp_path / "home", lm, profile=profile, tools=BuiltinTools(roots=(tmp_path,))) as agent:
         thread = agent.thread("t")
         for number in range(30):
             await thread.converse(f"n{number}")

@@ -56,6 +56,14 @@ def tool(name: str, params: Any = NONE, **more: Any) -> Tool:
     return Tool(name=name, description=f"{name} of the test server", input_schema=dict(params), **more)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """A schema of objects in objects."""
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
 class ToolServer:
     """The server: its tools, what it was asked, how it misbehaves.
 
@@ -113,6 +121,12 @@ class ToolServer:
             known.append(mail)
         if self.broken == "clash":
             known.append(tool("odd_name_", TEXT))
+        if self.broken == "deep":
+            known.append(tool("deep", nested(120)))
+        if self.broken == "header":
+            known.append(
+                tool("headed", {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": ""}}})
+            )
         return [each for each in (*known, *self.more) if each.name not in self.gone]
 
     async def call(self, ctx: Any, params: Any) -> CallToolResult | InputRequiredResult:

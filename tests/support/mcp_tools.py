@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,38 @@ def stdio(home: Path, *, broken: str = "", mode: Any = "auto", **more: Any) -> M
     """The test server as a program, which notes its calls in the home."""
     argv = command("stdio", "--log", home / "server.log", "--broken", broken)
     return McpServer(StdioHost(argv, mode=mode), **more)
+
+
+LISTING = """
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    result = {
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "raw", "version": "1"},
+        },
+        "tools/call": {"content": [{"type": "text", "text": "fine"}]},
+    }.get(asked["method"])
+    if asked["method"] == "tools/list":  # as it is in the file, however deep
+        said = '"result": {"tools": ' + open(sys.argv[1]).read() + "}"
+    else:
+        said = json.dumps({"result": result} if result else {"error": {"code": -32601, "message": "no"}})[1:-1]
+    print('{"jsonrpc": "2.0", "id": ' + json.dumps(asked["id"]) + ", " + said + "}", flush=True)
+"""
+
+
+def listing(home: Path, tools: Sequence[Mapping[str, Any]] | str, **more: Any) -> McpServer:
+    """A server whose list of tools is sent as it is given, as values or as JSON; each tool answers `fine`."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "listing.py").write_text(LISTING)
+    (home / "tools.json").write_text(tools if isinstance(tools, str) else json.dumps(list(tools)))
+    argv = [sys.executable, str(home / "listing.py"), str(home / "tools.json")]
+    return McpServer(StdioHost(argv, mode="legacy"), **more)
 
 
 def npm(name: str, *arguments: str | Path) -> StdioHost:

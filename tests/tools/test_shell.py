@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import psutil
 import pytest
 
 from support.agents import scripted_agent
-from support.processes import eventually, held, killed, start_script
+from support.processes import NO_NAMESPACES, environment, eventually, held, killed, start_script
 from worldagent import WorldAgent
 from worldagent.core.errors import AgentClosed, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
@@ -82,6 +84,115 @@ async def test_it_gets_nothing_secret_of_the_environment(tmp_path: Path, monkeyp
     result = await run(tmp_path, "env; tr '\\0' '\\n' </proc/$PPID/environ 2>/dev/null")
     assert "canary" not in result.output
     assert {"LC_TIME=C", "TZ=Asia/Tokyo", f"HOME={os.environ['HOME']}"} <= set(result.output.splitlines())
+
+
+PLANTED = """
+import asyncio, json, sys
+from pathlib import Path
+
+from worldagent.tools.files import Roots
+from worldagent.tools.shell import shell_function
+
+async def main():
+    shell = shell_function(Roots([Path(sys.argv[1])])).body
+    for command in sys.argv[2:]:
+        print(json.dumps((await shell(command=command)).model_dump()))
+
+asyncio.run(main())
+"""
+EVERY_ENVIRONMENT = "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; id -u; id -g"
+PARENT = "P=$(awk '{print $4}' /proc/$PPID/stat); cat /proc/$(awk '{print $4}' /proc/$P/stat)/environ"
+
+
+async def planted(home: Path, *commands: str, before: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """The results of commands in a process that has a key in its environment from its beginning."""
+    argv = (*before, sys.executable, "-P", "-c", PLANTED, str(home), *commands)
+    env = environment(OPENAI_API_KEY="sk-canary")
+    process = await asyncio.create_subprocess_exec(*argv, env=env, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def namespaces() -> bool:
+    """Whether this system lets a process make user namespaces."""
+    try:
+        command = ["unshare", "--user", "--map-current-user", "true"]
+        made = subprocess.run(command, check=False, timeout=20, capture_output=True)
+    except OSError:
+        return False
+    return made.returncode == 0
+
+
+with_namespaces = pytest.mark.skipif(not namespaces(), reason="this system lets no process make user namespaces")
+as_root = pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="it needs root")
+
+
+@on_linux
+@with_namespaces
+async def test_it_cannot_read_the_hosts_keys_in_proc(tmp_path: Path) -> None:
+    every, parent = await planted(tmp_path, EVERY_ENVIRONMENT, PARENT)
+    assert "sk-canary" not in every["output"]
+    assert every["output"].splitlines()[-2:] == [str(os.getuid()), str(os.getgid())]
+    assert parent["exit_code"] != 0
+    assert "Permission denied" in parent["output"]
+
+
+@on_linux
+@with_namespaces
+@as_root
+async def test_it_cannot_read_the_hosts_keys_in_proc_where_only_its_own_ids_can_be_mapped(tmp_path: Path) -> None:
+    """As for a user without privileges: the capabilities to map others are gone."""
+    before = ("setpriv", "--bounding-set", "-setuid,-setgid")
+    every, parent = await planted(tmp_path, f"cat /proc/self/uid_map; {EVERY_ENVIRONMENT}", PARENT, before=before)
+    assert every["output"].split()[:3] == ["0", "0", "1"]
+    assert every["output"].splitlines()[-2:] == ["0", "0"]
+    assert "sk-canary" not in every["output"]
+    assert "Permission denied" in parent["output"]
+
+
+@on_linux
+@as_root
+async def test_as_root_it_reads_and_makes_files_of_other_users(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("theirs ")
+    os.chown(file, 1234, 1234)
+    file.chmod(0o600)
+    result = await run(tmp_path, f"cat {file}; touch new; chown 1235:1236 new; stat -c '%u:%g' new")
+    assert result.output == "theirs 1235:1236\n"
+
+
+@on_linux
+@with_namespaces
+async def test_it_runs_all_the_same_where_the_system_makes_no_namespaces(tmp_path: Path) -> None:
+    [every] = await planted(tmp_path, EVERY_ENVIRONMENT, before=NO_NAMESPACES)
+    assert every["output"].splitlines()[-2:] == ["0", "0"]
+    assert "sk-canary" in every["output"], "nothing keeps it from that here, and doctor says so"
+
+
+LOOKED_AT = """
+import asyncio
+
+from worldagent.hosts.doctor import check_installation
+
+[found] = [each for each in asyncio.run(check_installation()) if each.id == "tools.shell"]
+print(found.status, found.detail or found.problem)
+"""
+
+
+@on_linux
+@with_namespaces
+async def test_doctor_warns_where_the_system_makes_no_namespaces(tmp_path: Path) -> None:
+    async def looked(*before: str) -> str:
+        env = environment(WORLDAGENT_HOME=str(tmp_path / "home"))
+        argv = (*before, sys.executable, "-P", "-c", LOOKED_AT)
+        process = await asyncio.create_subprocess_exec(*argv, env=env, stdout=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(60):
+            return (await process.communicate())[0].decode()
+
+    assert (await looked()).startswith("pass the kernel keeps commands")
+    warned = await looked(*NO_NAMESPACES)
+    assert warned.startswith("warn a command of the tool `shell` can read the environment of the process")
 
 
 @on_linux

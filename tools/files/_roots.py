@@ -55,14 +55,18 @@ class Roots:
 
     Args:
         folders: The folders; relative paths start at the first. None at all is possible, and every path refused then.
+        hidden: A folder that tools do not see where one of the folders holds it: the home of the agent.
 
     Raises:
-        InvalidArgument: One of them is no folder.
+        InvalidArgument: One of them is no folder, or is the hidden one or below it.
     """
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], *, hidden: Path | None = None) -> None:
         declared = [Path(os.path.abspath(folder)) for folder in folders]
         self._folders = tuple(_real(folder) for folder in declared)
+        self.hidden = None if hidden is None else Path(os.path.realpath(hidden))
+        for folder in self._folders:
+            _refuse_below(folder, self.hidden)
         parts = {_key(folder.parts): folder for folder in self._folders}
         # A root inside a root adds nothing, and whoever may write above it could make a link of it.
         self._tops = {key: each for key, each in parts.items() if not any(key[:n] in parts for n in range(len(key)))}
@@ -189,7 +193,7 @@ class _Walk:
         self._at.append(name)
         key = _key(self._at)
         if key in self._tops:
-            self._enter(Handle(str(self._tops[key])))
+            self._enter(Handle(str(self._tops[key]), hidden=self._roots.hidden))
         elif not any(top[: len(key)] == key for top in self._tops):
             self._refuse()
 
@@ -299,6 +303,16 @@ def _real(folder: Path) -> Path:
     raise InvalidArgument(
         f"the root {str(folder)!r} cannot be used: {problem}", remedy="make the folder first, or leave it out"
     )
+
+
+def _refuse_below(folder: Path, hidden: Path | None) -> None:
+    if hidden is not None and any(
+        each == hidden or (hidden.exists() and each.samefile(hidden)) for each in (folder, *folder.parents)
+    ):
+        raise InvalidArgument(
+            f"the root {str(folder)!r} is in the agent's home {str(hidden)!r}, which is out of reach of tools",
+            remedy="give tools a folder outside of it, or the agent another home",
+        )
 
 
 def _split(path: str) -> list[str]:

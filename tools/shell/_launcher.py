@@ -8,6 +8,10 @@ closes, or the parent is gone, the command is killed.
 On Linux it is a subreaper: a process below it whose parent ends becomes its own child, whatever session it has made for
 itself, so that there is nothing below it when it has no child. The command's own parent is one more process between,
 so that a command that kills its parent does not get away. Elsewhere it kills the command's process group.
+
+Where Linux allows it, all this runs in a user namespace of its own with the same user and group ids. The kernel lets no
+process look into one of the namespace above it, so the command cannot read the host's environment, memory or open
+files in `/proc`, whether or not it runs as root.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any, Final, NoReturn
 
 _PDEATHSIG: Final = 1
 _SUBREAPER: Final = 36
+_NEW_USER: Final = 0x10000000
 _CHUNK: Final = 1 << 16
 _COUNTED: Final = 0.1  # seconds between two counts of processes
 _STUBBORN: Final = 5.0  # seconds for killed processes to be gone; one of another user may never be
@@ -33,6 +38,8 @@ _DEFAULT: Final = ("SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM", "SIGPIPE", "SIGCHLD
 
 def main() -> None:
     """Read a request, run its command, write what became of it."""
+    if not _enter_namespace():
+        return
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, _CHUNK)
@@ -61,6 +68,57 @@ def main() -> None:
     watch = _Watch(request, child, reading, waking, stopping)
     watch.run()
     watch.tell()
+
+
+def _enter_namespace() -> bool:
+    """Enter a user namespace, where that works; false where it failed halfway, and this process has lost its ids."""
+    if sys.platform != "linux":
+        return True
+    # A namespace cannot be left again, so another process tries it first.
+    trial = os.fork()
+    if not trial:
+        os._exit(0 if _unshared() else 1)
+    return os.waitpid(trial, 0)[1] != 0 or _unshared()
+
+
+def _unshared() -> bool:
+    """Put this process into a user namespace of its own and map all ids to themselves."""
+    reading, writing = os.pipe()
+    mapper = os.fork()  # only a process outside can map other ids than this process's own
+    if not mapper:
+        os.close(writing)
+        os._exit(0 if os.read(reading, 1) and _mapped(os.getppid()) else 1)
+    os.close(reading)
+    with suppress(AttributeError, ImportError, OSError):
+        import ctypes
+
+        if ctypes.CDLL(None).unshare(_NEW_USER) == 0:
+            os.write(writing, b"x")
+    os.close(writing)
+    return os.waitpid(mapper, 0)[1] == 0
+
+
+def _mapped(pid: int) -> bool:
+    """Map the ids in a process's new namespace: all that there are, or its own where that is not allowed."""
+    ids = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
+    try:
+        for what, own in ids.items():
+            with open(f"/proc/self/{what}", encoding="ascii") as file:
+                every = "".join("{0} {0} {2}\n".format(*line.split()) for line in file)
+            try:
+                _write(pid, what, every)
+            except OSError:
+                if what == "gid_map":  # the kernel wants this before a process without privileges may map a group
+                    _write(pid, "setgroups", "deny")
+                _write(pid, what, f"{own} {own} 1\n")
+    except OSError:
+        return False
+    return True
+
+
+def _write(pid: int, what: str, text: str) -> None:
+    with open(f"/proc/{pid}/{what}", "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def _prctl() -> Any:

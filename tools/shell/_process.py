@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ _LAUNCHER: Final = Path(__file__).with_name("_launcher.py")
 _FLOOD: Final = 256 << 20
 _PROCESSES: Final = 1000
 _GRACE: Final = 10.0  # seconds for the launcher, over the command's own
+_PROBED: Final = 10.0  # seconds for the command that looks at this process
 _LATE: Final = 1.0  # seconds for one that has used these up
 _HEADER: Final = 1024  # bytes for what the launcher tells with the output
 _CHUNK: Final = 1 << 16
@@ -110,6 +112,16 @@ async def run_command(command: str, folder: Path, *, seconds: float, limit: int)
     return _read(said)
 
 
+async def hides_host() -> bool:
+    """Run a command that tries to read this process's environment, and report whether the system kept it from that.
+
+    Raises:
+        ToolFailed: The command cannot be started.
+    """
+    ran = await run_command(f"cat /proc/{os.getpid()}/environ >/dev/null", Path(os.sep), seconds=_PROBED, limit=1)
+    return sys.platform == "linux" and ran.exit_code not in (0, None)
+
+
 async def _heard(launcher: Program, most: int, time: asyncio.Timeout) -> bytes:
     """What the launcher writes until its end; nothing where that is more than it writes by itself."""
     said = bytearray()
@@ -154,4 +166,4 @@ def _read(said: bytes) -> Ran:
     return Ran(exit_code=told.exit_code, stopped=told.stopped, head=head, tail=tail, cut=told.size - len(rest))
 
 
-__all__ = ["Ran", "environment", "run_command"]
+__all__ = ["Ran", "environment", "hides_host", "run_command"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ....core.errors import InvalidArgument, ProfileInvalid
 from ....graphs import GraphOptions, Shape
 from ....graphs.workers import SUBAGENT
 from ....harness import Function, Registry, Worker
-from ....mcp_client.tools import McpServer
+from ....mcp_client.tools import McpServer, check_prefixes
 from ....profiles import Profile, Profiles, check_tools, compose
 from ....tools import BUILTIN, BuiltinTools
 from .._kinds import mcp_servers
@@ -53,7 +54,12 @@ def allowed_tools(given: BuiltinTools | None, settings: Settings) -> BuiltinTool
 
 
 def registry_of(
-    functions: Iterable[Function], workers: Iterable[Worker | Function], profile: Profile, allowed: BuiltinTools
+    functions: Iterable[Function],
+    workers: Iterable[Worker | Function],
+    profile: Profile,
+    allowed: BuiltinTools,
+    *,
+    home: Path,
 ) -> Registry:
     """What an agent can call: what it has, and the tools that ship which its profile names, as far as that lists them.
 
@@ -62,8 +68,10 @@ def registry_of(
         workers: Its workers.
         profile: Its profile.
         allowed: What the tools that ship may do.
+        home: The agent's home, which is out of their reach.
 
     Raises:
+        InvalidArgument: A root of theirs is in the home.
         ProfileInvalid: The profile names a tool that is not allowed, or wants more of one than is.
         NameTaken, FunctionInvalid: See `Registry`.
     """
@@ -78,7 +86,7 @@ def registry_of(
             if tool in most and settings.get(key, 0) > most[tool]:
                 problem = f"{key} of {tool!r} is {settings[key]:.15g}, and the agent allows {most[tool]:.15g}"
                 raise _beyond(profile, f"tool_settings.{tool}.{key}", problem)
-    made = allowed.named(names, profile.tool_settings)
+    made = allowed.named(names, profile.tool_settings, home=home)
     return Registry(
         (*functions, *(each for each in made if isinstance(each, Function))),
         (*workers, *(each for each in made if isinstance(each, Worker))),
@@ -115,9 +123,12 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
 
     Raises:
         InvalidArgument: `given` is no mapping of servers.
+        NameTaken: A server could give its tools the names of another's.
     """
     own = {name: replace(entry.server(), approval=True) for name, entry in profile.mcp_servers.items()}
-    return own | {name: entry.server() for name, entry in settings.mcp_servers.items()} | mcp_servers(given)
+    servers = own | {name: entry.server() for name, entry in settings.mcp_servers.items()} | mcp_servers(given)
+    check_prefixes(servers)
+    return servers
 
 
 def prompt_of(profile: Profile, registry: Registry, allowed: BuiltinTools) -> str | None:

@@ -15,6 +15,7 @@ from ....core.errors import WorldAgentError
 from ....core.files import others_may
 from ....harness import Registry
 from ....mcp_client.tools import McpSource, McpSources
+from ....tools.shell import hides_host
 from .._outcomes import Failed, Warned
 from ._options import Site
 
@@ -101,6 +102,18 @@ async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
     return "pass", f"{len(source.functions)} functions"
 
 
+async def shell(site: Site) -> str | None:
+    """The system keeps commands of the tool `shell` from the environment of the process."""
+    if os.name != "posix":
+        return "this system has no /bin/sh, so the tool `shell` runs nothing"
+    if await hides_host():
+        return "the kernel keeps commands of the tool `shell` from the environment of the process"
+    raise Warned(
+        "a command of the tool `shell` can read the environment of the process, with its keys",
+        "allow user namespaces (Linux), or run agents with this tool where no key is in the environment",
+    )
+
+
 async def sidecar_tokens(site: Site) -> str | None:
     """Those of the settings can be tokens, and nobody else may read their file."""
     assert site.settings is not None, "the settings fit"
@@ -123,6 +136,7 @@ CHECKS = {
     "model.call": answers,
     "role_host.reach": role_host,
     "mcp.servers": mcp_servers,
+    "tools.shell": shell,
     "sidecar.tokens": sidecar_tokens,
 }
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from mcp.client._transport import TransportStreams
+from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse, Tool
 from mcp.types.methods import SERVER_RESULTS
@@ -18,9 +19,11 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ..._hosts import Host
+from ..._nesting import DEEPEST, TOO_DEEP
 from ..._transports import Incoming, Item, Lost, open_transport
 
 _NAMED: Final = 100  # misfits that are noted
+_REASON: Final = 300  # characters of one; it may quote the server
 
 
 @contextlib.asynccontextmanager
@@ -60,6 +63,8 @@ class _Sieve:
 
 
 def _problem(tool: Any, version: str) -> str:
+    if isinstance(tool, dict) and tool.get("inputSchema") == TOO_DEEP:
+        return f"its description is nested deeper than {DEEPEST} levels"
     try:
         read = Tool.model_validate(tool, by_name=False)
     except ValidationError:
@@ -69,6 +74,8 @@ def _problem(tool: Any, version: str) -> str:
     if read.input_schema.get("type") != "object":
         return "the schema of its arguments describes no object"
     modern = version in MODERN_PROTOCOL_VERSIONS
+    if modern and (reason := find_invalid_x_mcp_header(read.input_schema)) is not None:
+        return f"its x-mcp-header is invalid: {reason}"[:_REASON]  # the library would drop it without a word to us
     if read.output_schema is not None and not modern and read.output_schema.get("type") != "object":
         return "the schema of its result describes no object"
     try:
