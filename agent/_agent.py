@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
 from ..core.awaiting import abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
-from ..core.validation import is_text
+from ..core.validation import is_text, own_copy
 from ..graphs import EngineParts, Shape, ShapeRegistry, TurnEngine
 from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
@@ -330,7 +330,9 @@ class WorldAgent(FollowedAgent):
         """
         Inside.refuse(name)
         scope = Scope(workspace=self.workspace, account=account)
-        return await self._runner.own(call_outside(self._runner.parts, scope, name, input))
+        # The call begins in a task of its own; what the caller changes until then does not count.
+        given = own_copy(input, lambda: input)
+        return await self._runner.own(call_outside(self._runner.parts, scope, name, given))
 
     async def usage(self, *, account: str | None = None) -> Spent:
         """What was used today (UTC), by all processes. What turns under way use is added when they end, or sooner.

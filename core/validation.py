@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from ._ids import canonical_json, digest
 from .errors import WorldAgentError
 
 _M = TypeVar("_M", bound=BaseModel)
+_T = TypeVar("_T")
 
 # Texts of these kinds hold a piece of the input, or whatever an embedder's validator says; the kind's name stands in.
 _TELLING = frozenset(
@@ -41,6 +43,8 @@ _FIELD = re.compile(r"\w[\w.-]{0,63}")
 def validate_model(model: type[_M], data: object, *, what: str, error: type[WorldAgentError]) -> _M:
     """Return `data` as an instance of `model`. Fields that are not declared are refused, at any depth.
 
+    The instance shares nothing with `data`, so changes that the caller makes later do not reach what was checked.
+
     Args:
         model: The declared model.
         data: A mapping, or an instance, which is checked again.
@@ -49,12 +53,26 @@ def validate_model(model: type[_M], data: object, *, what: str, error: type[Worl
     """
     if isinstance(data, BaseModel):
         read = read_model(model, json_of(data, what=what, error=error), what=what, error=error)
-        return data if type(data) is model else read
+        return own_copy(data, lambda: read) if type(data) is model else read
     try:
-        return model.model_validate(data, extra=_extra(model))
+        checked = model.model_validate(data, extra=_extra(model))
     except ValidationError as failure:
         problems = describe_failure(failure)
+    else:
+        # pydantic keeps nested models, and whatever an open type holds, by reference.
+        return own_copy(
+            checked, lambda: read_model(model, json_of(checked, what=what, error=error), what=what, error=error)
+        )
     raise _misfit(model, problems, what, error)
+
+
+def own_copy(value: _T, otherwise: Callable[[], _T]) -> _T:
+    """Return a deep copy of `value`, or what `otherwise` gives where something in it cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever a type of the embedder's raises; what the journal keeps can still be read
+        pass
+    return otherwise()
 
 
 def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentError]) -> _M:
@@ -299,6 +317,7 @@ __all__ = [
     "json_of",
     "json_of_value",
     "kept_json",
+    "own_copy",
     "read_model",
     "read_value",
     "validate_model",

@@ -30,6 +30,7 @@ from ..core.validation import (
     json_and_text_of,
     json_of,
     json_of_value,
+    own_copy,
     read_model,
     read_value,
     validate_model,
@@ -291,13 +292,21 @@ async def _prepared(call: Call) -> Prepared:
     )
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
-        taken = params if changed is None else changed_params(changed)
+        # A try may change what it is given; the next one gets what was checked.
+        taken = _for_try(function, params, given) if changed is None else changed_params(changed)
         return await _body(function, taken, call.ctx.fork(call_id, function, budget=budget))
 
     def read(value: Any) -> Any:
         return read_value(function.result, value, what=f"the result of function {function.name!r}", error=ResultInvalid)
 
     return Prepared(step=step, run=run, read=read, params=function.params)
+
+
+def _for_try(function: Function, params: BaseModel, given: Mapping[str, Any]) -> BaseModel:
+    if function.retry.attempts == 1:
+        return params
+    what = f"params of function {function.name!r}"
+    return own_copy(params, lambda: read_model(function.params, given, what=what, error=ParamsInvalid))
 
 
 async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:

@@ -10,7 +10,7 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
@@ -46,6 +46,10 @@ MEDIA_DESCRIPTIONS = {
 }
 """What the model is told of the fields of `MEDIA_FIELDS`."""
 
+_LONGEST = 1 << 18  # characters of one answer that are read at all: each pass over them takes 15 ms
+_MENDED = 4096  # characters of one value that is repaired where it is not JSON: repairing can take the square of them
+_MENDED_DEPTH = 16  # levels of it; 4,000 characters of `[{` would hold the event loop for half a second
+_OPENING, _CLOSING = frozenset("[{"), frozenset("]}")
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
 
@@ -168,6 +172,7 @@ class RoleAdapter(dspy.ChatAdapter):
         return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        _check(len(completion) <= _LONGEST, "ChatAdapter", signature)
         # dspy finds an indented header and then cuts its line in the wrong place.
         completion = _HEADER.sub(lambda header: header[0].lstrip(), completion)
         headers = _HEADER.findall(completion)
@@ -182,6 +187,7 @@ class RoleAdapter(dspy.ChatAdapter):
         optional = [name for name, info in signature.output_fields.items() if not info.is_required()]
         if optional:
             completion = _drop_blank_sections(completion, optional)
+        _check(all(map(_is_readable, _values(signature, completion))), "ChatAdapter", signature)
         return dict(super().parse(signature, completion))
 
     def _format_past(self, bare: Signature, past: Past) -> _Message:
@@ -259,15 +265,56 @@ class PlainAdapter(RoleAdapter):
         return self.sent(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        _check(len(completion) <= _LONGEST, "PlainAdapter", signature)
         only = sole_text_output(signature)
         if only:
             return {only: completion.strip()}
+        _check(_is_readable(completion), "PlainAdapter", signature)
         read = json_repair.loads(completion)
         fields = _fields_in(read if isinstance(read, dict) else {}, signature)
         if fields is not None:
             return fields
         asked: Any = signature
         raise AdapterParseError(adapter_name="PlainAdapter", signature=asked, lm_response=completion)
+
+
+def _check(fits: bool, adapter: str, signature: Any) -> None:
+    if not fits:
+        # The answer itself is left out: it is as long as the model made it.
+        raise AdapterParseError(adapter_name=adapter, signature=signature, lm_response="")
+
+
+def _values(signature: Signature, completion: str) -> Iterator[str]:
+    """The texts in a completion that dspy reads as JSON."""
+    found = list(_HEADER.finditer(completion))
+    for place, header in enumerate(found):
+        info = signature.output_fields.get(header[1])
+        if info is not None and info.annotation is not str:
+            end = found[place + 1].start() if place + 1 < len(found) else len(completion)
+            yield completion[header.end() : end].strip()
+
+
+def _is_readable(text: str) -> bool:
+    """Whether `text` is JSON, or can be repaired in a time that does not hold the event loop."""
+    if len(text) <= _MENDED and _depth(text) <= _MENDED_DEPTH:
+        return True
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _depth(text: str) -> int:
+    """How deep brackets nest at most, those in strings included."""
+    depth = deepest = 0
+    for mark in text:
+        if mark in _OPENING:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in _CLOSING:
+            depth = max(0, depth - 1)
+    return deepest
 
 
 def sole_text_output(signature: Signature) -> str | None:

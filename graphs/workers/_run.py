@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from ...core.errors import HostError, ModelFacing, OutputInvalid, ResultInvalid, WorldAgentError
+from ...core.errors import HostError, LimitReached, ModelFacing, OutputInvalid, ResultInvalid, WorldAgentError
 from ...core.validation import json_of_value
 from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
@@ -113,7 +113,7 @@ class WorkerRun:
 
     async def _asked(self, _: Any) -> Any:
         tools = self.tools
-        direct = self._acted() >= tools.worker.max_steps
+        direct = self._acted() >= tools.worker.max_steps or self._used_up()
         try:
             thought = await self._thought(direct=direct)
         except OutputInvalid as error:
@@ -153,6 +153,14 @@ class WorkerRun:
 
     def _acted(self) -> int:
         return sum("calls" in each.said for each in self._rounds)
+
+    def _used_up(self) -> bool:
+        """Whether a limit that no further call can pass refused one of the last calls."""
+        if not self._rounds or all(each.get("code") != LimitReached.code for each in self._rounds[-1].outcomes):
+            return False
+        # A function that it called may have reached a limit of its own; then other calls are still possible.
+        purses = self.turn.budget.purses
+        return any(each.limits.calls is not None and each.spent.calls >= each.limits.calls for each in purses)
 
     def _check_retries(self, fault: str) -> None:
         worker = self.tools.worker

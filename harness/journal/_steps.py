@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ class Step:
             id=self.id,
             kind=self.ask.kind,
             function=self.ask.function or self.name,
-            arguments=self.input,
+            arguments=json.loads(self.kept),  # a copy: a task reads its params from `input`
             hash=self.hash,
             risk=self.ask.risk,
             description=self.ask.description,
