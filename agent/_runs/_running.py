@@ -277,6 +277,7 @@ class TurnRunning:
             work=item,
             model=record.model,
             origin=origin,
+            role_key=record.role["key"],
         )
         use = await parts.usage.open(record.id, record.scope, again=True)
         run = TurnRun(

@@ -183,7 +183,7 @@ class KeyedStarts:
         if same and ask.prompt is not None:
             record = await parts.turns.get(found.turn)
             kept, noted = None if record is None else record.prompt, parts.resolver.key
-            same = kept is None or not noted.made(kept) or kept == noted.digest_of(ask.prompt)
+            same = kept is None or not noted.made(kept) or kept == noted.named(noted.maker(kept)).digest_of(ask.prompt)
         if not same:
             raise _reused(found.key or "")
 
