@@ -468,7 +468,7 @@ class WorldAgent(FollowedAgent):
     async def _open_resolver(self, opened: AsyncExitStack) -> RoleResolver:
         settings = self.settings
         key = self._storage.role_key if settings.role_key is None else settings.role_key.get_secret_value()
-        return RoleResolver(
+        resolver = RoleResolver(
             await self._open_role_store(opened),
             self._role_settings.sources,
             options=ResolverOptions(
@@ -481,6 +481,8 @@ class WorldAgent(FollowedAgent):
             ),
             clock=self._clock,
         )
+        await resolver.load_key()
+        return resolver
 
     async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
         host = self._role_settings.host or self.settings.host()

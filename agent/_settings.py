@@ -96,7 +96,8 @@ class Settings(BaseSettings):
     role_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="key of role digests, the same on all machines of an installation; none is role.key in the home",
+        description="key of role digests, the same on all machines of an installation, from `openssl rand -hex 32`; "
+        "none is role.key in the home",
     )
     role_pin_ttl: float = Field(
         default=3600.0,

@@ -23,6 +23,7 @@ class Held:
 
     Attributes:
         turn_id: Its id.
+        thread: The id of the thread that it was begun on.
         task: What comes to its end.
         next: Gives the next event; None after the last one.
         end: Cancels the turn, wherever it is; False if there is nothing to cancel.
@@ -32,6 +33,7 @@ class Held:
     """
 
     turn_id: str
+    thread: str
     task: asyncio.Task[Turn]
     next: Callable[[], Awaitable[Event | None]]
     end: Callable[[], Awaitable[bool]]
@@ -159,7 +161,9 @@ class TurnStream:
         return self._held
 
     def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
-        return Turn(id=self.turn_id, status="cancelled") if task.cancelled() else task.result()
+        if not task.cancelled():
+            return task.result()
+        return Turn(id=self.turn_id, thread=self._entered().thread, status="cancelled")
 
 
 def cancel_once(task: asyncio.Task[Any]) -> None:

@@ -50,7 +50,7 @@ class Turn:
     """
 
     id: str
-    thread: str = ""
+    thread: str
     kept_as: str = ""
     status: Literal["done", "cancelled", "abandoned", "paused", "stopped"]
     text: str = ""
@@ -59,6 +59,21 @@ class Turn:
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)
     pauses: tuple[Pause, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The turn as JSON, with the fields that the command line and the sidecar give."""
+        usage = self.usage
+        return {
+            "id": self.id,
+            "thread": self.thread,
+            "status": self.status,
+            "text": self.text,
+            "result": None if self.result is None else self.result.model_dump(mode="json"),
+            "role_tiers": [tier.value for tier in self.role_tiers],
+            "skipped_tiers": [tier.value for tier in self.skipped_tiers],
+            "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls},
+            "pauses": [pause.to_json() for pause in self.pauses],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What every folder may use: scope, tiers, ids, time; modules `errors`, `events`, `files`, `pauses`, `validation`."""
 
-from ._clock import Clock, SystemClock
+from ._clock import Clock, SystemClock, utc_text
 from ._emitter import CaptureKind, Emitter
 from ._ids import canonical_json, digest, new_id
 from ._limits import ECHO_RUN
@@ -19,4 +19,5 @@ __all__ = [
     "check_id",
     "digest",
     "new_id",
+    "utc_text",
 ]

@@ -25,6 +25,11 @@ class Clock(Protocol):
         ...
 
 
+def utc_text(at: datetime) -> str:
+    """A time in UTC as RFC 3339 with `Z`, the form that events have."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 class SystemClock:
     """The machine's own clock."""
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
+from urllib.parse import quote, unquote
 
+from ._clock import utc_text
 from .events import PauseKind, Risk
 
 
@@ -79,7 +81,7 @@ class Pause:
     """What a turn waits for.
 
     Attributes:
-        id: What `resume()` takes the answer by.
+        id: What `resume()` takes the answer by. It fits a URL path segment and needs no quoting in a shell.
         kind: `approval` of a call, a `question` of a function, or an effect of which it is `uncertain` whether it
             happened.
         function: The function that asks, or the one that wants to be called.
@@ -116,6 +118,49 @@ class Pause:
     since: datetime
     expires: datetime | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """The pause as JSON, with the fields that the command line and the sidecar give."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "function": self.function,
+            "arguments": dict(self.arguments),
+            "hash": self.hash,
+            "risk": list(self.risk),
+            "description": self.description,
+            "reason": self.reason,
+            "caller": self.caller,
+            "approvers": list(self.approvers),
+            "question": self.question,
+            "options": None if self.options is None else list(self.options),
+            "schema": None if self.schema is None else dict(self.schema),
+            "problem": self.problem,
+            "since": utc_text(self.since),
+            "expires": None if self.expires is None else utc_text(self.expires),
+        }
+
+
+def pause_id_of(call_id: str) -> str:
+    """The id of a call's pause: its path id, percent-encoded with `-` as the escape character.
+
+    A path id has slashes and colons, which a URL path segment and a shell would need quoted.
+    """
+    return quote(call_id, safe="").replace("-", "%2D").replace("~", "%7E").replace("%", "-")
+
+
+def call_id_of(pause_id: str) -> str:
+    """The path id of the call that a pause belongs to.
+
+    Args:
+        pause_id: The pause's id. Version 0.1.0 used the path id itself, which is returned unchanged.
+    """
+    return pause_id if "/" in pause_id else unquote(pause_id.replace("-", "%"))
+
+
+def current_pause_id(pause_id: str) -> str:
+    """A pause's id in its present form, where it may be given in the form of version 0.1.0."""
+    return pause_id_of(pause_id) if "/" in pause_id else pause_id
+
 
 LONGEST_WAIT: Final = 10 * 366 * 86_400.0
 """How many seconds an answer can be waited for: ten years."""
@@ -147,6 +192,9 @@ __all__ = [
     "PersonAnswer",
     "Reject",
     "RunAgain",
+    "call_id_of",
+    "current_pause_id",
     "may_answer",
     "may_be_always",
+    "pause_id_of",
 ]

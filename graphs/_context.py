@@ -123,6 +123,7 @@ class TurnContext:
         stream: Whether anybody wants deltas.
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
         drive: This owner's run at the turn's calls.
+        role_key: The id of the key that the turn's role was noted with; empty is the present one.
         noted: What stands for the role in the turn's state; the same at every node (R13).
         gate: What decides about its calls.
         caller: Who dispatches its tasks: the planner, the host's own code, or a call that began the turn.
@@ -142,12 +143,19 @@ class TurnContext:
     stream: bool = False
     prompt: str | None = None
     drive: Drive
+    role_key: str = ""
     noted: str | None = None
     gate: Gate = field(default_factory=Gate)
     caller: Caller = CODE
     depth: int = -1
     task: str = ""
     budget: Budget = field(default_factory=Budget)
+
+    def role_digest(self, role: ResolvedRole) -> str | None:
+        """What a turn or a task keeps of a role, under the key that the turn began with; None for no role (R13)."""
+        if self.services.journal is None:
+            return None
+        return self.services.resolver.key.named(self.role_key).digest(role)
 
     def check_role(self, noted: str | None) -> None:
         """Compare the role with what the state of a graph keeps of it, before anything is done (R13).

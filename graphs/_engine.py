@@ -204,8 +204,8 @@ class TurnEngine:
             InvalidArgument: It is missing, another one, or none belongs there.
             RoleKeyMismatch: It was noted with another key.
         """
-        given = None if prompt is None else self.stands_for(prompt)
         key = self.services.resolver.key
+        given = None if prompt is None else key.named(key.maker(kept or "")).digest_of(prompt)
         if given is not None and kept is not None and not key.made(kept):
             if not refreshed:
                 raise key.mismatch("the paused turn noted its skill", key.maker(kept))
@@ -457,7 +457,7 @@ class TurnEngine:
         gate.recall(records.values(), (*services.registry.untrusted, *gone))
         if request.origin is not None:
             gate.mark(*request.origin.marks)
-        return TurnContext(
+        turn = TurnContext(
             turn_id=request.turn_id,
             thread_key=request.thread_key,
             scope=request.scope,
@@ -469,12 +469,13 @@ class TurnEngine:
             stream=run.stream,
             prompt=run.prompt,
             drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed),
-            noted=services.resolver.key.digest(run.role) if services.journal is not None else None,
+            role_key=request.role_key,
             gate=gate,
             caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
             budget=Budget(clock=self._clock) if run.use is None else run.use.budget,
         )
+        return replace(turn, noted=turn.role_digest(run.role))
 
     def root(self, path: str, scope: Scope, emit: Emitter, use: Use | None = None) -> CallContext:
         """The context of calls outside any turn. They have no role, and nobody can be asked.

@@ -48,6 +48,7 @@ class TurnRequest:
         branch: Where the thread is set to as the turn begins, if it is.
         model: The names of its own model and of those tried after it; empty is the agent's.
         origin: The call that it was begun or resumed from, if there is one.
+        role_key: The id of the key that the turn's role was noted with; empty is the present one.
     """
 
     turn_id: str
@@ -60,6 +61,7 @@ class TurnRequest:
     branch: Branch | None = None
     model: tuple[str, ...] = ()
     origin: Origin | None = None
+    role_key: str = ""
 
     @property
     def caller(self) -> Caller:

@@ -284,7 +284,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
     frame = call.ctx.frame
     path, site = (call.id, None) if call.id else await frame.child(shape.key, params_json, call.key)
-    noted = turn.services.resolver.key.digest(how.role) if turn.services.journal is not None else None
+    noted = turn.role_digest(how.role)
     prompt = turn.prompt if how.prompted else None
     turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path)
     caller = call.ctx.told_caller

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from ..core import utc_text
 from ..storage import Lease
 
 MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary"]
@@ -59,6 +60,18 @@ class Message:
     def name(self) -> str | None:
         """How the person is called who says it, where that was given; `author` alone says who they are."""
         return self.body.get("name")
+
+    def to_json(self) -> dict[str, Any]:
+        """The message as JSON, with the fields that the sidecar gives."""
+        return {
+            "id": self.id,
+            "parent": self.parent,
+            "turn_id": self.turn_id,
+            "author": self.author,
+            "kind": self.kind,
+            "body": dict(self.body),
+            "at": utc_text(self.at),
+        }
 
 
 class ConversationStore(Protocol):

@@ -7,7 +7,7 @@ head reaches any more (left by a crash) is harmless.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core import Clock, SystemClock, digest
@@ -52,12 +52,12 @@ _INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kin
              VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING"""
 _PARENT = "SELECT depth, CASE WHEN kind='summary' THEN id ELSE summary END FROM wa_message WHERE id=?"
 _DEPTH = "SELECT depth FROM wa_message WHERE id=?"
-_PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, place) AS (
-             SELECT id, parent, depth, turn, author, kind, body, at, 1 FROM wa_message WHERE id=?
+_PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, thread, place) AS (
+             SELECT id, parent, depth, turn, author, kind, body, at, thread, 1 FROM wa_message WHERE id=?
              UNION ALL
-             SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, page.place + 1
+             SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, m.thread, page.place + 1
              FROM page JOIN wa_message m ON m.id=page.parent AND m.depth=page.depth - 1 WHERE page.place < ?)
-           SELECT id, parent, depth, turn, author, kind, body, at FROM page ORDER BY depth"""
+           SELECT id, parent, depth, turn, author, kind, body, at, thread FROM page ORDER BY depth"""
 # From summary to summary, each of which names the one before it, and from the last of them on from parent to parent.
 _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
                  SELECT id, parent, depth, summary FROM wa_message WHERE id=?
@@ -66,7 +66,7 @@ _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
                  LEFT JOIN wa_message s ON s.id=chain.summary AND s.depth >= ? AND s.depth < chain.depth
                  JOIN wa_message m ON m.id=COALESCE(s.id, chain.parent) AND m.depth < chain.depth WHERE chain.depth > ?)
                SELECT id, parent FROM chain WHERE depth=?"""
-_READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at")
+_READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at", "thread")
 _SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 _LONGEST_PAGE = 1000
@@ -156,12 +156,15 @@ def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_
     rows: list[_Row] = []
     for place, draft in enumerate(messages):
         author, kind, body = encode(draft, f"messages[{place}]")
-        root = thread if parent is None else None
-        # Over the stored text, not the body given: what reads the same is the same message.
-        message_id = digest([root, parent, turn_id, author, kind, body])
+        message_id = _id_of(thread, parent, turn_id, author, kind, body)
         rows.append(_Row(message_id, thread, parent, turn_id, author, kind, body))
         parent = message_id
     return rows
+
+
+def _id_of(thread: str, parent: str | None, turn_id: str, author: str, kind: str, body: str) -> str:
+    """The id of a message. `body` is the stored text: what reads the same is the same message."""
+    return digest([thread if parent is None else None, parent, turn_id, author, kind, body])
 
 
 def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int, lease: Lease | None) -> None:
@@ -226,7 +229,8 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
 def _message(row: tuple[Any, ...], database: str) -> Message:
     columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
     check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", database=database)
-    message_id, parent, depth, turn_id, author, kind, body, at = row
+    _check_id(columns, database)
+    message_id, parent, depth, turn_id, author, kind, body, at, _ = row
     return Message(
         id=message_id,
         parent=parent,
@@ -237,6 +241,16 @@ def _message(row: tuple[Any, ...], database: str) -> Message:
         body=json.loads(body),
         at=moment_of(at),
     )
+
+
+def _check_id(columns: Mapping[str, Any], database: str) -> None:
+    """Refuse a message that was edited in the database: its id no longer follows from what it says."""
+    parts = (columns[name] for name in ("thread", "parent", "turn", "author", "kind", "body"))
+    if columns["id"] != _id_of(*parts):
+        raise StorageInvalid(
+            f"the message {columns['id']!r} in {database!r} is not what was written",
+            remedy="restore the database from a copy, or continue on another thread",
+        )
 
 
 def _check_limit(limit: object) -> None:

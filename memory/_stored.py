@@ -93,3 +93,4 @@ class StoredMessage(Row):
     kind: MessageKind
     body: Annotated[dict[Any, Any], BeforeValidator(_object)]
     at: StoredMoment
+    thread: str

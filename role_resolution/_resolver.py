@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -124,6 +125,18 @@ class RoleResolver:
             given = self.options.key
             self._key = RoleKey.open(given) if isinstance(given, Path) else RoleKey(given or secrets.token_hex(32))
         return self._key
+
+    async def load_key(self) -> None:
+        """Read the key on a thread, since one that a person chose takes a while; a file that is not there is not made.
+
+        A file that cannot be used is reported at the first use of the key, as a turn without a role needs none.
+        """
+        given = self.options.key
+        with contextlib.suppress(HostError):
+            if isinstance(given, Path):
+                self._key = await asyncio.to_thread(RoleKey.read, given)
+            elif given is not None:
+                self._key = await asyncio.to_thread(RoleKey, given)
 
     async def resolve(
         self,

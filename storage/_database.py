@@ -34,7 +34,7 @@ class Database(ABC):
     name: str
 
     @staticmethod
-    async def open(place: Path | PostgresAddress, *, schemas: Sequence[Schema]) -> Database:
+    async def open(place: Path | PostgresAddress, *, schemas: Sequence[Schema], expendable: bool = False) -> Database:
         """Open the database at `place` and bring all `schemas` up to date.
 
         All migrations are one transaction: they are all there, or nothing is written.
@@ -42,11 +42,14 @@ class Database(ABC):
         Args:
             place: A SQLite file, made with its folder (0700) where missing; or an address of Postgres.
             schemas: The tables it should have.
+            expendable: Whether an empty file is taken as a new one even in a home that was used, since what it held can
+                be done without.
 
         Raises:
             InvalidArgument: Two schemas have one name.
             MissingExtra: Postgres is asked for and its extra is not installed.
-            StorageInvalid: The file is something else than a SQLite database, or there are other tables of those names.
+            StorageInvalid: The file is something else than a SQLite database, was cut to nothing, or there are other
+                tables of those names.
             SchemaTooNew: It was written by a newer version; nothing is written (D15).
             StorageUnavailable: Folder or file cannot be made, read or written, or another process kept it: for 5 s so
                 that nobody else could read, or for 30 s so that it could not be brought up to date; or the server is
@@ -57,7 +60,7 @@ class Database(ABC):
             return await _postgres().at(place, schemas=schemas)
         from ._sqlite import SqliteDatabase  # each engine imports this module
 
-        return await SqliteDatabase.at(place, schemas=schemas)
+        return await SqliteDatabase.at(place, schemas=schemas, expendable=expendable)
 
     @abstractmethod
     async def transact(self, work: Callable[[Transaction], T]) -> T:

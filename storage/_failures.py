@@ -25,6 +25,8 @@ _INVALID = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
     """The typed error that stands for `error`; None where a programmer is to blame and `error` itself says more."""
+    if str(error).startswith("Could not decode to UTF-8"):  # it has no code
+        return not_text(path)
     code = getattr(error, "sqlite_errorcode", None)
     if not isinstance(code, int):
         return None

@@ -121,6 +121,8 @@ class Lane:
             if failure is None:
                 raise
             raise failure from error
+        except UnicodeDecodeError as error:  # SQLite quotes a name from a damaged schema in its message
+            raise not_text(self._path) from error
 
 
 class _SqliteTransaction:

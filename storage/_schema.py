@@ -74,13 +74,19 @@ def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -
     """The schemas of which a database has an older version than there is, or none, each with that version.
 
     Raises:
-        SchemaTooNew: It has a version that this package does not know.
+        SchemaTooNew: It has a version or a part that this package does not know.
         StorageHalfCopied: A copy into it has not come to its end.
     """
     if COPYING.name in stored and schemas and COPYING not in schemas:
         raise StorageHalfCopied(
             f"a copy into {database!r} was begun and is not finished",
             remedy="run the same `worldagent storage copy` again, or give it up with `worldagent storage drop`",
+        )
+    unknown = sorted(stored.keys() - {COPYING.name, *(schema.name for schema in schemas)})
+    if unknown and schemas:
+        raise SchemaTooNew(
+            f"database {database!r} has the part {unknown[0]!r}, which this package does not know",
+            remedy="install the newer version of this package, or use another home",
         )
     for schema in schemas:
         found, known = stored.get(schema.name, 0), len(schema.migrations)
@@ -101,9 +107,13 @@ def differs(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         try:
             migrate(fresh, path, schemas)
-            return not _made(fresh) <= _made(connection)
-        except sqlite3.Error:  # the migrations are wrong, or the file cannot be read at all
+            made = _made(fresh)
+        except sqlite3.Error:  # the migrations are wrong
             return False
+    try:
+        return not made <= _made(connection)
+    except sqlite3.Error:  # not even the names of its tables can be read
+        return True
 
 
 def _made(connection: sqlite3.Connection) -> set[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ..core.errors import StorageUnavailable
+from ..core.errors import StorageInvalid, StorageUnavailable
 from ._database import Database
 from ._failures import from_sqlite, from_system
 from ._lane import Lane, blame, closed, transaction
@@ -20,6 +20,7 @@ from ._transaction import Transaction
 T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
 _OPEN_TIMEOUT = 5.0  # seconds that opening waits for one that does not even let others read
+_MAKING = 1.0  # seconds that another process may take from making the file to writing into it
 _WAL_PAUSE = 0.01
 _OVERWRITE = "PRAGMA secure_delete=ON"  # of what is deleted; not each build of SQLite does it by itself
 
@@ -43,14 +44,15 @@ class SqliteDatabase(Database):
         self._reader = Lane(path, name="worldagent-reader", schemas=schemas, read_only=True)
 
     @classmethod
-    async def at(cls, path: Path, *, schemas: Sequence[Schema]) -> Self:
+    async def at(cls, path: Path, *, schemas: Sequence[Schema], expendable: bool = False) -> Self:
         """Open the file at `path`, made with its folder (0700) where missing, and bring all `schemas` up to date.
 
         All migrations are one transaction: they are all there, or nothing is written.
 
         Raises:
             InvalidArgument: Two schemas have one name.
-            StorageInvalid: The file is something else than a SQLite database, or has other tables of those names.
+            StorageInvalid: The file is something else than a SQLite database, was cut to nothing, or has other tables
+                of those names.
             SchemaTooNew: The file was written by a newer version; nothing is written (D15).
             StorageUnavailable: Folder or file cannot be made, read or written, or another process kept it: for 5 s so
                 that nobody else could read, or for 30 s so that it could not be brought up to date.
@@ -58,7 +60,7 @@ class SqliteDatabase(Database):
         database = cls(path, schemas=schemas)
 
         try:
-            await database._writer.open(lambda: _connect_writer(path, schemas))
+            await database._writer.open(lambda: _connect_writer(path, schemas, expendable=expendable))
             await database._reader.open(lambda: _connect_reader(path))
         except GeneratorExit:  # nobody awaits it: the collector may be in a thread pool that holds its locks
             raise
@@ -118,10 +120,12 @@ class SqliteDatabase(Database):
             raise closed(self.path)
 
 
-def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
+def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) -> sqlite3.Connection:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = not path.exists()
+        if not expendable:
+            _check_not_cut(path)
     except OSError as error:
         raise from_system(error, path.parent) from error
     connection = sqlite3.connect(path, isolation_level=None, timeout=_OPEN_TIMEOUT)
@@ -139,6 +143,36 @@ def _connect_writer(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection
         connection.close()
         raise
     return connection
+
+
+def _check_not_cut(path: Path) -> None:
+    """Refuse an empty file in a home where turns ran: SQLite takes it as new, and what was in it would be gone.
+
+    A first start that was interrupted leaves an empty file too, but no turn has run then. Another process that makes
+    the file at this moment is waited for.
+
+    Raises:
+        StorageInvalid: The file is empty and was in use before.
+    """
+    deadline = time.monotonic() + _MAKING
+    while _is_empty(path) and _was_used(path):
+        if time.monotonic() > deadline:
+            raise StorageInvalid(
+                f"file {str(path)!r} is empty, and this home was used before",
+                remedy="restore it from a copy, or delete it to start without what was in it",
+            )
+        time.sleep(_WAL_PAUSE)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.exists() and path.stat().st_size == 0
+
+
+def _was_used(path: Path) -> bool:
+    """Whether a turn has run in the home: each makes a lock file and, without the setting `role_key`, `role.key`."""
+    log = path.with_name(f"{path.name}-wal")
+    marks = (path.with_name("role.key"), path.with_name("locks"))
+    return any(mark.exists() for mark in marks) or (log.exists() and log.stat().st_size > 0)
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:
@@ -173,7 +207,8 @@ def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    code: int = getattr(error, "sqlite_errorcode", 0)  # one that Python itself raised has none
+    return code & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _scrub(connection: sqlite3.Connection, path: Path) -> None:

@@ -14,6 +14,7 @@ from ...core.errors import (
     UnknownPause,
     UsageError,
 )
+from ...core.pauses import call_id_of, pause_id_of
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, TurnRecord, thread_key
 from ._work import RunnerParts
@@ -40,7 +41,8 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
     if record.status == "done" and isinstance(answers, Mapping) and answers:
         records = await parts.journal.load(record.id)
         for pause_id in answers:
-            if pause_id in records and records[pause_id].settled:
+            found = records.get(call_id_of(str(pause_id)))
+            if found is not None and found.settled:
                 raise AlreadyAnswered(
                     f"the pause {pause_id!r} is answered already, and the turn {record.id!r} is done",
                     remedy="look at the thread's history for what became of it, or begin a new turn",
@@ -100,9 +102,9 @@ async def _take(
     records = await parts.journal.load(record.id)
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():
-        found = records.get(pause_id)
+        found = records.get(call_id_of(str(pause_id)))
         if found is None or found.ask is None or not found.made:  # nor one that nobody waits for any more
-            known = ", ".join(repr(entry.id) for entry in records.values() if entry.open) or "none"
+            known = ", ".join(repr(pause_id_of(entry.id)) for entry in records.values() if entry.open) or "none"
             raise UnknownPause(
                 f"{str(pause_id)[:200]!r} is no pause of turn {record.id!r}", remedy=f"the open pauses are: {known}"
             )
@@ -113,10 +115,12 @@ async def _take(
                 f"the answer to the pause {pause_id!r} comes after its end",
                 remedy="go on without an answer to it; it fails with PauseExpired",
             )
-        decisions[pause_id] = decision_of(pause_of(found), answer, account)
-    for pause_id in await parts.journal.answer(record.id, decisions):
-        raise _answered(pause_id)
-    return tuple(decisions)
+        if found.id in decisions:  # under its present id and under the path id that 0.1.0 used
+            raise InvalidArgument(f"the pause {pause_id!r} is answered twice", remedy="answer each pause once")
+        decisions[found.id] = decision_of(pause_of(found), answer, account)
+    for call_id in await parts.journal.answer(record.id, decisions):
+        raise _answered(pause_id_of(call_id))
+    return tuple(map(pause_id_of, decisions))
 
 
 def _answered(pause_id: str) -> AlreadyAnswered:

@@ -255,18 +255,18 @@ class TurnRunner:
         async def end() -> bool:
             return await self.cancel_turn(parts, turn_id, work.scope)
 
-        recording = work.recording
+        recording, thread = work.recording, work.scope.thread or ""
         if recording is None:
             queue = asyncio.Queue[Event | None]()
             task = self.spawn(turn_id, _running(parts, turn_id, work, queue.put_nowait, deltas=deltas)())
             task.add_done_callback(lambda _: queue.put_nowait(None))
-            return Held(turn_id, task, queue.get, end, queue.qsize, recorded=False)
+            return Held(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
         parts.recorder.expect(recording)
         task = self.spawn(turn_id, _running(parts, turn_id, work, recording.take, deltas=True)())
         task.add_done_callback(lambda _: recording.close())
         workspace, channel = work.scope.workspace, recording.channel
         follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, channel=channel)
-        return Held(turn_id, task, follower.next, end, lambda: follower.behind, recorded=True)
+        return Held(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     async def running(
         self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, begun: Callable[[], None]

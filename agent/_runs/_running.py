@@ -23,6 +23,7 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
+from ...core.pauses import pause_id_of
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.limits import Use
@@ -138,7 +139,7 @@ class TurnRunning:
         if latest is None or latest.status not in OPEN:
             return None
         records = await self.parts.journal.load(latest.id)
-        waiting = [record.id for record in records.values() if record.open]
+        waiting = [pause_id_of(record.id) for record in records.values() if record.open]
         if not waiting and latest.status in ("running", "failed"):
             return latest if latest.status == "running" else None
         what, how = f"is {latest.status}", "resume it"
@@ -276,6 +277,7 @@ class TurnRunning:
             work=item,
             model=record.model,
             origin=origin,
+            role_key=record.role["key"],
         )
         use = await parts.usage.open(record.id, record.scope, again=True)
         run = TurnRun(

@@ -8,7 +8,7 @@ from typing import Final, get_args
 
 from ...core import Scope
 from ...core.errors import InvalidArgument, ThreadBusy
-from ...core.pauses import Pause
+from ...core.pauses import Pause, pause_id_of
 from ...harness.journal import Journal, pause_of
 from ...memory import OPEN, TurnRecord, TurnRegister, TurnStatus, thread_key
 from ...memory.branches import Branch, Branches
@@ -111,7 +111,7 @@ class ThreadRegister:
         """The ids of the pauses of a thread's turn that somebody has answered."""
         record = await self._turns.latest(thread_key(scope))
         found = {} if record is None else await self._journal.load(record.id)
-        return frozenset(entry.id for entry in found.values() if entry.settled)
+        return frozenset(pause_id_of(entry.id) for entry in found.values() if entry.settled)
 
     async def ask_to_cancel(self, scope: Scope) -> str | None:
         """Ask for the end of a thread's turn, whatever process runs it; gives the turn's id, None where there is none.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
+from ...core import utc_text
 from ...core.events import TurnKind
 from ...memory import TurnStatus
 
@@ -47,3 +48,18 @@ class ThreadState:
     def resumable(self) -> bool:
         """Whether `resume()` can go on with the turn."""
         return self.status in ("paused", "stopped", "failed", "cut_off")
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON, with the fields that the sidecar gives."""
+        return {
+            "thread": self.thread,
+            "account": self.account,
+            "channel": self.channel,
+            "turn_id": self.turn_id or None,
+            "kind": self.kind,
+            "status": self.status,
+            "since": utc_text(self.since),
+            "pauses": self.pauses,
+            "answers": self.answers,
+            "resumable": self.resumable,
+        }

@@ -140,13 +140,13 @@ class StorageHalfCopied(HostError):
 
 
 class StorageInvalid(HostError):
-    """A file is not the database that it should be."""
+    """A file is damaged, empty after use, or not the database that it should be; or a stored row was edited."""
 
     code = "storage_invalid"
 
 
 class SchemaTooNew(HostError):
-    """The database was written by a newer version of this package."""
+    """The database was written by a newer version of this package, or has a part that this version does not know."""
 
     code = "schema_too_new"
 

@@ -107,8 +107,8 @@ class WholeSaver(AsyncSqliteSaver):
     def _translated(self) -> Generator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            failure = from_sqlite(error, self._path)
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes names from a damaged schema
+            failure = from_sqlite(error, self._path) if isinstance(error, sqlite3.Error) else None
             raise failure or StorageInvalid(
                 f"the checkpoints in {str(self._path)!r} are not as LangGraph keeps them ({error})",
                 remedy="restore the file from a copy, move it away, or use another home",

@@ -8,7 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...core.errors import AnswerInvalid, FunctionInvalid, NotAnApprover, StorageInvalid
-from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, may_answer, may_be_always
+from ...core.pauses import (
+    Answer,
+    Approve,
+    Happened,
+    NotHappened,
+    Pause,
+    Reject,
+    RunAgain,
+    may_answer,
+    may_be_always,
+    pause_id_of,
+)
 from ...core.validation import kept_json
 from ..schema import Checker
 from ._records import CallRecord
@@ -18,7 +29,7 @@ def pause_of(record: CallRecord) -> Pause:
     """The open pause of a recorded call."""
     ask: dict[str, Any] = json.loads(record.ask) if record.ask else {"kind": "approval"}
     return Pause(
-        id=record.id,
+        id=pause_id_of(record.id),
         kind=ask["kind"],
         function=ask.get("function", record.name),
         arguments={} if ask["kind"] == "question" else record.arguments,

@@ -105,7 +105,7 @@ class TraceIndex:
     async def _open(self) -> Database:
         async with self._opening:
             if self._database is None:
-                self._database = await Database.open(self.file, schemas=(TRACES,))
+                self._database = await Database.open(self.file, schemas=(TRACES,), expendable=True)
         return self._database
 
     async def newest(self, workspace: str, *, thread: str | None, limit: int) -> tuple[TurnTrace, ...]:

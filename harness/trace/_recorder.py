@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core import Scope
 from ...core import events as ev
+from ...core.pauses import call_id_of
 from ._items import Captured, Dropped, Traced
 from ._records import RecordKind, TraceRecord, several_id
 
@@ -224,12 +225,14 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
             tried: dict[str, Any] = {"attempt": event.attempt, "seconds": event.seconds}
             yield _moment(run, "retry", event.call_id, event.seq, event.at, **about, **tried)
         case ev.PauseOpened():
-            about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
+            path = call_id_of(event.pause_id)
+            about = {"parent": path.rpartition("/")[0] or turn, "call": path}
             what: dict[str, Any] = {"name": event.function, "label": event.kind, "risk": event.risk}
-            yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="opened", **about, **what)
+            yield _moment(run, "pause", path, event.seq, event.at, status="opened", **about, **what)
         case ev.PauseClosed():
-            about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
-            yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="closed", **about)
+            path = call_id_of(event.pause_id)
+            about = {"parent": path.rpartition("/")[0] or turn, "call": path}
+            yield _moment(run, "pause", path, event.seq, event.at, status="closed", **about)
         case ev.RoleTierSkipped():
             yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
         case ev.AnswerChecked():

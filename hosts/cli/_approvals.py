@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.threads import ThreadRegister, ThreadState, ThreadStatus
 from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, UnknownPause
-from ...core.pauses import Approve, Pause, PersonAnswer, Reject
+from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
 from ...storage import Storage
-from ..pauses import is_late, pause_object
+from ..pauses import is_late
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
 from ._approvals_text import Always, leave
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
@@ -151,7 +151,7 @@ def _listed(found: Sequence[_Approval], options: ApprovalsListOptions) -> str:
 def _object(approval: _Approval) -> dict[str, Any]:
     state = approval.state
     about = {"thread": state.thread, "turn": state.turn_id, "account": state.account, "channel": state.channel}
-    return {**about, **pause_object(approval.pause), "expired": is_late(approval.pause)}
+    return {**about, **approval.pause.to_json(), "expired": is_late(approval.pause)}
 
 
 # --- answering -------------------------------------------------------------------------------------------------------
@@ -160,6 +160,7 @@ def _object(approval: _Approval) -> dict[str, Any]:
 async def _answer(
     agent: WorldAgent, options: ApproveOptions | RejectOptions, output: Output, call_role: Role | None, say: Say
 ) -> int:
+    options = replace(options, ids=[current_pause_id(pause_id) for pause_id in options.ids])
     twice = [pause_id for pause_id in options.ids if options.ids.count(pause_id) > 1]
     if twice:
         raise InvalidArgument(f"{twice[0][:200]!r} is answered twice", remedy="answer each once")
@@ -213,7 +214,7 @@ def _one(states: Sequence[ThreadState], options: ApproveOptions | RejectOptions)
     turns = {state.turn_id: state for state in states}
     found: dict[str, ThreadState] = {}
     for pause_id in options.ids:
-        state = turns.get(pause_id.partition("/")[0])
+        state = turns.get(call_id_of(pause_id).partition("/")[0])
         if state is None:
             raise _unknown(pause_id)
         found[state.thread] = state

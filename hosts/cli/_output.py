@@ -12,7 +12,7 @@ from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
 from ...core.events import AttachmentLeftOut, Event, TextDelta, TextReplaced
-from ..pauses import pause_object, printable
+from ..pauses import printable
 from ._attachments import left_out_text
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Output:
             resume: The command that goes on with it, where it can go on.
         """
         if self.form == "json":
-            self._json(_turn_object(turn) | ({} if resume is None else {"resume": resume}))
+            self._json(turn.to_json() | ({} if resume is None else {"resume": resume}))
         elif self.form == "text" and turn.status == "done":
             self._end(_result_text(turn))
         elif self.form == "text" and self._shown:
@@ -168,20 +168,6 @@ def _cut(cell: str, width: int) -> str:
     if cell_len(line) > width:
         line = chop_cells(line, width - 1)[0] + "…"
     return line + " " * (width - cell_len(line))
-
-
-def _turn_object(turn: Turn) -> dict[str, Any]:
-    usage = turn.usage
-    return {
-        "id": turn.id,
-        "status": turn.status,
-        "text": turn.text,
-        "result": turn.result.model_dump(mode="json") if turn.result is not None else None,
-        "role_tiers": list(turn.role_tiers),
-        "skipped_tiers": list(turn.skipped_tiers),
-        "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls},
-        "pauses": [pause_object(pause) for pause in turn.pauses],
-    }
 
 
 def _result_text(turn: Turn) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
-from ...core.pauses import Approve, Pause, PersonAnswer, Reject
+from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of
 from ..pauses import is_late
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
 from ._output import Output
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...role_resolution import Role
 
 # Ids of pauses begin with the turn's, so an answer never looks like one by chance.
-_LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}/")
+_LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}(/|-2F)")
 
 
 def resume(options: ResumeOptions) -> int:
@@ -49,7 +49,7 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     state = _resumable(found, options, agent)
     answers = dict(_answers(options, _Asked(options.thread, pauses, gone)))
     if not answers and _only_waits(state, pauses):
-        waiting = Turn(id=state.turn_id, status="paused", pauses=pauses)
+        waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=pauses)
         return tell(waiting, output, resume_command(options, options.thread), options)
     return await go_on(agent, options, output, GoingOn(options.thread, answers, call_role))
 
@@ -153,6 +153,7 @@ class _Asked:
         return found
 
     def _split(self, option: str, text: str) -> tuple[Pause, str | None]:
+        text = self._with_current_id(text)
         for pause_id in sorted(self._open, key=len, reverse=True):  # one may begin with another
             if text == pause_id:
                 return self._open[pause_id], None
@@ -181,6 +182,14 @@ class _Asked:
                 f"{option} does not say which of {len(self._open)} it answers", remedy=f"name one: {known}"
             )
         return next(iter(self._open.values())), text
+
+    def _with_current_id(self, text: str) -> str:
+        """An option's value with its id in the present form, where it has the form of version 0.1.0."""
+        for pause_id in sorted((*self._open, *self._gone), key=len, reverse=True):  # one may begin with another
+            earlier = call_id_of(pause_id)
+            if text == earlier or text.startswith(f"{earlier}="):
+                return pause_id + text[len(earlier) :]
+        return text
 
     def _late(self, option: str) -> AlreadyAnswered:
         return AlreadyAnswered(

@@ -16,7 +16,6 @@ from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...memory.events import EventLog
 from ...storage import Database, Leases, PostgresAddress, Storage
-from ..pauses import pause_object
 from ._messages import author_text, message_text
 from ._options import AgentOptions
 from ._output import Output, table, time_text
@@ -118,7 +117,7 @@ async def _show(threads: OpenThreads, output: Output, options: ShowOptions) -> i
     pauses = await threads.register.pauses(scope)
     said = await _said(threads, scope, state, options.messages)
     found: dict[str, Any] = _state_object(state) | {
-        "pauses": [pause_object(pause) for pause in pauses],
+        "pauses": [pause.to_json() for pause in pauses],
         "messages": [_message_object(message) for message in said],
     }
     command = resume_command(AgentOptions(workspace=options.workspace, home=options.home), options.thread)
@@ -231,29 +230,13 @@ def _text(message: Message) -> str:
 
 
 def _state_object(state: ThreadState) -> dict[str, Any]:
-    return {
-        "thread": state.thread,
-        "account": state.account,
-        "channel": state.channel,
-        "turn": state.turn_id or None,
-        "kind": state.kind,
-        "status": state.status,
-        "since": state.since.isoformat(),
-        "waits_for": state.pauses,
-        "answers": state.answers,
-    }
+    found = state.to_json()
+    # `threads show` lists the pauses themselves under this key, so their number has a key of its own.
+    return found | {"turn": found["turn_id"], "waits_for": found.pop("pauses")}
 
 
 def _message_object(message: Message) -> dict[str, Any]:
-    return {
-        "id": message.id,
-        "turn": message.turn_id,
-        "author": message.author,
-        "name": message.name,
-        "kind": message.kind,
-        "body": dict(message.body),
-        "at": message.at.isoformat(),
-    }
+    return message.to_json() | {"turn": message.turn_id, "name": message.name}
 
 
 __all__ = ["OpenThreads", "cancel_thread", "fork_thread", "list_threads", "open_threads", "show_thread"]

@@ -1,7 +1,8 @@
 """What a paused turn keeps of its role: which tiers were active, and a keyed digest that says whether it is the same.
 
-The key stands outside the database, so whoever has the database alone can try no guess at a role (R13). Each digest
-begins with the id of its key: one of a key that is lost is told from one of another role.
+The key is kept outside the database, so the database alone does not let anyone test a guess at a role (R13). Each
+digest begins with the id of its key, which distinguishes a lost key from another role. A key that a person chose can be
+guessed itself, so it is stretched: each guess at it costs one run of `_stretched`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import stat
 from collections.abc import Mapping
@@ -29,6 +31,9 @@ from .._compose import ResolvedRole
 from .._role import Sealed
 
 _SHORTEST = 16  # characters of a key
+_RANDOM = re.compile(r"[0-9a-f]{64}")  # 256 random bits, as `_make` writes them
+_SALT = b"worldagent role key"  # fixed, since all machines of an installation must derive the same key
+_COST = 2**14  # scrypt's N: 16 MiB and about 70 ms for each guess
 _SEPARATOR = "."  # between the id of a key and what it made
 _REFRESH = "resume with `on_role_change` as `refresh`"  # as hosts in any language read it
 
@@ -40,19 +45,32 @@ class RoleKey(Sealed):
         secret: The key.
 
     Attributes:
-        id: Tells keys apart; says nothing about the key itself.
+        id: Distinguishes keys.
+        earlier: The key that version 0.1.0 derived from the same secret, where it is another one. Turns that it noted
+            are compared under it until they are over.
     """
 
-    __slots__ = ("_secret", "id")
+    __slots__ = ("_secret", "earlier", "id")
 
     id: str
+    earlier: RoleKey | None
     _secret: bytes
 
     def __init__(self, secret: str) -> None:
-        object.__setattr__(self, "_secret", secret.encode("utf-8"))
-        object.__setattr__(
-            self, "id", hashlib.blake2b(self._secret, digest_size=6, person=b"worldagent key").hexdigest()
-        )
+        plain = secret.encode("utf-8")
+        random = _RANDOM.fullmatch(secret) is not None
+        self._set(plain if random else _stretched(plain), None if random else RoleKey._unstretched(plain))
+
+    @classmethod
+    def _unstretched(cls, secret: bytes) -> RoleKey:
+        made = cls.__new__(cls)
+        made._set(secret, None)
+        return made
+
+    def _set(self, secret: bytes, earlier: RoleKey | None) -> None:
+        object.__setattr__(self, "_secret", secret)
+        object.__setattr__(self, "earlier", earlier)
+        object.__setattr__(self, "id", hashlib.blake2b(secret, digest_size=6, person=b"worldagent key").hexdigest())
 
     def __repr__(self) -> str:
         return f"RoleKey({self.id})"
@@ -133,7 +151,11 @@ class RoleKey(Sealed):
 
     def made(self, digest: str) -> bool:
         """Whether a digest is one of this key's, so that it can be compared with others of it."""
-        return self.maker(digest) == self.id
+        return self.named(self.maker(digest)).id == self.maker(digest)
+
+    def named(self, key_id: str) -> RoleKey:
+        """The key that compares what the key with this id noted: `earlier` where it is that one, else this one."""
+        return self.earlier if self.earlier is not None and self.earlier.id == key_id else self
 
     @staticmethod
     def maker(digest: str) -> str:
@@ -154,12 +176,13 @@ class RoleKey(Sealed):
         """
         if noted["digest"] is None and self.digest(role) is None:
             return
-        if noted["digest"] is not None and noted["key"] != self.id:
+        key = self.named(noted["key"])
+        if noted["digest"] is not None and noted["key"] != key.id:
             raise self.mismatch(f"the paused turn of {scope} noted its role", noted["key"])
         missing = [tier for tier in map(Tier, noted["tiers"]) if tier not in role.tiers]
         if missing:
             _required(missing, scope)
-        if not hmac.compare_digest(noted["digest"] or "", self.digest(role) or ""):
+        if not hmac.compare_digest(noted["digest"] or "", key.digest(role) or ""):
             raise RoleChanged(
                 f"the paused turn of {scope} would go on under another role (tiers then: {_names(noted['tiers'])}; "
                 f"now: {_names(role.tiers)})",
@@ -178,6 +201,10 @@ class RoleKey(Sealed):
             remedy="set role_key to the key of that installation, or put its role.key back; where it is lost, see "
             f"`worldagent doctor --rekey`, and {_REFRESH}",
         )
+
+
+def _stretched(secret: bytes) -> bytes:
+    return hashlib.scrypt(secret, salt=_SALT, n=_COST, r=8, p=1, maxmem=2**26, dklen=32)
 
 
 def _read(file: Path) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from support.journals import TURN, Turns, effects, flow_of, turns_of
 from worldagent.core.errors import AnswerInvalid, CallRefused, Diverged, EffectLost, TaskFailed
-from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, call_id_of
 from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.harness.journal import decision_of
 
@@ -130,10 +130,10 @@ async def test_of_several_answers_all_are_taken_or_none(tmp_path: Path) -> None:
         decision = {"kind": "answer", "value": "yes"}
         assert await turns.answer(first, "no")
         assert await turns.journal.answer(
-            TURN, dict.fromkeys([pause.id for pause in (others[0], first)], decision)
-        ) == (first.id,)
+            TURN, dict.fromkeys([call_id_of(pause.id) for pause in (others[0], first)], decision)
+        ) == (call_id_of(first.id),)
         assert {pause.id for pause in await turns.drive("main", {})} == {pause.id for pause in others}
-        assert await turns.journal.answer(TURN, {pause.id: decision for pause in others}) == ()
+        assert await turns.journal.answer(TURN, {call_id_of(pause.id): decision for pause in others}) == ()
         assert sorted(await turns.drive("main", {})) == ["no", "yes", "yes"]
 
 

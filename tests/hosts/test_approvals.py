@@ -15,6 +15,7 @@ from support.command_line import Run, command, home, run
 from support.processes import eventually
 from worldagent import Role
 from worldagent.agent import Turn
+from worldagent.core import utc_text
 from worldagent.core.errors import RoleChanged
 from worldagent.core.events import PauseOpened, parse_event
 from worldagent.core.pauses import Approve, Pause
@@ -213,7 +214,7 @@ async def test_what_waits_is_listed_over_all_threads_with_all_that_is_known_of_i
         "keep": {"path": "a.md"},
     }
     last = found[2]
-    assert (last["id"], last["hash"], last["since"]) == (erase.id, erase.hash, erase.since.isoformat())
+    assert (last["id"], last["hash"], last["since"]) == (erase.id, erase.hash, utc_text(erase.since))
     assert (last["risk"], last["caller"], last["approvers"]) == (["destructive"], "wipe", [])
     assert last["reason"] == "nothing in the policy allows it"
     assert (found[0]["turn"], found[0]["account"], found[0]["kind"]) == (pair.id, "ana", "approval")

@@ -20,7 +20,7 @@ from support.processes import eventually
 from worldagent import Role
 from worldagent.core.errors import RoleChanged
 from worldagent.core.events import PauseClosed, TurnEnded, TurnStarted, parse_event
-from worldagent.core.pauses import Approve
+from worldagent.core.pauses import Approve, call_id_of
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -87,7 +87,7 @@ async def test_as_json_the_turn_names_what_waits_and_the_command_that_answers(ho
 
 
 async def test_two_answers_go_into_one_command(home: Path, run: Run) -> None:
-    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "/pay:" in pause_id)
+    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "-2Fpay-3A" in pause_id)
     done = await run("resume", "main", *APP, "--answer", f"{colour}=red", "--approve", pay)
     assert (done.exit_code, done.stdout) == (0, "red: paid for the hat\n"), done.stderr
 
@@ -268,7 +268,7 @@ async def test_what_cannot_be_resumed_so_is_refused_and_stays_open(
     home: Path, run: Run, words: tuple[str, ...], code: int, named: str
 ) -> None:
     ids = await paused("pick")
-    [pay] = [pause_id for pause_id in ids if "/pay:" in pause_id]
+    [pay] = [pause_id for pause_id in ids if "-2Fpay-3A" in pause_id]
     [colour] = set(ids) - {pay}
     given = {"pay": pay, "colour": colour, "other": f"{colour}x"}
     result = await run(*(word.format(**given) for word in words), *APP)
@@ -304,7 +304,7 @@ async def test_what_is_over_or_was_answered_elsewhere_is_refused(home: Path, run
 async def test_whoever_answers_what_another_command_answered_is_told_so(
     home: Path, run: Run, words: tuple[str, ...], remedy: str
 ) -> None:
-    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "/pay:" in pause_id)
+    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "-2Fpay-3A" in pause_id)
     assert (await run("resume", "main", *APP, "--approve", pay)).exit_code == 3
     given = {"pay": pay, "colour": colour}
     late = await run("resume", "main", *APP, "--json", *(word.format(**given) for word in words))
@@ -465,3 +465,21 @@ async def test_an_answer_that_comes_after_its_end_is_refused_and_the_turn_goes_o
     assert error["remedy"] == "leave --answer out; it fails with PauseExpired"
     failed = await run("resume", "main", *APP, "--json")
     assert (failed.exit_code, json.loads(failed.stdout)["error"]["code"]) == (1, "pause_expired")
+
+
+@pytest.mark.requirement("T4")
+async def test_options_take_ids_in_their_earlier_form(home: Path, run: Run) -> None:
+    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "-2Fpay-3A" in pause_id)
+    answers = ("--answer", f"{call_id_of(colour)}=red", "--approve", call_id_of(pay))
+    twice = await run("resume", "main", *APP, *answers, "--approve", pay)
+    assert (twice.exit_code, "answered twice" in twice.stderr) == (2, True)
+    done = await run("resume", "main", *APP, *answers)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.requirement("T4")
+async def test_approvals_take_ids_in_their_earlier_form(home: Path, run: Run) -> None:
+    [pay] = await paused("buy")
+    done = await run("approvals", "approve", call_id_of(pay), *APP)
+    assert done.exit_code == 0, done.output
+    assert effects(home) == ["paid hat"]

@@ -46,6 +46,8 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "account": "bob",
         "channel": None,
         "turn": turn.id,
+        "turn_id": turn.id,
+        "resumable": True,
         "kind": "task",
         "status": "paused",
         "since": found[0]["since"],

@@ -273,3 +273,10 @@ async def test_a_newer_database_is_refused_naming_both_versions(place: Place) ->
         await Database.open(place, schemas=[other, NOTES])
     async with contextlib.aclosing(await Database.open(place, schemas=[])) as database:
         assert await database.read(lambda tx: tx.execute("SELECT name FROM wa_schema")) == [("notes",)]
+
+
+async def test_database_with_an_unknown_part_is_refused(place: Place) -> None:
+    other = Schema("other", (("CREATE TABLE other(id BIGINT)",),))
+    await (await Database.open(place, schemas=[NOTES, other])).aclose()
+    with pytest.raises(SchemaTooNew, match=r"has the part 'other', which this package does not know; install"):
+        await Database.open(place, schemas=[NOTES])

@@ -21,8 +21,8 @@ from pydantic import BaseModel
 from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said
 from worldagent import WorldAgent
-from worldagent.core.errors import StorageInvalid, UnknownMessage
-from worldagent.core.pauses import Approve
+from worldagent.core.errors import SchemaTooNew, StorageInvalid, UnknownMessage
+from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs._checkpoints import _known as checkpoints
 from worldagent.graphs._turn import TurnState
@@ -449,7 +449,9 @@ async def test_a_message_that_nobody_here_wrote_is_named(tmp_path: Path, pause: 
     assert run(tmp_path, f"UPDATE wa_message SET {column}=? WHERE kind='message' AND thread=?", value, THREAD) == 1
     before = contents(tmp_path, but=("wa_turn", "wa_call"))
     async with agent_of(tmp_path, done) as agent:
-        with pytest.raises(StorageInvalid, match=r"the message '\w+'.*cannot be read.*; restore the"):
+        with pytest.raises(
+            StorageInvalid, match=r"the message '\w+'.*(cannot be read|is not what was written).*; restore the"
+        ):
             await agent.thread("t").resume({pause: Approve()})
         assert contents(tmp_path, but=("wa_turn", "wa_call")) == before
         assert (await agent.thread("before").converse("Hello")).status == "done"
@@ -522,7 +524,7 @@ async def test_what_a_turn_has_used_that_nobody_here_wrote_is_named_before_anyth
     tmp_path: Path, pause: str, column: str, value: Any
 ) -> None:
     done: list[str] = []
-    turn = pause.partition("/")[0]
+    turn = call_id_of(pause).partition("/")[0]
     assert run(tmp_path, f"UPDATE wa_spent SET {column}=? WHERE path=''", value) == 1
     before = contents(tmp_path, but=("wa_turn", "wa_call"))
     async with agent_of(tmp_path, done) as agent:
@@ -576,7 +578,54 @@ async def test_a_conversation_that_is_no_chain_is_named_and_read_no_further(tmp_
         key = {"itself": history[2].id, "nothing": "nothing", "the last": history[-1].id}[parent]
         run(tmp_path, "UPDATE wa_message SET parent=? WHERE id=?", key, history[2].id)
         for use in (thread.history, lambda: thread.converse("Hello")):
-            with pytest.raises(StorageInvalid, match=rf"nothing stands before the message '{history[2].id}'"):
+            with pytest.raises(StorageInvalid, match=rf"the message '{history[2].id}' in .* is not what was written"):
                 await use()
         with pytest.raises(UnknownMessage):
             await thread.history(before=history[1].id)
+
+
+# --- messages that were edited by hand ------------------------------------------------------------------------------
+
+EDITED = {
+    "a body": ("body", '{"text":"Buy ten hats"}'),
+    "an author": ("author", "mallory"),
+    "a kind": ("kind", "answer"),
+    "a turn": ("turn", "turn_0"),
+}
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("edited", EDITED)
+async def test_edited_message_is_refused_by_its_id(tmp_path: Path, pause: str, edited: str) -> None:
+    column, value = EDITED[edited]
+    changed = f"UPDATE wa_message SET {column}=? WHERE thread='novel/before' AND depth=0"
+    assert run(tmp_path, changed, value) == 1
+    done: list[str] = []
+    async with agent_of(tmp_path, done) as agent:
+        thread = agent.thread("before")
+        for use in (thread.history, lambda: thread.converse("Again")):
+            with pytest.raises(
+                StorageInvalid, match=r"the message '[0-9a-f]{32}' in .* is not what was written"
+            ) as told:
+                await use()
+            assert value not in str(told.value)
+        assert (await agent.thread("t").history())[0].body == {"text": "Buy a hat"}
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("name", ["agent.db", "roles.db"])
+async def test_database_that_was_cut_to_nothing_is_refused(tmp_path: Path, pause: str, name: str) -> None:
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"{name}{suffix}").unlink(missing_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(StorageInvalid, match=rf"{name}' is empty, and this home was used before"):
+        await agent_of(tmp_path, []).start()
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("name", ["agent.db", "roles.db"])
+async def test_database_with_a_part_of_a_later_version_is_refused(tmp_path: Path, pause: str, name: str) -> None:
+    with closing(sqlite3.connect(tmp_path / name)) as connection, connection:
+        connection.execute("INSERT INTO wa_schema(name, version) VALUES('entries', 1)")
+    with pytest.raises(SchemaTooNew, match=rf"{name}' has the part 'entries', which this package does not know"):
+        await agent_of(tmp_path, []).start()

@@ -129,7 +129,7 @@ async def test_an_owner_whose_connection_is_cut_is_taken_over_and_fenced(url: st
         lease.verify(transaction)
         transaction.execute("INSERT INTO note VALUES(?, 'x')", (str(lease.epoch),))
 
-    other = await Database.open(PostgresAddress(url), schemas=[EPOCHS])
+    other = await Database.open(PostgresAddress(url), schemas=[EPOCHS, NOTES])
     async with contextlib.aclosing(other), Leases(database, None).hold("t", wait=0) as old:
         await database.transact(lambda tx: note(old, tx))
         assert cut(url, like="%advisory_lock%") == 1

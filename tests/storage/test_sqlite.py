@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
-from worldagent.storage import Schema, Transaction
+from worldagent.storage import Schema, Transaction, _sqlite
 from worldagent.storage._sqlite import _OPEN_TIMEOUT
 from worldagent.storage._sqlite import SqliteDatabase as Database
 
@@ -322,3 +322,53 @@ async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
     async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
         with pytest.raises(StorageInvalid, match=r"agent\.db' is not a sound"):
             await database.read(texts)
+
+
+@pytest.mark.parametrize("broken", ["CREATE INDIX", "CREATE INDEX note_id ON note(id)"])
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"note_id"])
+async def test_damaged_schema_is_a_typed_error(tmp_path: Path, name: bytes, broken: str) -> None:
+    path = tmp_path / "agent.db"
+    indexed = Schema("notes", (*NOTES.migrations, ("CREATE INDEX note_id ON note(id)",)))
+    await (await Database.at(path, schemas=[indexed])).aclose()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        change = "UPDATE sqlite_master SET name=CAST(? AS TEXT), sql=? WHERE name='note_id'"
+        connection.execute(change, (name, broken))
+    if (name, broken) == (b"note_id", "CREATE INDEX note_id ON note(id)"):
+        await (await Database.at(path, schemas=[indexed])).aclose()
+        return
+    with pytest.raises(StorageInvalid, match=r"agent\.db'.*restore the file from a copy"):
+        await use(path, indexed)
+
+
+async def use(path: Path, schema: Schema) -> None:
+    async with contextlib.aclosing(await Database.at(path, schemas=[schema])) as database:
+        await database.read(lambda tx: tx.execute("SELECT name FROM sqlite_master"))
+
+
+@pytest.mark.parametrize("sign", ["role.key", "locks", "agent.db-wal"])
+async def test_empty_file_in_a_home_that_was_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str
+) -> None:
+    monkeypatch.setattr(_sqlite, "_MAKING", 0.02)
+    (tmp_path / "agent.db").touch()
+    (tmp_path / sign).write_bytes(b"x")
+    with pytest.raises(StorageInvalid, match=r"agent\.db' is empty, and this home was used before; restore it from"):
+        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
+    assert (tmp_path / "agent.db").stat().st_size == 0
+    await (await Database.at(tmp_path / "agent.db", schemas=[NOTES], expendable=True)).aclose()
+
+
+async def test_empty_file_of_an_interrupted_first_start_is_used(tmp_path: Path) -> None:
+    (tmp_path / "agent.db").touch()
+    (tmp_path / "roles.db").write_bytes(b"x")
+    await (await Database.at(tmp_path / "agent.db", schemas=[NOTES])).aclose()
+
+
+async def test_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "agent.db").touch()
+    opening = asyncio.create_task(Database.at(tmp_path / "agent.db", schemas=[NOTES]))
+    await asyncio.sleep(0)
+    await (await Database.at(tmp_path / "agent.db", schemas=[NOTES], expendable=True)).aclose()
+    await (await opening).aclose()

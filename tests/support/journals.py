@@ -9,7 +9,7 @@ from typing import Any
 
 from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core.errors import WorldAgentError
-from worldagent.core.pauses import Pause
+from worldagent.core.pauses import Pause, call_id_of
 from worldagent.harness import CallContext, Function, Registry, flow, tool
 from worldagent.harness.journal import JOURNAL, Drive, Frame, SqlJournal, decision_of, pause_of
 from worldagent.harness.running import call_alone
@@ -49,7 +49,7 @@ class Turns:
         return [pause_of(record) for record in (await self.journal.load(turn)).values() if record.open]
 
     async def answer(self, pause: Pause, answer: Any, turn: str = TURN) -> bool:
-        return not await self.journal.answer(turn, {pause.id: decision_of(pause, answer)})
+        return not await self.journal.answer(turn, {call_id_of(pause.id): decision_of(pause, answer)})
 
 
 @asynccontextmanager

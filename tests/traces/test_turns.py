@@ -14,7 +14,7 @@ from support.agents import CRITIC, answering, scripted_agent
 from support.trace_places import Kept
 from worldagent import Role
 from worldagent.core.errors import TraceInvalid, WorldAgentError
-from worldagent.core.pauses import Approve
+from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Policy, flow, tool
 from worldagent.harness.gate import Rule
@@ -163,7 +163,7 @@ async def test_a_turn_that_goes_on_in_another_agent_goes_on_in_its_trace(tmp_pat
     assert call == ["call pay done", [asked], [opened], ["pause closed"], ["approval pay approve"]]
     approvals = records_of(trace, "approval")
     assert [(each.status, each.gate) for each in approvals] == [("ask", "function"), ("approve", "person")]
-    assert {each.call for each in approvals} == {turn.pauses[0].id}
+    assert {each.call for each in approvals} == {call_id_of(turn.pauses[0].id)}
     assert (listed.runs, listed.status, listed.start) == (2, "done", trace.start)
     in_the_file = read_trace(tmp_path / "both.jsonl")
     assert in_the_file.skipped == ()
@@ -184,7 +184,7 @@ async def test_ten_approvals_of_a_turn_hang_from_their_calls(tmp_path: Path) -> 
         trace = await agent.traces.get(turn.id)
     [task] = trace.tree().children
     calls = [child for child in task.children if child.record.kind == "call"]
-    assert {call.record.id for call in calls} == {pause.id for pause in turn.pauses}
+    assert {call.record.id for call in calls} == {call_id_of(pause.id) for pause in turn.pauses}
     for call in calls:
         said = [child.record.status for child in call.children if child.record.kind == "approval"]
         assert said == ["ask", "approve"]

@@ -143,14 +143,21 @@ class KeyedStarts:
             raise
         if not keyed.turn_id:
             keyed.leave()
-            return Held("", task, _nothing, _not_there, lambda: 0, recorded=False)
+            return Held("", scope.thread or "", task, _nothing, _not_there, lambda: 0, recorded=False)
 
         async def end() -> bool:
             return await self._runner.cancel_turn(parts, keyed.turn_id, scope)
 
         events = _KeyedEvents(parts, keyed, scope.workspace)
         return Held(
-            keyed.turn_id, task, events.next, end, lambda: events.follower.behind, recorded=True, leave=keyed.leave
+            keyed.turn_id,
+            scope.thread or "",
+            task,
+            events.next,
+            end,
+            lambda: events.follower.behind,
+            recorded=True,
+            leave=keyed.leave,
         )
 
     async def _run(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> Turn:
@@ -176,7 +183,7 @@ class KeyedStarts:
         if same and ask.prompt is not None:
             record = await parts.turns.get(found.turn)
             kept, noted = None if record is None else record.prompt, parts.resolver.key
-            same = kept is None or not noted.made(kept) or kept == noted.digest_of(ask.prompt)
+            same = kept is None or not noted.made(kept) or kept == noted.named(noted.maker(kept)).digest_of(ask.prompt)
         if not same:
             raise _reused(found.key or "")
 
@@ -186,7 +193,7 @@ class KeyedStarts:
             await self._followed(parts, found.turn)
             record = await parts.turns.get(found.turn)
             if record is None:  # its thread is removed
-                return Turn(id=found.turn, status="cancelled")
+                return Turn(id=found.turn, thread=work.scope.thread or "", status="cancelled")
             if not await _can_go_on(parts, record):
                 outcome = await outcome_of(parts, record)
                 if outcome.status == "paused" and not outcome.pauses:

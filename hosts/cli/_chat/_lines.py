@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.events import Event
 from ....core.pauses import Pause
-from ...pauses import pause_object
 from .._options import ChatOptions
 from .._output import Form, Output
 from .._turn import pauses_text, resume_command
@@ -186,7 +185,7 @@ class Printer:
     def waits(self, waiting: Waiting) -> None:
         """Print what a turn waits for that was begun before."""
         if self._form == "json":
-            pauses = [pause_object(pause) for pause in waiting.open]
+            pauses = [pause.to_json() for pause in waiting.open]
             self._output.result({"status": "paused", "pauses": pauses, "resume": self._command})
         else:
             self._output.note(pauses_text(waiting.open, self._command))

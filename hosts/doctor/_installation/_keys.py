@@ -12,9 +12,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic import SecretStr
 
 from ....agent import Settings
 from ....core.errors import HostError, InvalidArgument, StorageUnavailable
@@ -107,7 +109,7 @@ def look_at_key(options: InstallationOptions) -> KeyState:
         file=file,
         there=file.exists(),
         key=None if key is None else key.id,
-        turns=_read(place, left) if isinstance(place, Path) else asyncio.run(_turns_of(place)),
+        turns=_by_present_ids(_read(place, left) if isinstance(place, Path) else asyncio.run(_turns_of(place)), key),
         processes=tuple(sorted(processes, key=int)),
     )
 
@@ -132,12 +134,12 @@ async def key(site: Site) -> str | None:
     file, given = site.storage.role_key, site.settings.role_key
     if given is None and file.exists() and not file.is_file():
         raise Failed(f"{str(file)!r} is no file", "move it away, and see `worldagent doctor --rekey`")
-    found = RoleKey.read(file) if given is None else RoleKey(given.get_secret_value())
+    found = await asyncio.to_thread(_key, file, given)
     left = threading.Event()
     try:
         place = site.storage.place
         reading = asyncio.to_thread(_read, place, left) if isinstance(place, Path) else _turns_of(place)
-        turns = await reading
+        turns = _by_present_ids(await reading, found)
     finally:
         left.set()
     otherwise = _noted_otherwise(turns, None if found is None else found.id)
@@ -150,7 +152,12 @@ async def key(site: Site) -> str | None:
         return NOT_YET
     if given is None and others_may(file):
         raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
-    return f"key {found.id}, of {'role.key' if given is None else 'the setting role_key'}"
+    chosen = "" if found.earlier is None else "; it is not 64 hexadecimal digits, so it is stretched"
+    return f"key {found.id}, of {'role.key' if given is None else 'the setting role_key'}{chosen}"
+
+
+def _key(file: Path, given: SecretStr | None) -> RoleKey | None:
+    return RoleKey.read(file) if given is None else RoleKey(given.get_secret_value())
 
 
 async def _turns_of(address: PostgresAddress) -> tuple[NotedTurn, ...]:
@@ -220,6 +227,14 @@ class _Reading:
 def _owner(storage: Storage) -> int:
     file = storage.database
     return (file if file.exists() else storage.resolve()).stat().st_uid
+
+
+def _by_present_ids(turns: Sequence[NotedTurn], key: RoleKey | None) -> tuple[NotedTurn, ...]:
+    """Turns with the id that the key has now, where version 0.1.0 gave it another one."""
+    if key is None or key.earlier is None:
+        return tuple(turns)
+    ids = {key.earlier.id: key.id}
+    return tuple(replace(turn, keys=tuple(sorted({ids.get(made, made) for made in turn.keys}))) for turn in turns)
 
 
 def _noted_otherwise(turns: Sequence[NotedTurn], key: str | None) -> tuple[NotedTurn, ...]:

@@ -19,7 +19,6 @@ from .._contract.turns import (
     NextStep,
     TurnAnswer,
     TurnRecord,
-    TurnUsageRecord,
 )
 from .._contract.words import WorkspaceArguments
 from .._misfits import Misfit, misfit_of
@@ -39,18 +38,8 @@ _UNQUOTED: Final[Mapping[type[Exception], str]] = {
 
 def turn_record(turn: Turn, thread: str) -> TurnRecord:
     """A turn as JSON."""
-    usage = turn.usage
-    return TurnRecord(
-        id=turn.id,
-        thread=turn.thread or thread,
-        status=turn.status,
-        text=turn.text,
-        result=None if turn.result is None else turn.result.model_dump(mode="json"),
-        role_tiers=[tier.value for tier in turn.role_tiers],
-        skipped_tiers=[tier.value for tier in turn.skipped_tiers],
-        usage=TurnUsageRecord(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, calls=usage.calls),
-        pauses=[pause_result(pause) for pause in turn.pauses],
-    )
+    pauses = [pause_result(pause) for pause in turn.pauses]
+    return TurnRecord.model_validate({**turn.to_json(), "thread": turn.thread or thread, "pauses": pauses})
 
 
 def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:

@@ -106,7 +106,7 @@ class Following:
             WorldAgentError, Refused: What it failed with.
         """
         if self._task.cancelled():
-            return Turn(id=self.turn_id or "", status="cancelled")
+            return Turn(id=self.turn_id or "", thread="", status="cancelled")  # `turn_record` adds the thread
         return self._task.result()
 
     def leave(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ....agent import WorldAgent
-from ....agent.threads import ThreadState
 from .._contract.answers import (
     ExplainAnswer,
     HistoryAnswer,
@@ -18,7 +17,6 @@ from .._contract.answers import (
 from .._contract.arguments import ExplainArguments, HistoryArguments, ThreadsArguments
 from .._contract.words import ThreadArguments
 from .._pauses import pause_result
-from .._times import moment
 from ._answering import to_call
 from ._call import Call, role_of, thread_of
 
@@ -44,20 +42,7 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
 async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAnswer:
     """Run `history`."""
     page = await thread_of(agent, call).history(before=call.given.before, limit=call.given.limit)
-    return HistoryAnswer(
-        messages=[
-            MessageRecord(
-                id=message.id,
-                parent=message.parent,
-                turn_id=message.turn_id,
-                author=message.author,
-                kind=message.kind,
-                body=dict(message.body),
-                at=moment(message.at),
-            )
-            for message in page
-        ]
-    )
+    return HistoryAnswer(messages=[MessageRecord.model_validate(message.to_json()) for message in page])
 
 
 async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAnswer:
@@ -66,7 +51,7 @@ async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAns
     limit = given.limit if grant.allows_any_thread else _MOST
     found = await agent.threads(limit=limit, status=given.status)
     reached = [state for state in found if grant.allows_thread(state.thread)]
-    return ThreadsAnswer(threads=[_record(state) for state in reached[: given.limit]])
+    return ThreadsAnswer(threads=[ThreadRecord.model_validate(state.to_json()) for state in reached[: given.limit]])
 
 
 async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> ExplainAnswer:
@@ -84,21 +69,6 @@ async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> Expla
             )
             for one in told.tiers
         ],
-    )
-
-
-def _record(state: ThreadState) -> ThreadRecord:
-    return ThreadRecord(
-        thread=state.thread,
-        account=state.account,
-        channel=state.channel,
-        turn_id=state.turn_id or None,
-        kind=state.kind,
-        status=state.status,
-        since=moment(state.since),
-        pauses=state.pauses,
-        answers=state.answers,
-        resumable=state.resumable,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
+from ....core.pauses import current_pause_id
 from .._pauses import ANSWERS_SCHEMA
 from .words import JsonObject, Label, Moment, PersonName, RoleArgument, Seq, ThreadArguments, Wire, Words
 
@@ -83,6 +85,13 @@ class ScheduledArguments(SurfaceArguments):
     payload: JsonObject = Field(default_factory=dict, description="what it brings along")
 
 
+def _by_current_ids(answers: dict[str, Any]) -> dict[str, Any]:
+    found = {current_pause_id(pause_id): answer for pause_id, answer in answers.items()}
+    if len(found) < len(answers):
+        raise PydanticCustomError("twice", "It answers a pause twice")
+    return found
+
+
 class ResumeArguments(_Followed, ThreadArguments):
     """Of `resume`."""
 
@@ -91,7 +100,7 @@ class ResumeArguments(_Followed, ThreadArguments):
         description="whether the turn goes on when the client goes away; null: as it began, so that one goes on that "
         "was begun with detach or with a key",
     )
-    answers: Annotated[JsonObject, WithJsonSchema(ANSWERS_SCHEMA)] = Field(
+    answers: Annotated[JsonObject, AfterValidator(_by_current_ids), WithJsonSchema(ANSWERS_SCHEMA)] = Field(
         default_factory=dict,
         description="answers by pause id; some of several will do",
         examples=[{"3f2a9c0d": {"approve": {}}}],

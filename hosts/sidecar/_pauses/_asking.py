@@ -27,7 +27,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ....core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, StorageInvalid, UnknownPause
-from ....core.pauses import Pause, PersonAnswer, Reject, may_answer
+from ....core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
 from ....harness.journal import decision_of
 from ...pauses import is_late
 from ._forms import answer_of, form_of, message_of
@@ -198,7 +198,7 @@ class Asking:
         for pause_id, response in responses.items():
             pause = known.get(pause_id)
             if pause is None:
-                if not (own and pause_id.startswith(f"{turn_id}/")):
+                if not (own and call_id_of(pause_id).startswith(f"{turn_id}/")):
                     raise _not_open(pause_id, turn_id)
                 again = True  # a call whose answer was lost is made once more
             elif self._theirs(pause):
@@ -256,7 +256,7 @@ def _request(pause: Pause, problem: str) -> ElicitRequest:
 
 
 def _not_open(pause_id: str, turn_id: str) -> UnknownPause | AlreadyAnswered:
-    if pause_id.startswith(f"{turn_id}/"):
+    if call_id_of(pause_id).startswith(f"{turn_id}/"):
         return AlreadyAnswered(
             "what was asked is answered already, or nobody waits for it any more",
             remedy="call the tool `pauses` to see what is open",

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ....core.pauses import Pause, may_be_always
-from ...pauses import is_late, pause_object
-from .._times import moment
+from ...pauses import is_late
 from ._answers import FORMS, default_forms
 
 _GOES_ON: Final = {
@@ -26,11 +25,10 @@ def pause_result(pause: Pause) -> dict[str, Any]:
     """
     late = is_late(pause)
     forms = {} if late else default_forms(pause)
-    times = {"since": moment(pause.since), "expires": None if pause.expires is None else moment(pause.expires)}
-    about: dict[str, Any] = {**times, "expired": late, "answers": forms}
+    about: dict[str, Any] = {"expired": late, "answers": forms}
     if pause.kind == "approval":
         about["always"] = may_be_always(pause)
-    return {**pause_object(pause), **about}
+    return {**pause.to_json(), **about}
 
 
 def next_steps(

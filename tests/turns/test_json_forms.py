@@ -1,0 +1,165 @@
+"""JSON forms of turns, messages, pauses and thread states, and ids of pauses that fit URLs and shells (T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from mcp import Client
+
+from support.agents import scripted_agent
+from support.asked_people import Shop, call
+from worldagent import WorldAgent
+from worldagent.core.errors import AlreadyAnswered, InvalidArgument
+from worldagent.core.events import PauseClosed, PauseOpened
+from worldagent.core.pauses import Approve, Pause, Reject, call_id_of, pause_id_of
+from worldagent.hosts.sidecar import Sidecar
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("T4")
+
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+BOUND = 20.0
+
+
+def held(started: asyncio.Event) -> ScriptedLM:
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+    return ScriptedLM(reply)
+
+
+async def paused(agent: WorldAgent, shape: str = "buy") -> Pause:
+    turn = await agent.thread("t1", account="ana").task(shape, {"what": "hat"})
+    [pause] = turn.pauses
+    return pause
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_cancelled_turn_names_its_thread(tmp_path: Path, key: str | None, at_once: bool) -> None:
+    started = asyncio.Event()
+    async with scripted_agent(tmp_path, held(started)) as agent:
+        async with agent.thread("t1").stream("Hello", key=key) as stream:
+            if not at_once:
+                await asyncio.wait_for(started.wait(), BOUND)
+        assert (stream.turn.status, stream.turn.thread) == ("cancelled", "t1")
+        assert stream.turn.to_json()["thread"] == "t1"
+
+
+async def test_cancel_names_the_thread_of_the_turn(tmp_path: Path) -> None:
+    started = asyncio.Event()
+    async with scripted_agent(tmp_path, held(started)) as agent:
+        thread = agent.thread("t1")
+        running = asyncio.ensure_future(thread.converse("Hello"))
+        await asyncio.wait_for(started.wait(), BOUND)
+        assert await thread.cancel()
+        turn = await asyncio.wait_for(running, BOUND)
+    assert (turn.status, turn.thread) == ("cancelled", "t1")
+
+
+async def test_json_forms_are_those_of_the_wire(tmp_path: Path) -> None:
+    shop = Shop()
+    async with (
+        Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar,
+        Client(sidecar.server) as client,
+    ):
+        given = {"thread": "t1", "shape": "buy", "params": {"what": "hat"}, "pauses": "return"}
+        sent = (await call(client, "task", account="ana", **given))["turn"]
+        pauses = (await call(client, "pauses", account="ana", thread="t1"))["pauses"]
+        messages = (await call(client, "history", account="ana", thread="t1"))["messages"]
+        threads = (await call(client, "threads", account="ana"))["threads"]
+    async with shop.agent(tmp_path) as agent:
+        thread = agent.thread("t1", account="ana")
+        [pause], [state] = await thread.pauses(), await agent.threads()
+        assert as_json(pause.to_json()).items() <= pauses[0].items()
+        assert as_json([message.to_json() for message in await thread.history()]) == messages
+        assert as_json([state.to_json()]) == threads
+        turn = await thread.resume({pause.id: Approve()})
+    made = as_json(turn.to_json())
+    assert made.keys() == sent.keys()
+    assert made["usage"].keys() == sent["usage"].keys()
+    assert (made["id"], made["thread"], made["status"]) == (sent["id"], "t1", "done")
+    assert made["result"] == {"text": "paid for the hat"}
+
+
+async def test_json_form_of_a_paused_turn_holds_its_pauses(tmp_path: Path) -> None:
+    async with Shop().agent(tmp_path) as agent:
+        turn = await agent.thread("t1").task("fit", {"what": "hat"})
+    [pause] = turn.pauses
+    made = turn.to_json()
+    assert (made["status"], made["result"], made["pauses"]) == ("paused", None, [pause.to_json()])
+    assert pause.to_json()["schema"]["required"] == ["street", "number"]
+    assert str(pause.to_json()["since"]).endswith("Z")
+    json.dumps(made)
+
+
+@pytest.mark.parametrize("shape", ["buy", "say"])
+async def test_pause_ids_fit_urls_and_shells(tmp_path: Path, shape: str) -> None:
+    async with Shop().agent(tmp_path) as agent:
+        pause = await paused(agent, shape)
+        assert SAFE.fullmatch(pause.id)
+        assert quote(pause.id, safe="") == shlex.quote(pause.id) == pause.id
+
+
+async def test_events_carry_the_ids_that_pauses_have(tmp_path: Path) -> None:
+    async with Shop().agent(tmp_path) as agent:
+        thread = agent.thread("t1", account="ana")
+        async with thread.stream_task("buy", {"what": "hat"}) as stream:
+            opened = [event.pause_id async for event in stream if isinstance(event, PauseOpened)]
+        [pause] = stream.turn.pauses
+        assert opened == [pause.id]
+        async with await thread.stream_resume({call_id_of(pause.id): Approve()}) as stream:
+            closed = [event.pause_id async for event in stream if isinstance(event, PauseClosed)]
+        assert closed == [pause.id]
+
+
+async def test_earlier_form_of_a_pause_id_is_taken(tmp_path: Path) -> None:
+    shop = Shop()
+    async with shop.agent(tmp_path) as agent:
+        pause = await paused(agent)
+        earlier = call_id_of(pause.id)
+        assert "/" in earlier
+        assert ":" in earlier
+        thread = agent.thread("t1", account="ana")
+        with pytest.raises(InvalidArgument, match="answered twice"):
+            await thread.resume({pause.id: Approve(), earlier: Reject()})
+        assert (await thread.resume({earlier: Approve()})).status == "done"
+        with pytest.raises(AlreadyAnswered):
+            await thread.resume({earlier: Approve()})
+    assert shop.done == ["hat"]
+
+
+async def test_wire_takes_the_earlier_form_of_a_pause_id(tmp_path: Path) -> None:
+    shop = Shop()
+    async with (
+        Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar,
+        Client(sidecar.server) as client,
+    ):
+        given = {"thread": "t1", "shape": "buy", "params": {"what": "hat"}, "pauses": "return"}
+        [pause] = (await call(client, "task", account="ana", **given))["turn"]["pauses"]
+        answers = {call_id_of(pause["id"]): {"approve": {"hash": pause["hash"]}}}
+        done = await call(client, "resume", account="ana", thread="t1", answers=answers)
+    assert done["turn"]["status"] == "done"
+    assert shop.done == ["hat"]
+
+
+@pytest.mark.parametrize(
+    "call_id", ["turn_1/pay:ab12", "turn_1/step.0.0:a-b/p~y:k%2Fé=+ .1", "turn_1/task:x/y::-2F", "turn_1/a:"]
+)
+def test_pause_ids_lead_back_to_their_calls(call_id: str) -> None:
+    made = pause_id_of(call_id)
+    assert SAFE.fullmatch(made)
+    assert call_id_of(made) == call_id_of(call_id) == call_id
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
