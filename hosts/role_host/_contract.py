@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from ...core import STORED_TIERS, Tier
-from ..serving import wire_schema
+from ..serving import output_schema, wire_schema
 
 CONTRACT: Literal[1] = 1
 """The version of the contract, part of every answer."""
@@ -143,13 +143,15 @@ def offered() -> frozenset[Tier]:
 def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  # a constant
     """The JSON Schemas of the contract by name: `role_list.input`, `role_list.output` and so on, and `error`.
 
+    An `output` takes the tool's answer and every error; `error` takes errors alone.
+
     Args:
         tiers: The tiers that the host keeps; the schemas name no other.
     """
     made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
         made[f"{name}.input"] = wire_schema(spec.arguments)
-        made[f"{name}.output"] = wire_schema(spec.answer)
+        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
     _keep_tiers(made, {tier.value for tier in tiers})
     return made
 

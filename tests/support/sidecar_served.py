@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from support.published import check_answer
 from support.role_hosts import BOUND, Mode, http_client_of
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.core.events import Event, parse_event
@@ -81,9 +82,10 @@ class Caller:
 
     async def raw(self, tool: str, *, follow: bool = True, **arguments: Any) -> Any:
         """Call a tool."""
-        return await asyncio.wait_for(
-            self.client.call_tool(tool, arguments, progress_callback=self._come if follow else None), BOUND
-        )
+        called = self.client.call_tool(tool, arguments, progress_callback=self._come if follow else None)
+        result = await asyncio.wait_for(called, BOUND)
+        check_answer(tool, result.structured_content, failed=bool(result.is_error))
+        return result
 
     async def _come(self, progress: float, total: float | None, message: str | None) -> None:
         event = parse_event(message or "")

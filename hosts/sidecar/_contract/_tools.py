@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mcp.types import Tool, ToolAnnotations
 
-from ...serving import wire_schema
+from ...serving import output_schema, wire_schema
 from .answers import (
     CancelAnswer,
     ExplainAnswer,
@@ -103,11 +103,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`."""
+    """The JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`.
+
+    An `output` takes the tool's answer and every error; `error` takes errors alone.
+    """
     made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
         made[f"{name}.input"] = wire_schema(spec.arguments)
-        made[f"{name}.output"] = wire_schema(spec.answer)
+        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
     return made
 
 
