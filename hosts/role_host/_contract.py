@@ -105,8 +105,9 @@ class ErrorAnswer(_Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """One tool: what it takes, what it gives, what it does."""
+    """One tool: its name for people, what it takes, what it gives, what it does."""
 
+    title: str
     arguments: type[ListArguments] | type[ScopeArguments] | type[PutArguments]
     answer: type[ListAnswer] | type[RoleAnswer]
     description: str
@@ -115,18 +116,26 @@ class ToolSpec:
 
 TOOLS = {
     "role_list": ToolSpec(
+        title="List roles",
         arguments=ListArguments,
         answer=ListAnswer,
         description="All roles that are set for these scopes, at most one for each tier.",
     ),
-    "role_get": ToolSpec(arguments=ScopeArguments, answer=RoleAnswer, description="The role of one tier and scope."),
+    "role_get": ToolSpec(
+        title="Get a role",
+        arguments=ScopeArguments,
+        answer=RoleAnswer,
+        description="The role of one tier and scope.",
+    ),
     "role_put": ToolSpec(
+        title="Set a role",
         arguments=PutArguments,
         answer=RoleAnswer,
         description="Set or replace the role of one tier and scope.",
         writes=True,
     ),
     "role_delete": ToolSpec(
+        title="Clear a role",
         arguments=ScopeArguments,
         answer=RoleAnswer,
         description="Clear the role of one tier and scope, and give what it was.",
@@ -162,6 +171,7 @@ def published(tiers: Collection[Tier]) -> list[Tool]:
     return [
         Tool(
             name=name,
+            title=spec.title,
             description=spec.description,
             input_schema=made[f"{name}.input"],
             output_schema=made[f"{name}.output"],

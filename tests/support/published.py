@@ -45,6 +45,8 @@ def least_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _example(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
     if "$ref" in part:
         part = definitions[part["$ref"].removeprefix("#/$defs/")] | part
+    if "const" in part:
+        return part["const"]
     if "examples" in part:
         return part["examples"][0]
     if "enum" in part:

@@ -113,7 +113,8 @@ class Call:
                     if "method" not in message:
                         more = self._next(message)
                     elif message["method"] == "notifications/progress":
-                        yield self._event(message["params"])
+                        if '"type": "heartbeat"' not in message["params"]["message"]:
+                            yield self._event(message["params"])
                     elif "id" in message:
                         await self._client.respond(message)
 

@@ -56,12 +56,14 @@ class Caller:
         client: The client itself.
         events: What came as progress, over all calls.
         progress: The numbers that it came with.
+        heartbeats: What came between events, each with its number.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.events: list[Event] = []
         self.progress: list[float] = []
+        self.heartbeats: list[tuple[float, dict[str, Any]]] = []
         self.come = asyncio.Event()
 
     async def __call__(self, tool: str, *, follow: bool = True, **arguments: Any) -> dict[str, Any]:
@@ -77,7 +79,9 @@ class Caller:
         result = await self.raw(tool, **arguments)
         assert result.is_error, result.structured_content
         error: dict[str, Any] = result.structured_content["error"]
-        assert result.content[0].text == f"{error['code']}: {error['problem']}; {error['remedy']}"
+        sentence, _, told = result.content[0].text.partition("\n")
+        assert sentence == f"{error['code']}: {error['problem']}; {error['remedy']}"
+        assert json.loads(told) == result.structured_content
         return error
 
     async def raw(self, tool: str, *, follow: bool = True, **arguments: Any) -> Any:
@@ -89,7 +93,10 @@ class Caller:
 
     async def _come(self, progress: float, total: float | None, message: str | None) -> None:
         event = parse_event(message or "")
-        assert event is not None
+        if event is None:
+            assert json.loads(message or "")["type"] == "heartbeat"
+            self.heartbeats.append((progress, json.loads(message or "")))
+            return
         self.events.append(event)
         self.progress.append(progress)
         self.come.set()

@@ -151,7 +151,15 @@ async def _until_answered(
         asking: Asks the person, and knows the last event that the client has been sent, of which each is sent once.
         start: Begins the turn, or goes on with it.
     """
-    progress, answered = Progress(call, seen=asking.seen), None
+    progress = Progress(call, seen=asking.seen)
+    async with progress.heartbeats():
+        return await _followed(call, thread, asking, start, progress)
+
+
+async def _followed(
+    call: Going, thread: Thread, asking: Asking, start: Start, progress: Progress
+) -> TurnAnswer | InputRequiredResult:
+    answered = None
     while True:
         try:
             turn = await _noting(call, progress, asking, start)
@@ -160,9 +168,13 @@ async def _until_answered(
                 raise
             # Whoever answered has gone on.
             return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
-        if turn.status != "paused":
+        if turn.status == "done":
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
+        if state is not None and state.turn_id == turn.id:
+            call.noted.needs = state.needs
+        if turn.status != "paused":
+            return turn_answer(call, turn, seq=progress.seq)
         own = state is not None and is_of(call.caller, state)
         if state is None or not state.recorded:
             asking.seen = 0  # such a turn counts from 1 in each round
