@@ -12,7 +12,7 @@ from mcp.types import InputRequiredResult
 
 from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
 from ....agent.threads import ThreadState
-from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy
+from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
 from .._contract.surfaces import (
@@ -168,13 +168,11 @@ async def _followed(
                 raise
             # Whoever answered has gone on.
             return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
-        if turn.status == "done":
+        if turn.status != "paused":
+            await _note_needs(call, thread, turn)
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
-        if state is not None and state.turn_id == turn.id:
-            call.noted.needs = state.needs
-        if turn.status != "paused":
-            return turn_answer(call, turn, seq=progress.seq)
+        call.noted.needs = () if state is None else state.needs
         own = state is not None and is_of(call.caller, state)
         if state is None or not state.recorded:
             asking.seen = 0  # such a turn counts from 1 in each round
@@ -185,6 +183,16 @@ async def _followed(
             return turn_answer(call, turn, seq=progress.seq)
         answered = None if got else turn  # by others, and whoever did that may not have come to go on
         start = _answering(call.given, thread, got or {})
+
+
+async def _note_needs(call: Going, thread: Thread, turn: Turn) -> None:
+    """Note what `resume` must be given again, for a turn that stopped."""
+    if turn.status == "done":
+        return
+    with suppress(WorldAgentError):  # a sidecar that ends closes its agents meanwhile; the answer is what counts
+        state = await thread.state()
+        if state is not None and state.turn_id == turn.id:
+            call.noted.needs = state.needs
 
 
 def _has_key(given: SurfaceArguments | ResumeArguments) -> TypeGuard[SurfaceArguments]:
