@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import merge
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
-from ...core import Scope
+from ...core import Scope, Tier
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.pauses import Pause, pause_id_of
 from ...harness.journal import Journal, pause_of
@@ -169,4 +169,13 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         pauses=pauses,
         answers=answers,
         recorded=recorded,
+        needs=_needs(record),
     )
+
+
+def _needs(record: TurnRecord) -> tuple[Literal["role", "skill"], ...]:
+    """What a caller must bring again to resume a turn."""
+    if record.status not in OPEN:
+        return ()
+    role: tuple[Literal["role"], ...] = ("role",) if Tier.CALL.value in record.role.get("tiers", ()) else ()
+    return (*role, "skill") if record.kind == "skill" else role

@@ -31,6 +31,8 @@ class ThreadState:
         answers: How many answers wait to be taken up, where a run that was to do so did not come to it.
         recorded: Whether the turn's events are kept: it was begun with `detach` or with a key, or has gone on with
             `detach`.
+        needs: What `resume()` must be given again, since none of it is stored: `role` for a turn that began with a call
+            role, `skill` for one that runs a skill. Empty for a turn that cannot be resumed.
     """
 
     thread: str
@@ -43,6 +45,7 @@ class ThreadState:
     pauses: int = 0
     answers: int = 0
     recorded: bool = False
+    needs: tuple[Literal["role", "skill"], ...] = ()
 
     @property
     def resumable(self) -> bool:

@@ -52,14 +52,16 @@ const ofPut = ofScope.extend({ name, content });
 const record = z.strictObject({ name, content, tier });
 const listed = z.strictObject({ contract, roles: z.array(record) });
 const one = z.strictObject({ contract, role: record });
+const code = z.enum(["invalid", "too_long", "not_found", "forbidden", "unavailable"]);
+const failed = z.strictObject({ contract, code });
 
-/** What `tools/list` says of a tool. */
+/** What `tools/list` says of a tool. Clients validate errors against the output schema, too. */
 function tool(name: string, description: string, takes: z.ZodType, gives: z.ZodType, readOnlyHint: boolean): Tool {
   return {
     name,
     description,
     inputSchema: z.toJSONSchema(takes) as Tool["inputSchema"],
-    outputSchema: z.toJSONSchema(gives) as NonNullable<Tool["outputSchema"]>,
+    outputSchema: { type: "object", ...z.toJSONSchema(z.union([gives, failed])) } as NonNullable<Tool["outputSchema"]>,
     annotations: { readOnlyHint, destructiveHint: !readOnlyHint, idempotentHint: true, openWorldHint: false },
   };
 }
@@ -73,7 +75,7 @@ const tools = [
 
 type Tier = z.infer<typeof tier>;
 type Role = z.infer<typeof record>;
-type Code = "invalid" | "too_long" | "not_found" | "forbidden" | "unavailable";
+type Code = z.infer<typeof code>;
 
 /** A call that is answered with a code. The message is for people and repeats nothing that was sent. */
 class Refused extends Error {

@@ -72,11 +72,11 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
         case "approval", Reject(reason) if isinstance(reason, str):
             return {"kind": "reject", "reason": reason, **by}
         case "question", Answer(value):
-            return {"kind": "answer", "value": _fitting(pause, value)}
+            return {"kind": "answer", "value": _fitting(pause, _with_defaults(pause, value))}
         case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
             pass
         case "question", value:
-            return {"kind": "answer", "value": _fitting(pause, value)}
+            return {"kind": "answer", "value": _fitting(pause, _with_defaults(pause, value))}
         case "uncertain", Happened(result):
             return {"kind": "happened", "value": _json(pause, result)}
         case "uncertain", NotHappened():
@@ -124,6 +124,17 @@ _KNOWN: Mapping[str, str] = {
     "question": "Answer(value), or the value",
     "uncertain": "Happened(result), NotHappened() or RunAgain()",
 }
+
+
+def _with_defaults(pause: Pause, value: Any) -> Any:
+    """The answer to a form, with the form's own defaults for the fields that it leaves out."""
+    fields = (pause.schema or {}).get("properties")
+    if not isinstance(value, Mapping) or not isinstance(fields, Mapping):
+        return value
+    defaults = {
+        name: field["default"] for name, field in fields.items() if isinstance(field, Mapping) and "default" in field
+    }
+    return {**defaults, **value}
 
 
 def _fitting(pause: Pause, value: Any) -> Any:

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
 _POLICY: Final = "WORLDAGENT_POLICY"
+_HOME: Final = "WORLDAGENT_HOME"
 _MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
 
 
@@ -83,7 +83,8 @@ def app_maker(
         PolicyInvalid, MissingExtra, InvalidArgument, WorldAgentError: As `app_agent`, and where an agent is of another
             workspace than it was asked for; what is made raises them as well.
     """
-    found = _found(spec)
+    with _deciding(options):  # an agent that is made when its module is imported
+        found = _found(spec)
     if not _takes_workspace(found):
         only = _fitting(options, lambda: _agent(found, spec)).workspace
         return only, lambda workspace: _of(workspace, _fitting(options, lambda: _agent(found, spec)))
@@ -132,7 +133,7 @@ def _of(workspace: str, agent: WorldAgent) -> WorldAgent:
 def _fitting(options: AgentOptions, make: Callable[[], WorldAgent]) -> WorldAgent:
     """Make an agent under the policy of the options, and see that it is one of theirs."""
     wanted = policy(options.policy)
-    with _deciding(options.policy):
+    with _deciding(options):
         agent = make()
     if wanted is not None and agent.policy != wanted:
         raise InvalidArgument(
@@ -141,26 +142,30 @@ def _fitting(options: AgentOptions, make: Callable[[], WorldAgent]) -> WorldAgen
         )
     if options.home is not None and options.home.expanduser().resolve() != agent.storage.resolve().resolve():
         raise InvalidArgument(
-            f"--home is {str(options.home)!r}, and the agent of --app has another one", remedy="leave --home out"
+            f"--home is {str(options.home)!r}, and the agent of --app has another one",
+            remedy="leave --home out, or let the app make its agent without a home",
         )
     return agent
 
 
 @contextmanager
-def _deciding(file: Path | None) -> Generator[None, None, None]:
-    """Let agents that are made meanwhile have this policy, unless they are given one."""
-    if file is None:
-        yield
-        return
-    before = os.environ.get(_POLICY)
-    os.environ[_POLICY] = str(expanded("--policy", file).absolute())
+def _deciding(options: AgentOptions) -> Generator[None, None, None]:
+    """Let agents that are made meanwhile have the policy and home of the options, unless they are given their own."""
+    wanted = {
+        name: str(expanded(option, file).absolute())
+        for name, option, file in ((_POLICY, "--policy", options.policy), (_HOME, "--home", options.home))
+        if file is not None
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_POLICY]
-        else:
-            os.environ[_POLICY] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _found(spec: str) -> Any:

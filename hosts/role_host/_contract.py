@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from ...core import STORED_TIERS, Tier
-from ..serving import wire_schema
+from ..serving import output_schema, wire_schema
 
 CONTRACT: Literal[1] = 1
 """The version of the contract, part of every answer."""
@@ -105,8 +105,9 @@ class ErrorAnswer(_Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """One tool: what it takes, what it gives, what it does."""
+    """One tool: its name for people, what it takes, what it gives, what it does."""
 
+    title: str
     arguments: type[ListArguments] | type[ScopeArguments] | type[PutArguments]
     answer: type[ListAnswer] | type[RoleAnswer]
     description: str
@@ -115,18 +116,26 @@ class ToolSpec:
 
 TOOLS = {
     "role_list": ToolSpec(
+        title="List roles",
         arguments=ListArguments,
         answer=ListAnswer,
         description="All roles that are set for these scopes, at most one for each tier.",
     ),
-    "role_get": ToolSpec(arguments=ScopeArguments, answer=RoleAnswer, description="The role of one tier and scope."),
+    "role_get": ToolSpec(
+        title="Get a role",
+        arguments=ScopeArguments,
+        answer=RoleAnswer,
+        description="The role of one tier and scope.",
+    ),
     "role_put": ToolSpec(
+        title="Set a role",
         arguments=PutArguments,
         answer=RoleAnswer,
         description="Set or replace the role of one tier and scope.",
         writes=True,
     ),
     "role_delete": ToolSpec(
+        title="Clear a role",
         arguments=ScopeArguments,
         answer=RoleAnswer,
         description="Clear the role of one tier and scope, and give what it was.",
@@ -143,13 +152,15 @@ def offered() -> frozenset[Tier]:
 def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  # a constant
     """The JSON Schemas of the contract by name: `role_list.input`, `role_list.output` and so on, and `error`.
 
+    An `output` takes the tool's answer and every error; `error` takes errors alone.
+
     Args:
         tiers: The tiers that the host keeps; the schemas name no other.
     """
     made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
         made[f"{name}.input"] = wire_schema(spec.arguments)
-        made[f"{name}.output"] = wire_schema(spec.answer)
+        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
     _keep_tiers(made, {tier.value for tier in tiers})
     return made
 
@@ -160,6 +171,7 @@ def published(tiers: Collection[Tier]) -> list[Tool]:
     return [
         Tool(
             name=name,
+            title=spec.title,
             description=spec.description,
             input_schema=made[f"{name}.input"],
             output_schema=made[f"{name}.output"],

@@ -8,7 +8,7 @@ from ._http import application, serve_http
 from ._logs import quiet_logs
 from ._options import HttpOptions
 from ._requests import RequestLog
-from ._schemas import wire_schema
+from ._schemas import output_schema, wire_schema
 from ._service import Operated, Service
 from ._stdio import serve_stdio
 from ._tokens import Tokens, read_token_file
@@ -21,6 +21,7 @@ __all__ = [
     "Service",
     "Tokens",
     "application",
+    "output_schema",
     "quiet_logs",
     "read_token_file",
     "serve_http",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 
@@ -15,6 +15,20 @@ def wire_schema(model: type[BaseModel]) -> dict[str, Any]:
         model: What goes over the wire.
     """
     return model.model_json_schema(schema_generator=_Untitled)
+
+
+def output_schema(answer: type[BaseModel], error: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of everything that a tool puts into `structuredContent`: its answer or an error.
+
+    Clients validate errors against the published `outputSchema` too, and replace an answer that does not match by an
+    error of their own. MCP before 2026-07-28 requires `"type": "object"` at the top level.
+
+    Args:
+        answer: What the tool answers.
+        error: What it answers where it fails.
+    """
+    either: Any = answer | error
+    return {"type": "object", **TypeAdapter(either).json_schema(schema_generator=_Untitled)}
 
 
 class _Untitled(GenerateJsonSchema):
@@ -32,4 +46,4 @@ class _Untitled(GenerateJsonSchema):
         return made
 
 
-__all__ = ["wire_schema"]
+__all__ = ["output_schema", "wire_schema"]

@@ -36,6 +36,7 @@ class Limits:
         workspaces: Agents that are open.
         reader_lag: Events that wait in memory for a client. Those of a turn that keeps its events wait in the database.
         reader_stall: Seconds that a client may take to read one event.
+        heartbeat: Seconds without an event after which a client that wants progress is sent a heartbeat.
 
     Raises:
         InvalidArgument: One is not above 0.
@@ -45,9 +46,10 @@ class Limits:
     workspaces: int = 64
     reader_lag: int = 10_000
     reader_stall: float = 30.0
+    heartbeat: float = 15.0
 
     def __post_init__(self) -> None:
-        for name in ("turns", "workspaces", "reader_lag", "reader_stall"):
+        for name in ("turns", "workspaces", "reader_lag", "reader_stall", "heartbeat"):
             value: float = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InvalidArgument(f"{name} {value!r} is no limit", remedy="give a number above 0")

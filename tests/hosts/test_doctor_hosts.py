@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from support.broken_hosts import SLOW, broken_host
+from support.mcp_hosts import opened
 from support.plain_hosts import OTHER_REVISION, plain_host
 from support.processes import eventually, held
 from support.raw_hosts import command as raw_program
@@ -26,7 +27,8 @@ from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.doctor import HOST_POINTS, HostCheckOptions, Result, check_host
 from worldagent.hosts.doctor._host import CHECKS
-from worldagent.hosts.role_host import Grant, Tokens
+from worldagent.hosts.role_host import Grant, Tokens, _contract
+from worldagent.hosts.serving import wire_schema
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.role_resolution import Role
 
@@ -176,6 +178,18 @@ async def test_without_a_fault_a_host_over_http_passes_every_point(limit: str) -
         results = await check_host(HttpHost(url), WRITE)
         assert host.store.kept == {}
     assert missed(results) == {"scope.forbidden"}, told(results)
+
+
+@pytest.mark.requirement("R9")
+async def test_host_whose_output_schemas_take_no_errors_passes_and_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_contract, "output_schema", lambda answer, error: wire_schema(answer))
+    async with broken_host() as (url, _):
+        results = await check_host(HttpHost(url), WRITE)
+        assert missed(results) == {"scope.forbidden"}, told(results)
+        async with opened(HttpHost(url)) as store:
+            assert await store.get(Tier.ACCOUNT, "ana") is None
+            await store.put(Tier.ACCOUNT, "ana", Role("French", "Answer in French."))
+            assert await store.get(Tier.ACCOUNT, "ana") is not None
 
 
 async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:

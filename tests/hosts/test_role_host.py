@@ -19,11 +19,11 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # mcp brings it, without types
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourceUpdated
 
 from support.processes import ends
+from support.published import check_answer
 from support.role_hosts import BOUND, COMMAND, Mode, environment, http_client_of, http_host, stdio_client_of
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
@@ -82,7 +82,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool and give its structured content, which is as its schema says and stands nowhere else."""
     result = await client.call_tool(tool, arguments)
     content = result.structured_content
-    Draft202012Validator(schemas()["error" if result.is_error else f"{tool}.output"]).validate(content)
+    check_answer(tool, content, failed=bool(result.is_error))
     assert SECRET not in "".join(block.model_dump_json() for block in result.content)
     assert isinstance(content, dict)
     return content

@@ -36,7 +36,7 @@ NOTE = "note: no token is asked for, so every program of this machine may use th
 # What an app of somebody's may be like: it prints, while it is loaded and later.
 _APPS = """
 import sys
-from worldagent import Settings, WorldAgent
+from worldagent import Settings, Storage, WorldAgent
 from worldagent.testing import ScriptedLM
 
 print("loading")
@@ -70,6 +70,7 @@ def broken(workspace):
 
 
 only = make("alone")
+elsewhere = WorldAgent("alone", lm=ScriptedLM(said), storage=Storage(home="another-home"))
 """
 
 
@@ -359,6 +360,21 @@ class TestWorkspaces:
             assert [each.workspaces for each in running_sidecars(home / "sidecars")] == [("alone",)]
             async with caller_of(sidecar.url, "auto") as client:
                 assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
+
+    @pytest.mark.parametrize("name", ["make", "alone", "only"])
+    async def test_home_option_is_the_home_of_an_app_that_names_none(self, home: Path, name: str) -> None:
+        other = home / "other"
+        words = ("--home", str(other), "--workspace", "alone", "--app", f"apps:{name}")
+        async with serving(apps(home), *words) as sidecar, caller_of(sidecar.url, "auto") as client:
+            assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
+            assert [each.workspaces for each in running_sidecars(other / "sidecars")] == [("alone",)]
+        assert (other / "agent.db").is_file()
+        assert not (home / "agent.db").exists()
+
+    async def test_home_option_beside_an_app_with_a_home_of_its_own_is_refused(self, home: Path) -> None:
+        done = await command(apps(home), *HTTP, "--app", "apps:elsewhere", "--home", str(home / "other"))
+        assert done.code == 2
+        assert "the agent of --app has another one" in done.told
 
     async def test_any_can_be_served_and_an_app_makes_their_agents_as_they_are_asked_for(self, home: Path) -> None:
         async with serving(home, *MAKE, "--workspace", "*") as sidecar, caller_of(sidecar.url, "auto") as client:

@@ -15,6 +15,7 @@ from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitResult, Err
 from pydantic import BaseModel, Field
 
 from support.agents import scripted_agent
+from support.published import check_answer
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy, tool
@@ -145,6 +146,7 @@ async def call(client: Client, tool_name: str, /, **arguments: Any) -> dict[str,
     """What a tool gives, an error too."""
     result = await client.call_tool(tool_name, {"workspace": "novel", **arguments})
     assert isinstance(result, CallToolResult)
+    check_answer(tool_name, result.structured_content, failed=bool(result.is_error))
     assert result.structured_content is not None, result
     return dict(result.structured_content)
 

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Literal, Protocol, Self
 
+from support.published import check_answer
+
 Revision = Literal["2026-07-28", "2025-11-25"]
 MODERN: Revision = "2026-07-28"
 LEGACY: Revision = "2025-11-25"
@@ -111,7 +113,8 @@ class Call:
                     if "method" not in message:
                         more = self._next(message)
                     elif message["method"] == "notifications/progress":
-                        yield self._event(message["params"])
+                        if '"type": "heartbeat"' not in message["params"]["message"]:
+                            yield self._event(message["params"])
                     elif "id" in message:
                         await self._client.respond(message)
 
@@ -128,6 +131,7 @@ class Call:
         result: dict[str, Any] = answer["result"]
         if result.get("resultType") != "input_required":
             self.result = result
+            check_answer(self._params["name"], result.get("structuredContent"), failed=bool(result.get("isError")))
             return {}
         asked = result.get("inputRequests") or {}
         said = {key: self._client.answer_of(request)["result"] for key, request in asked.items()}

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from support.published import check_answer
 from support.role_hosts import BOUND, Mode, http_client_of
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.core.events import Event, parse_event
@@ -55,12 +56,14 @@ class Caller:
         client: The client itself.
         events: What came as progress, over all calls.
         progress: The numbers that it came with.
+        heartbeats: What came between events, each with its number.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.events: list[Event] = []
         self.progress: list[float] = []
+        self.heartbeats: list[tuple[float, dict[str, Any]]] = []
         self.come = asyncio.Event()
 
     async def __call__(self, tool: str, *, follow: bool = True, **arguments: Any) -> dict[str, Any]:
@@ -76,18 +79,24 @@ class Caller:
         result = await self.raw(tool, **arguments)
         assert result.is_error, result.structured_content
         error: dict[str, Any] = result.structured_content["error"]
-        assert result.content[0].text == f"{error['code']}: {error['problem']}; {error['remedy']}"
+        sentence, _, told = result.content[0].text.partition("\n")
+        assert sentence == f"{error['code']}: {error['problem']}; {error['remedy']}"
+        assert json.loads(told) == result.structured_content
         return error
 
     async def raw(self, tool: str, *, follow: bool = True, **arguments: Any) -> Any:
         """Call a tool."""
-        return await asyncio.wait_for(
-            self.client.call_tool(tool, arguments, progress_callback=self._come if follow else None), BOUND
-        )
+        called = self.client.call_tool(tool, arguments, progress_callback=self._come if follow else None)
+        result = await asyncio.wait_for(called, BOUND)
+        check_answer(tool, result.structured_content, failed=bool(result.is_error))
+        return result
 
     async def _come(self, progress: float, total: float | None, message: str | None) -> None:
         event = parse_event(message or "")
-        assert event is not None
+        if event is None:
+            assert json.loads(message or "")["type"] == "heartbeat"
+            self.heartbeats.append((progress, json.loads(message or "")))
+            return
         self.events.append(event)
         self.progress.append(progress)
         self.come.set()

@@ -101,7 +101,9 @@ def _of_paused(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> 
 def _of_stuck(call: Call[Any], state: ThreadState, failure: WorldAgentError, of_role: bool) -> Mapping[str, Any]:
     """Of a turn that did not go on, and still can."""
     if call.noted.own:
-        steps = [_step(call, "resume", _WITH_ROLE if of_role else "the turn goes on from where it stands")]
+        needs = {*call.noted.needs, *(("role",) if of_role else ())}
+        step = _step(call, "resume", _WITH_ROLE if of_role else "the turn goes on from where it stands")
+        steps = [step.model_copy(update={"needs": sorted(needs)})]
         if state.status == "running":
             steps = to_call(call, state.status, state.turn_id, ())
         if not call.noted.kept or _may_be_repeated(call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -95,13 +96,19 @@ def to_call(
         if not followed and (status == "running" or not pauses):
             return []
     seen = seq if call.noted.recorded else None
-    return [NextStep.model_validate(step) for step in next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen)]
+    needs = call.noted.needs if call.noted.own else ()
+    steps = next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen, needs=needs)
+    return [NextStep.model_validate(step) for step in steps]
 
 
 def answered(answer: Answer) -> CallToolResult:
-    """An answer as the protocol has it. The text beside it is the agent's where there is one, else says little."""
+    """An answer as the protocol has it, with the agent's answer as its text block where there is one, else with JSON.
+
+    A client that shows text alone finds in the JSON what a paused turn asks, and in `next` how to answer.
+    """
     content = answer.model_dump(mode="json")
-    return CallToolResult(content=[TextContent(type="text", text=_text(answer))], structured_content=content)
+    text = answer.turn.text if isinstance(answer, TurnAnswer) and answer.turn.status == "done" else None
+    return CallToolResult(content=[_block(text or _as_json(content))], structured_content=content)
 
 
 def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None = None) -> CallToolResult:
@@ -113,10 +120,10 @@ def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None 
         retryable=failure.retryable,
         turn_id=failure.turn_id or None,  # what was never begun has an empty one
     ).model_copy(update=dict(advice or {}))
+    content = ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True)
+    sentence = f"{error.code}: {error.problem}; {error.remedy}"
     return CallToolResult(
-        content=[TextContent(type="text", text=f"{error.code}: {error.problem}; {error.remedy}")],
-        structured_content=ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True),
-        is_error=True,
+        content=[_block(f"{sentence}\n{_as_json(content)}")], structured_content=content, is_error=True
     )
 
 
@@ -128,13 +135,12 @@ def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> Wo
         return misfit_of(model, failure)
 
 
-def _text(answer: Answer) -> str:
-    if not isinstance(answer, TurnAnswer):
-        return "done"
-    turn = answer.turn
-    if turn.status == "done" and turn.text:
-        return turn.text
-    return f"the turn is {turn.status}"
+def _block(text: str) -> TextContent:
+    return TextContent(type="text", text=text)
+
+
+def _as_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False)
 
 
 __all__ = ["answered", "checked", "failed", "standing", "to_call", "turn_answer", "turn_record"]

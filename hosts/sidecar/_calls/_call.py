@@ -52,6 +52,7 @@ class Noted:
         recorded: Whether the turn's events are kept.
         kept: How many answers of a person were written down before the newest run at the turn.
         told: Whether a run at the turn told anything.
+        needs: What `resume` must be given again (`ThreadState.needs`).
     """
 
     tool: str | None = None
@@ -63,6 +64,7 @@ class Noted:
     recorded: bool = True
     kept: int = 0
     told: bool = False
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ class Call(Generic[A]):
     def meets(self, state: ThreadState) -> bool:
         """Note the turn that the call is about; gives whether it is the caller's own."""
         self.noted.turn, self.noted.recorded = state.turn_id or None, state.recorded
-        self.noted.own = is_of(self.caller, state)
+        self.noted.own, self.noted.needs = is_of(self.caller, state), state.needs
         return self.noted.own
 
     @property

@@ -92,7 +92,8 @@ class _Reading:
                 self._take(event)
             self.ended = True
 
-        await self._while_serving(read())
+        async with progress.heartbeats():
+            await self._while_serving(read())
 
     async def collect(self, found: AsyncIterator[Event], *, seconds: float, whole: bool) -> None:
         """Take those that are there. Where there is none yet, wait so long for the first; with `whole` for the last."""

@@ -1,13 +1,23 @@
-"""Events as progress of the request that asks for them, at the client's own pace. Whose they are is not known here."""
+"""Events as progress of the request that asks for them, at the client's own pace. Whose they are is not known here.
+
+While a model thinks there are no events. Clients that restart their time-out at each progress get heartbeats meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from ....core.events import Event
+from .._times import moment
 from ._call import Call
 from ._following import behind
+
+_BEAT: Final = 1e-4  # what a heartbeat adds to the number of progress, which the protocol requires to increase
 
 
 class Progress:
@@ -23,12 +33,16 @@ class Progress:
 
     def __init__(self, call: Call[Any], *, seen: int = 0) -> None:
         self._session = call.ctx.session
-        self._stall = call.house.limits.reader_stall
+        self._noted = call.noted
+        self._stall, self._pause = call.house.limits.reader_stall, call.house.limits.heartbeat
         self._after: int = max(call.given.after, seen)
         self._has: int | None = self._after if seen or "after" in call.given.model_fields_set else None
         self._wanted = call.wants_progress
         self._offset = 0
         self._seq = 0
+        self._sending = asyncio.Lock()
+        self._number = float(self._after)  # the last number of progress that was sent
+        self._sent_at = 0.0
 
     @property
     def seq(self) -> int:
@@ -57,11 +71,45 @@ class Progress:
         late = False
         try:
             async with asyncio.timeout(self._stall):
-                await self._session.report_progress(self._seq, message=told.model_dump_json())
+                await self._report(self._seq, told.model_dump_json())
         except TimeoutError:
             late = True
         if late:
             raise behind(event.turn_id)
+
+    @asynccontextmanager
+    async def heartbeats(self) -> AsyncGenerator[None]:
+        """Send heartbeats inside the block, where the client wants progress and no event was sent for a while."""
+        if not self._wanted:
+            yield
+            return
+        beating = asyncio.create_task(self._beat())
+        # A client that cannot be reached ends the heartbeats; what follows from that is decided where events are sent.
+        beating.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    async def _beat(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self._sent_at = clock()
+        while True:
+            await asyncio.sleep(max(self._sent_at + self._pause - clock(), 0))
+            if clock() < self._sent_at + self._pause:
+                continue
+            # Its `seq` is the last event's, so a client that notes the number of each event has lost nothing.
+            told = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": moment(datetime.now(UTC))}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._stall):
+                    await self._report(self._number + _BEAT, json.dumps({**told, "type": "heartbeat"}))
+
+    async def _report(self, number: float, message: str) -> None:
+        async with self._sending:
+            if number > self._number:  # else an event was sent while a heartbeat waited
+                self._number = number
+                await self._session.report_progress(number, message=message)
+            self._sent_at = asyncio.get_running_loop().time()
 
 
 __all__ = ["Progress"]

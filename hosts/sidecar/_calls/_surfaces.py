@@ -12,7 +12,7 @@ from mcp.types import InputRequiredResult
 
 from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
 from ....agent.threads import ThreadState
-from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy
+from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
 from .._contract.surfaces import (
@@ -151,7 +151,15 @@ async def _until_answered(
         asking: Asks the person, and knows the last event that the client has been sent, of which each is sent once.
         start: Begins the turn, or goes on with it.
     """
-    progress, answered = Progress(call, seen=asking.seen), None
+    progress = Progress(call, seen=asking.seen)
+    async with progress.heartbeats():
+        return await _followed(call, thread, asking, start, progress)
+
+
+async def _followed(
+    call: Going, thread: Thread, asking: Asking, start: Start, progress: Progress
+) -> TurnAnswer | InputRequiredResult:
+    answered = None
     while True:
         try:
             turn = await _noting(call, progress, asking, start)
@@ -161,8 +169,10 @@ async def _until_answered(
             # Whoever answered has gone on.
             return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
         if turn.status != "paused":
+            await _note_needs(call, thread, turn)
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
+        call.noted.needs = () if state is None else state.needs
         own = state is not None and is_of(call.caller, state)
         if state is None or not state.recorded:
             asking.seen = 0  # such a turn counts from 1 in each round
@@ -173,6 +183,16 @@ async def _until_answered(
             return turn_answer(call, turn, seq=progress.seq)
         answered = None if got else turn  # by others, and whoever did that may not have come to go on
         start = _answering(call.given, thread, got or {})
+
+
+async def _note_needs(call: Going, thread: Thread, turn: Turn) -> None:
+    """Note what `resume` must be given again, for a turn that stopped."""
+    if turn.status == "done":
+        return
+    with suppress(WorldAgentError):  # a sidecar that ends closes its agents meanwhile; the answer is what counts
+        state = await thread.state()
+        if state is not None and state.turn_id == turn.id:
+            call.noted.needs = state.needs
 
 
 def _has_key(given: SurfaceArguments | ResumeArguments) -> TypeGuard[SurfaceArguments]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mcp.types import Tool, ToolAnnotations
 
-from ...serving import wire_schema
+from ...serving import output_schema, wire_schema
 from .answers import (
     CancelAnswer,
     ExplainAnswer,
@@ -31,83 +31,130 @@ from .turns import Answer, ErrorAnswer, EventsAnswer, TurnAnswer
 from .words import ThreadArguments, WorkspaceArguments
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """One tool.
 
     Attributes:
+        title: Its name for people.
         arguments: What it takes.
         answer: What it gives.
         description: What it does, for people and models.
-        writes: Whether it changes anything.
+        effect: What it does to the workspace: nothing, it adds, or it may replace, remove or end something.
         again: Whether calling it twice is as good as once.
+        open_world: Whether it runs the agent, whose tools may reach anything.
     """
 
+    title: str
     arguments: type[WorkspaceArguments]
     answer: type[Answer]
     description: str
-    writes: bool = True
-    again: bool = False
+    effect: Literal["reads", "adds", "changes"] = "reads"
+    again: bool = True
+    open_world: bool = False
 
+
+def _turn(title: str, arguments: type[WorkspaceArguments], description: str) -> ToolSpec:
+    """A tool that runs a turn, in which the agent may do whatever its tools can."""
+    return ToolSpec(
+        title=title,
+        arguments=arguments,
+        answer=TurnAnswer,
+        description=f"{description} {_LASTS}",
+        effect="changes",
+        again=False,
+        open_world=True,
+    )
+
+
+_LASTS: Final = (
+    "The turn continues when the client disconnects, cancels the request or times out, unless `detach` is false; "
+    "`cancel` ends it, and `next`, `pauses` and `events` lead back to it. With a progress token, "
+    "events and heartbeats come as progress, so the client can restart its time-out at each."
+)
 
 TOOLS: Final[dict[str, ToolSpec]] = {
-    "converse": ToolSpec(ConverseArguments, TurnAnswer, "Say something on a thread and get the agent's answer."),
-    "task": ToolSpec(TaskArguments, TurnAnswer, "Dispatch one task to a shape and get its typed result."),
-    "run_skill": ToolSpec(SkillArguments, TurnAnswer, "Run a composed skill: a shape with a prompt added to it."),
-    "run_scheduled": ToolSpec(ScheduledArguments, TurnAnswer, "Run a turn because a schedule fired."),
-    "resume": ToolSpec(
+    "converse": _turn("Converse", ConverseArguments, "Say something on a thread and get the agent's answer."),
+    "task": _turn("Run a task", TaskArguments, "Dispatch one task to a shape and get its typed result."),
+    "run_skill": _turn("Run a skill", SkillArguments, "Run a composed skill: a shape with a prompt added to it."),
+    "run_scheduled": _turn("Run a schedule", ScheduledArguments, "Run a turn because a schedule fired."),
+    "resume": _turn(
+        "Resume a turn",
         ResumeArguments,
-        TurnAnswer,
-        "Go on with the thread's turn that waits for a person, was stopped, failed in passing, or was cut off.",
+        "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was cut off.",
     ),
     "events": ToolSpec(
-        EventsArguments,
-        EventsAnswer,
-        "Attach to a turn again: its events after a number. Only turns begun with detach or a key keep their events.",
-        writes=False,
-        again=True,
+        title="Follow a turn",
+        arguments=EventsArguments,
+        answer=EventsAnswer,
+        description="Attach to a turn again: its events after a number. Turns begun with `detach` false and without a "
+        "key keep no events.",
     ),
     "pauses": ToolSpec(
-        ThreadArguments,
-        PausesAnswer,
-        "Where a thread stands, and what its turn waits for a person to say.",
-        writes=False,
-        again=True,
+        title="List pauses",
+        arguments=ThreadArguments,
+        answer=PausesAnswer,
+        description="Where a thread stands, and what its turn waits for a person to say.",
     ),
     "cancel": ToolSpec(
-        ThreadArguments, CancelAnswer, "Cancel the thread's turn, wherever it runs or waits.", again=True
+        title="Cancel a turn",
+        arguments=ThreadArguments,
+        answer=CancelAnswer,
+        description="Cancel the thread's turn, wherever it runs or waits.",
+        effect="changes",
     ),
     "history": ToolSpec(
-        HistoryArguments, HistoryAnswer, "A page of the conversation, oldest first.", writes=False, again=True
+        title="Read the history",
+        arguments=HistoryArguments,
+        answer=HistoryAnswer,
+        description="A page of the conversation, oldest first.",
     ),
-    "fork": ToolSpec(ForkArguments, ForkAnswer, "Make a thread that goes on from a message of this one."),
+    "fork": ToolSpec(
+        title="Fork a thread",
+        arguments=ForkArguments,
+        answer=ForkAnswer,
+        description="Make a thread that continues from a message of this one, which stays as it is.",
+        effect="adds",
+        again=False,
+    ),
     "thread_role_set": ToolSpec(
-        RoleSetArguments, RoleSetAnswer, "Set or replace the thread's role; it is held in memory alone.", again=True
+        title="Set the thread's role",
+        arguments=RoleSetArguments,
+        answer=RoleSetAnswer,
+        description="Set or replace the thread's role; it is held in memory alone.",
+        effect="changes",
     ),
-    "thread_role_clear": ToolSpec(ThreadArguments, RoleClearAnswer, "Take the thread's role away.", again=True),
+    "thread_role_clear": ToolSpec(
+        title="Clear the thread's role",
+        arguments=ThreadArguments,
+        answer=RoleClearAnswer,
+        description="Take the thread's role away.",
+        effect="changes",
+    ),
     "explain_role": ToolSpec(
-        ExplainArguments,
-        ExplainAnswer,
-        "Which tiers of role would be active now, in what order and how long; no content is shown.",
-        writes=False,
-        again=True,
+        title="Explain the role",
+        arguments=ExplainArguments,
+        answer=ExplainAnswer,
+        description="Which tiers of role would be active now, in what order and how long; no content is shown.",
     ),
     "threads": ToolSpec(
-        ThreadsArguments,
-        ThreadsAnswer,
-        "Where the workspace's threads stand, the one with the newest turn first.",
-        writes=False,
-        again=True,
+        title="List threads",
+        arguments=ThreadsArguments,
+        answer=ThreadsAnswer,
+        description="Where the workspace's threads stand, the one with the newest turn first.",
     ),
 }
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`."""
+    """The JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`.
+
+    An `output` takes the tool's answer and every error; `error` takes errors alone.
+    """
     made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
         made[f"{name}.input"] = wire_schema(spec.arguments)
-        made[f"{name}.output"] = wire_schema(spec.answer)
+        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
     return made
 
 
@@ -117,14 +164,15 @@ def published() -> list[Tool]:
     return [
         Tool(
             name=name,
+            title=spec.title,
             description=spec.description,
             input_schema=made[f"{name}.input"],
             output_schema=made[f"{name}.output"],
             annotations=ToolAnnotations(
-                read_only_hint=not spec.writes,
-                destructive_hint=spec.writes,
+                read_only_hint=spec.effect == "reads",
+                destructive_hint=spec.effect == "changes",
                 idempotent_hint=spec.again,
-                open_world_hint=spec.writes,
+                open_world_hint=spec.open_world,
             ),
         )
         for name, spec in TOOLS.items()

@@ -26,7 +26,11 @@ class _Followed(Wire):
 class SurfaceArguments(_Followed, ThreadArguments):
     """What every tool takes that begins a turn."""
 
-    detach: bool = Field(default=False, description="whether the turn goes on when the client goes away")
+    detach: bool = Field(
+        default=True,
+        description="whether the turn continues when the client disconnects, cancels the request or times out; "
+        "false: that cancels the turn",
+    )
     name: PersonName | None = Field(
         default=None, description="how the person is called in messages; it gives no right", examples=["Ana"]
     )
@@ -97,8 +101,8 @@ class ResumeArguments(_Followed, ThreadArguments):
 
     detach: bool | None = Field(
         default=None,
-        description="whether the turn goes on when the client goes away; null: as it began, so that one goes on that "
-        "was begun with detach or with a key",
+        description="whether the turn continues when the client disconnects, cancels the request or times out; null: "
+        "as it began, so a turn that began with detach or with a key continues",
     )
     answers: Annotated[JsonObject, AfterValidator(_by_current_ids), WithJsonSchema(ANSWERS_SCHEMA)] = Field(
         default_factory=dict,

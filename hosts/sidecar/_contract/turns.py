@@ -17,6 +17,11 @@ class NextStep(Wire):
     tool: str = Field(description="the tool to call", examples=["resume"])
     arguments: dict[str, Any] = Field(description="its arguments, as far as they are known")
     why: str = Field(description="what it is for, and what has to be filled in")
+    needs: list[str] = Field(
+        default_factory=list,
+        description="names of arguments that the caller must add or fill in: `answers` of a person, and the `role` and "
+        "the `skill` that the turn began with, which are stored nowhere",
+    )
 
 
 class TurnUsageRecord(Wire):

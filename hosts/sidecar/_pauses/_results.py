@@ -38,6 +38,7 @@ def next_steps(
     ids: Mapping[str, Any],
     pauses: Sequence[Pause] = (),
     seq: int | None = 0,
+    needs: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """What to call to go on with a turn; empty where it is over.
 
@@ -47,18 +48,21 @@ def next_steps(
         ids: `workspace`, `account`, `channel` and `thread` as the call had them; None is left out.
         pauses: What it waits for.
         seq: The last event that was seen; None where the turn keeps none.
+        needs: What `resume` must be given again: `role`, `skill`.
 
     Returns:
-        Objects with `tool`, `arguments` and `why`. What a person has to say is never filled in.
+        Objects with `tool`, `arguments`, `why` and `needs`. What a person has to say is never filled in, nor is a role
+        or a skill, which are stored nowhere.
     """
     known = {name: value for name, value in ids.items() if value is not None}
     match status:
         case "paused" if not pauses:
-            return [_step("resume", known, "it is answered; resume goes on")]
+            return [_resume(known, "it is answered; resume goes on", needs)]
         case "paused" | "failed" if pauses:
-            return [_step("resume", {**known, "answers": {}}, _why(pauses))]
+            fill = () if all(map(is_late, pauses)) else ("answers",)
+            return [_resume({**known, "answers": {}}, _why(pauses), (*fill, *needs))]
         case "cut_off" | "stopped" | "failed":
-            return [_step("resume", known, _GOES_ON[status])]
+            return [_resume(known, _GOES_ON[status], needs)]
         case "running" if seq is None:
             return [_step("resume", known, "the turn runs and keeps no events; resume waits for its end, for a while")]
         case "running":
@@ -79,6 +83,12 @@ def _why(pauses: Sequence[Pause]) -> str:
 def _forms(pause: Pause) -> str:
     forms = " or ".join(FORMS[pause.kind])
     return f"{forms}, by {' or '.join(pause.approvers)}" if pause.approvers else forms
+
+
+def _resume(arguments: dict[str, Any], why: str, needs: Sequence[str]) -> dict[str, Any]:
+    again = [name for name in needs if name != "answers"]
+    more = f"; add the {' and the '.join(again)} that the turn began with" if again else ""
+    return {**_step("resume", arguments, f"{why}{more}"), "needs": list(needs)}
 
 
 def _step(tool: str, arguments: dict[str, Any], why: str) -> dict[str, Any]:

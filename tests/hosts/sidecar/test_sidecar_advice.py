@@ -111,7 +111,10 @@ async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_ro
     assert at.shop.done == []
 
     [step] = (await at("ana", "pauses"))["next"]
-    assert (step["tool"], step["why"]) == ("resume", "it is answered; resume goes on")
+    assert (step["tool"], step["why"]) == (
+        "resume",
+        "it is answered; resume goes on; add the role that the turn began with",
+    )
     done = await at("ana", "resume", role=ROLE)
     assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
 
@@ -190,7 +193,7 @@ async def test_what_is_next_is_what_the_caller_may_call(mode: Mode, tmp_path: Pa
 async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(mode: Mode, tmp_path: Path) -> None:
     at = Desk(tmp_path, mode)
     async with at.of("ana") as (_, client):
-        held = asyncio.create_task(call(client, "converse", thread="t1", channel="c", text="hold"))
+        held = asyncio.create_task(call(client, "converse", thread="t1", channel="c", text="hold", detach=False))
         await asyncio.wait_for(at.held.wait(), 20)
         of_ana, of_bob = [await at(who, "pauses") for who in ("ana", "bob")]
         assert (of_ana["status"], tools_of(of_ana["next"])) == ("running", ["resume"])
@@ -241,4 +244,4 @@ async def test_new_input_on_a_paused_turn_is_told_who_answers(mode: Mode, tmp_pa
     await at.refused("lead", "resume", answers={pause: {"approve": {}}})
     answered = await at.refused("ana", "converse", text="And?")
     assert (answered["pauses"], "which goes on with it" in answered["remedy"]) == ([], True)
-    assert answered["next"][0]["why"] == "it is answered; resume goes on"
+    assert answered["next"][0]["why"] == "it is answered; resume goes on; add the role that the turn began with"

@@ -142,10 +142,7 @@ async def test_what_is_published_is_the_contract_and_answers_keep_to_it(tmp_path
         for tool_name, arguments in (("events", turn), ("pauses", where), ("history", where), ("cancel", where)):
             answer = await ask(tool_name, follow=False, **arguments)
             assert answer["contract"] == CONTRACT
-            Draft202012Validator(known[f"{tool_name}.output"]).validate(answer)
-        error = await ask.raw("converse", text=3)
-        Draft202012Validator(known["error"]).validate(error.structured_content)
-    Draft202012Validator(known["converse.output"]).validate(done)
+        await ask.refused("converse", text=3)  # each of these is held to the published schemas
 
 
 @MODES

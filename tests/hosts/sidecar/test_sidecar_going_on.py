@@ -99,11 +99,20 @@ async def ended(client: HttpClient, thread: str = "t1") -> str:
         ({"key": "k", "detach": True}, {}, "done"),
         ({"detach": True}, {}, "done"),
         ({"key": "k"}, {"detach": None}, "done"),
-        ({}, {}, "cancelled"),
-        ({}, {"detach": True}, "done"),
+        ({}, {}, "done"),
+        ({"detach": False}, {}, "cancelled"),
+        ({"detach": False}, {"detach": True}, "done"),
         ({"key": "k", "detach": True}, {"detach": False}, "cancelled"),
     ],
-    ids=["key and detach", "detach", "key", "neither", "neither, and detached now", "not any more"],
+    ids=[
+        "key and detach",
+        "detach",
+        "key",
+        "neither",
+        "not detached",
+        "not detached, and detached now",
+        "not any more",
+    ],
 )
 async def test_a_turn_goes_on_as_it_began_when_the_connection_breaks_in_resume(
     revision: Revision,
@@ -137,7 +146,7 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
     shop = Shop(tmp_path)
     sidecar = shop.sidecar()
     async with served(sidecar) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
-        answers = await shop.asks(one, account="ana")
+        answers = await shop.asks(one, account="ana", detach=False)
         going = asyncio.create_task(one.ask("resume", **PLACE, account="ana", answers=answers))
         await asyncio.wait_for(shop.paying.wait(), BOUND)
         found = await other.ask("pauses", **PLACE, account="ana")
@@ -236,7 +245,7 @@ async def test_an_error_names_the_turn_that_it_is_about(revision: Revision, tmp_
 
         where = PLACE | {"account": "ana"}
         assert await refused("resume", **where) == ("nothing_to_resume", None)
-        answers = await shop.asks(client, account="ana")
+        answers = await shop.asks(client, account="ana", detach=False)
         turn_id = (await client.ask("pauses", **where))["turn_id"]
         [pause] = answers
         assert await refused("resume", **where, answers={"turn_0/none": {"approve": {}}}) == ("unknown_pause", turn_id)

@@ -81,7 +81,7 @@ def _numbers(call: Call) -> list[int]:
 async def test_a_client_too_far_behind_a_turn_that_keeps_no_events_is_told(tmp_path: Path, revision: Revision) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
-        async with _left_unread(client, _stands(ask, "cancelled", "done")) as call:
+        async with _left_unread(client, _stands(ask, "cancelled", "done"), detach=False) as call:
             error = await _refused(call)
         assert (error["code"], error["retryable"]) == ("reader_behind", True)
         assert 0 < len(call.events) < WORDS
@@ -138,7 +138,7 @@ async def test_a_turn_that_was_not_detached_ends_with_a_client_that_does_not_rea
     limits = Limits(reader_stall=0.3)
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0.02)), limits=limits)
     async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
-        async with _left_unread(client, _stands(ask, "cancelled")) as call:
+        async with _left_unread(client, _stands(ask, "cancelled"), detach=False) as call:
             error = await _refused(call)
         assert error["code"] == "reader_behind"
         assert _numbers(call) == list(range(1, len(call.events) + 1))

@@ -181,12 +181,12 @@ async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mo
 
 
 @pytest.mark.requirement("T10")
-async def test_a_client_that_goes_away_cancels_its_turn(tmp_path: Path, mode: Mode) -> None:
+async def test_a_client_that_goes_away_cancels_a_turn_that_is_not_detached(tmp_path: Path, mode: Mode) -> None:
     held = Held()
     sidecar = shop(tmp_path, ScriptedLM(held))
     async with served(sidecar) as url, caller_of(url, mode) as other:
         async with caller_of(url, mode) as ask:
-            asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?"))
+            asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=False))
             await asyncio.wait_for(held.begun.wait(), BOUND)
             asking.cancel()
             await asyncio.wait({asking})
@@ -243,7 +243,7 @@ async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> 
 async def test_the_events_of_a_turn_that_kept_none_are_gone(tmp_path: Path, mode: Mode) -> None:
     sidecar = shop(tmp_path, ScriptedLM([{"reply": "Yes."}]))
     async with served(sidecar) as url, caller_of(url, mode) as ask:
-        done = await ask("converse", workspace="novel", thread="t1", text="Well?")
+        done = await ask("converse", workspace="novel", thread="t1", text="Well?", detach=False)
         error = await ask.refused("events", workspace="novel", turn_id=done["turn"]["id"])
     assert error["code"] == "events_gone"
 

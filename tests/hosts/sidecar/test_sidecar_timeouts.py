@@ -1,0 +1,112 @@
+"""Clients with a time-out: their turns continue, and heartbeats let them wait longer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.node_clients import node_client
+from support.processes import eventually
+from support.role_hosts import BOUND, Mode
+from support.sidecar_served import agents, caller_of, served
+from support.sidecars import TOKEN, over_http
+from worldagent.hosts.sidecar import Limits, Sidecar
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+REQUEST_TIMEOUT = -32001
+
+
+@pytest.mark.requirement("T10")
+async def test_turn_outlives_the_time_out_of_the_typescript_client(tmp_path: Path) -> None:
+    async with over_http(tmp_path / "home") as sidecar, node_client(sidecar.url, TOKEN) as client:
+        for thread, end in (("a", "done"), ("b", "cancelled")):
+            told = {"thread": thread, "text": f"hold={thread} words=3"}
+            said = await client.said("converse", told, timeout=300)
+            assert said["thrown"]["code"] == REQUEST_TIMEOUT
+            assert await eventually((sidecar.home / f"{thread}.held").exists)
+            running = await client.call("pauses", thread=thread)
+            assert running["status"] == "running"
+            if end == "cancelled":
+                assert (await client.call("cancel", thread=thread))["cancelled"] is True
+            else:
+                (sidecar.home / thread).touch()
+            [step] = running["next"]
+            followed = await client.call(step["tool"], **step["arguments"])
+            while followed["turn"]["status"] == "running":
+                [step] = followed["next"]
+                followed = await client.call(step["tool"], **step["arguments"])
+            assert followed["turn"]["status"] == end
+
+
+class Held:
+    """A model that answers when it may."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, call: ScriptedCall) -> dict[str, Any]:
+        await self.go.wait()
+        return {"reply": "Yes."}
+
+
+@pytest.mark.requirement("T10")
+@MODES
+async def test_heartbeats_are_sent_while_a_model_thinks(tmp_path: Path, mode: Mode) -> None:
+    held = Held()
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM(held)), limits=Limits(heartbeat=0.05))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        asking = asyncio.create_task(ask("converse", workspace="novel", thread="t", text="Well?"))
+        async with asyncio.timeout(BOUND):
+            while len(ask.heartbeats) < 3:  # noqa: ASYNC110 - they come from another task of the client's
+                await asyncio.sleep(0.01)
+        held.go.set()
+        done = await asyncio.wait_for(asking, BOUND)
+    assert [event.seq for event in ask.events] == [*range(1, done["seq"] + 1)]
+    first = ask.events[0].seq
+    numbers = [number for number, _ in ask.heartbeats]
+    assert numbers == sorted(set(numbers))
+    assert all(told["seq"] <= number < told["seq"] + 1 for number, told in ask.heartbeats)
+    assert first == 1
+    assert {told["turn_id"] for _, told in ask.heartbeats} <= {None, done["turn"]["id"]}
+    assert "Yes." not in json.dumps([told for _, told in ask.heartbeats])
+
+
+@MODES
+async def test_without_a_progress_token_no_heartbeat_is_sent(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": "Yes."}])
+    sidecar = Sidecar(agents(tmp_path, lm=lm), limits=Limits(heartbeat=0.001))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        await ask("converse", follow=False, workspace="novel", thread="t", text="Well?")
+    assert ask.heartbeats == []
+
+
+@pytest.mark.requirement("T10")
+async def test_client_that_restarts_its_time_out_at_progress_receives_the_answer(tmp_path: Path) -> None:
+    held = Held()
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM(held)), limits=Limits(heartbeat=0.1))
+    async with served(sidecar) as url, node_client(url) as client:
+        arguments = {"workspace": "novel", "thread": "t", "text": "Well?"}
+        asking = asyncio.create_task(client.said("converse", arguments, timeout=2000, resetTimeoutOnProgress=True))
+        done, _ = await asyncio.wait({asking}, timeout=4)  # twice the client's time-out
+        assert not done
+        held.go.set()
+        said = await asyncio.wait_for(asking, BOUND)
+    assert said["result"]["structuredContent"]["turn"]["text"] == "Yes."
+
+
+@MODES
+async def test_text_block_of_a_result_says_what_to_do(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": "Yes."}])
+    async with served(Sidecar(agents(tmp_path, lm=lm))) as url, caller_of(url, mode) as ask:
+        place: dict[str, Any] = {"workspace": "novel", "thread": "t"}
+        said = await ask.raw("converse", **place, text="Well?")
+        assert [block.text for block in said.content] == ["Yes."]
+        for tool in ("pauses", "history", "threads", "fork"):
+            given: dict[str, Any] = {"workspace": "novel"} if tool == "threads" else place
+            result = await ask.raw(tool, **given)
+            assert json.loads(result.content[0].text) == result.structured_content
