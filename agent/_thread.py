@@ -245,9 +245,10 @@ class Thread(BranchingThread):
         Raises:
             NothingToResume: The thread has no turn that could go on.
             UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
-            ModelNotConfigured: The model that the turn began with is no longer there; the answers are kept.
+            GraphChanged, ModelNotConfigured: What the turn began with is no longer there; no answer was taken.
             RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with; no model was
-                called, and the answers are kept.
+                called, and no answer was taken. An answer from another account than the turn's is taken without the
+                role, which only the turn's own account can give, and waits for that account's `resume`.
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
         how = _resumption(role, on_role_change, skill)
@@ -289,7 +290,11 @@ class Thread(BranchingThread):
         return await self._runner.state(self.scope)
 
     async def pauses(self) -> tuple[Pause, ...]:
-        """What the thread's turn waits for; empty where it waits for nobody."""
+        """The pauses of the thread's turn; empty where there are none.
+
+        A pause whose `answered` is true has its answer. It stays in the list until a run takes the answer up, which a
+        process that was killed after the answer leaves to the next `resume()`.
+        """
         return await self._runner.pauses(self.scope)
 
     async def cancel(self) -> bool:

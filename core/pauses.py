@@ -95,6 +95,7 @@ class Pause:
         problem: Why the last answer was not taken, where there was one.
         since: When it was asked.
         expires: When it answers itself with a failure; None is never.
+        answered: Whether a person has answered already. The answer is kept, and the turn has not resumed since.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Pause:
     problem: str | None = None
     since: datetime
     expires: datetime | None = None
+    answered: bool = False
 
 
 LONGEST_WAIT: Final = 10 * 366 * 86_400.0

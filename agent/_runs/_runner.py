@@ -155,7 +155,7 @@ class TurnRunner:
         """
         parts = self.parts
         record = await resumable(parts, scope, answers)
-        taken = await take_answers(parts, record, answers, account=scope.account)
+        taken = await take_answers(parts, record, answers, how, account=scope.account)
         recorded = detach or await parts.recorder.log.last(record.id) is not None
         turn = RecordedTurn(turn=record.id, thread=record.thread)
         recording = parts.recorder.recording(turn, again=True) if recorded else None

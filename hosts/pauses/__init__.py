@@ -5,6 +5,6 @@ types into a terminal is the matter of `cli`, and forms of MCP are that of `side
 """
 
 from ._objects import pause_object
-from ._texts import is_late, numbered, one_line, pause_lines, printable
+from ._texts import is_late, numbered, one_line, pause_lines, printable, unanswered
 
-__all__ = ["is_late", "numbered", "one_line", "pause_lines", "pause_object", "printable"]
+__all__ = ["is_late", "numbered", "one_line", "pause_lines", "pause_object", "printable", "unanswered"]

@@ -25,6 +25,7 @@ def pause_object(pause: Pause) -> dict[str, Any]:
         "problem": pause.problem,
         "since": pause.since.isoformat(),
         "expires": None if pause.expires is None else pause.expires.isoformat(),
+        "answered": pause.answered,
     }
 
 

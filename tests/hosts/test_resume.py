@@ -204,7 +204,7 @@ async def test_an_interrupt_cancels_the_turn_that_is_resumed(home: Path) -> None
 
 
 @pytest.mark.requirement("R13")
-async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(home: Path, run: Run) -> None:
+async def test_the_role_is_given_again_and_no_answer_is_taken_where_it_is_missing(home: Path, run: Run) -> None:
     waits = await run("task", "buy", "-p", "what=hat", "--role", SECRET, *APP)
     assert waits.exit_code == 3
     assert waits.stderr.endswith("\nwith the same --role\n")
@@ -212,12 +212,12 @@ async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(
     error = json.loads(missing.stdout)["error"]
     assert (missing.exit_code, error["code"]) == (1, "role_required")
     assert all(option in error["remedy"] for option in ("--role", "--no-role", "--on-role-change refresh"))
-    other = await run("resume", "main", "--role", "Answer in verse.", *APP, "--json")
+    other = await run("resume", "main", "--approve", "--role", "Answer in verse.", *APP, "--json")
     changed = json.loads(other.stdout)["error"]
     assert (other.exit_code, changed["code"]) == (1, "role_changed")
     assert "--on-role-change refresh" in changed["remedy"]
     assert "=" not in error["remedy"] + changed["remedy"]  # no argument of Python's
-    done = await run("resume", "main", "--role", SECRET, *APP, "-v")
+    done = await run("resume", "main", "--approve", "--role", SECRET, *APP, "-v")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: call\n")
     assert SECRET not in "".join(part.output for part in (waits, missing, other, done))
 
@@ -226,7 +226,8 @@ async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(
 async def test_an_answer_that_was_kept_is_taken_up_by_a_command_without_one(home: Path, run: Run) -> None:
     waits = await run("task", "pick", "-p", "what=hat", "--role", SECRET, *APP, "--json")
     [pay] = [pause["id"] for pause in json.loads(waits.stdout)["pauses"] if pause["kind"] == "approval"]
-    assert (await run("resume", "main", "--approve", pay, *APP)).exit_code == 1  # the role is missing
+    approved = await run("resume", "main", "--approve", pay, "--account", "lead", *APP)
+    assert approved.exit_code == 1  # the role is missing, and not the approver's to give
     assert effects(home) == []
     left = await run("resume", "main", "--role", SECRET, *APP)
     assert (left.exit_code, effects(home)) == (3, ["paid hat"])
@@ -320,8 +321,8 @@ async def test_whoever_comes_late_to_a_turn_that_runs_again_is_told_so(
 ) -> None:
     [pay] = await paused("buy")
     async with agent() as shop:
-        with pytest.raises(RoleChanged):  # the answer is taken, and nothing goes on yet
-            await shop.thread("main").resume({pay: Approve()}, role=Role("critic", SECRET))
+        with pytest.raises(RoleChanged):  # the answer of another account is taken, and no run begins
+            await shop.thread("main", account="lead").resume({pay: Approve()}, role=Role("critic", SECRET))
     late = await run("resume", "main", *APP, "--json", *words)
     error = json.loads(late.stdout)["error"]
     assert (late.exit_code, error["code"]) == (2, "already_answered")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ....core.errors import HostError, HostUnavailable, WorldAgentError
 from ....core.pauses import Pause
 from ....role_resolution import Role
+from ...pauses import unanswered
 from .._attachments import attachments
 from .._hosts import EMBEDDED
 from .._options import WORKSPACE, ChatOptions
@@ -155,7 +156,7 @@ class Talk:
         """
         thread, thread_id = await self.thread(), self.thread_id
         state = await thread.state()
-        pauses = await thread.pauses() if state is not None and state.pauses else ()
+        pauses = unanswered(await thread.pauses()) if state is not None and state.pauses else ()
         if thread_id == self.thread_id:
             self.stands("" if state is None else state.status, pauses)
         return state

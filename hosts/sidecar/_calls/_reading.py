@@ -6,6 +6,7 @@ from typing import Final
 
 from ....agent import WorldAgent
 from ....agent.threads import ThreadState
+from ...pauses import unanswered
 from .._contract.answers import (
     ExplainAnswer,
     HistoryAnswer,
@@ -37,7 +38,7 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
         turn_id=state.turn_id or None,
         status=state.status,
         pauses=[pause_result(pause) for pause in found],
-        next=to_call(call, state.status, state.turn_id, found),
+        next=to_call(call, state.status, state.turn_id, unanswered(found)),
     )
 
 
