@@ -174,6 +174,7 @@ def _turn_object(turn: Turn) -> dict[str, Any]:
     usage = turn.usage
     return {
         "id": turn.id,
+        "thread": turn.thread,
         "status": turn.status,
         "text": turn.text,
         "result": turn.result.model_dump(mode="json") if turn.result is not None else None,

@@ -49,7 +49,7 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     state = _resumable(found, options, agent)
     answers = dict(_answers(options, _Asked(options.thread, pauses, gone)))
     if not answers and _only_waits(state, pauses):
-        waiting = Turn(id=state.turn_id, status="paused", pauses=pauses)
+        waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=pauses)
         return tell(waiting, output, resume_command(options, options.thread), options)
     return await go_on(agent, options, output, GoingOn(options.thread, answers, call_role))
 

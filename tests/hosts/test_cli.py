@@ -46,6 +46,9 @@ async def test_a_thread_remembers_what_was_said_in_it_and_another_one_does_not(r
     assert "My name is Ana." in prompt(stub)
     await run("ask", "What is my name?", "--thread", "t2")
     assert "My name is Ana." not in prompt(stub)
+    await run("ask", "My name is Bob.")
+    await run("ask", "What is my name?")
+    assert "Bob" not in prompt(stub)
 
 
 @pytest.mark.requirement("R9")
@@ -86,6 +89,7 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
     result = await run("ask", "Hello", "--json", "--role", SECRET)
     turn: dict[str, Any] = json.loads(result.stdout)
     assert turn.pop("id").startswith("turn_")
+    assert turn.pop("thread").startswith("ask_")
     assert turn == {
         "status": "done",
         "text": "Paris.",

@@ -147,6 +147,7 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_goes_on(home: Pa
 async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_again(home: Path) -> None:
     async with openai_stub() as stub:
         words = ("ask", "What is the capital of France?", "--lm", "openai/slow", "--json", "--role", SECRET)
+        words = (*words, "--thread", "main")
         async with started(home, *words, WORLDAGENT_API_BASE=stub.url) as process:
             await asyncio.wait_for(stub.arrived.wait(), BOUND)
             process.send_signal(signal.SIGTERM)
@@ -157,6 +158,28 @@ async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_ag
         done = check(await command(home, *again, WORLDAGENT_API_BASE=stub.url), 0)
     assert done.out == "Paris.\n"
     assert SECRET not in out.decode() + told.decode()
+
+
+@pytest.mark.requirement("T5")
+async def test_an_ask_that_was_stopped_does_not_keep_the_next_one_from_its_answer(home: Path) -> None:
+    async with openai_stub() as stub:
+        async with started(home, "ask", "Hello", "--lm", "openai/slow", WORLDAGENT_API_BASE=stub.url) as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            await asyncio.wait_for(stub.arrived.wait(), BOUND)
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            told = (await asyncio.wait_for(process.stderr.read(), BOUND)).decode()
+            assert await asyncio.wait_for(process.wait(), BOUND) == 143
+        answer = ("--lm", "openai/answer")
+        asked = [await command(home, "ask", "Hello", *answer, "--json", WORLDAGENT_API_BASE=stub.url) for _ in "ab"]
+        turns = [json.loads(check(one, 0).out) for one in asked]
+        assert [turn["text"] for turn in turns] == ["Paris.", "Paris."]
+        [line] = [line for line in told.splitlines() if "worldagent resume ask_" in line]
+        words = shlex.split(line[line.index("worldagent") :])
+        assert len({words[2], *(turn["thread"] for turn in turns)}) == 3
+        done = check(await command(home, *words[1:], *answer, WORLDAGENT_API_BASE=stub.url), 0)
+    assert done.out == "Paris.\n"
 
 
 @pytest.mark.parametrize("words", [("task", "buy", "-p", "what=hat"), ("resume", "main")])
@@ -261,7 +284,7 @@ async def test_a_turn_goes_on_without_its_role_on_purpose(home: Path, run: Run, 
         (("resume", "main", "--on-role-change", "pin"), 2, "'pin' is unknown"),
         (("resume", "main", "--json", "--events"), 2, "--json and --events"),
         (("resume", ""), 2, "thread ''"),
-        (("ask", "Hello"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
+        (("ask", "Hello", "--thread", "main"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
         (("task", "buy", "-p", "what=cap"), 1, "waits for a person"),
     ],
 )
