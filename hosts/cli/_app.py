@@ -29,7 +29,7 @@ continue a conversation.
 
   worldagent ask 'And of Spain?' --thread trip --role 'Answer in one word.'
 
-  git diff | worldagent ask - --role @reviewer.md --lm openai/gpt-4o
+  git diff | worldagent ask 'Review this change:' --role @reviewer.md --lm openai/gpt-4o
 
   worldagent ask 'What is on it?' --attach photo.png --lm openai/gpt-4o
 """

@@ -33,8 +33,8 @@ def ask(options: AskOptions) -> int:
 
     def begin() -> Coroutine[Any, Any, int]:
         one_form(options.json, options.events)
-        one_reader(options, "TEXT", options.text)
-        said, call_role = message(options.text), role(options.role)
+        one_reader(options, "TEXT", "-" if options.text is None else options.text)
+        said, call_role = message(options, options.text, output), role(options.role)
         attached = attachments(options.attach)
         return _converse(open_agent(options, output), options, output, _Said(said, call_role, attached))
 

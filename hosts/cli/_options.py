@@ -229,7 +229,14 @@ class AskOptions(SpeakerOptions):
             rich_help_panel=_WHERE,
         ),
     ] = None
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads standard input.")]
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT]",
+            help="What to say. Data that is piped to the command follows it, after a blank line. Without TEXT, or "
+            "with -, the message is read from standard input.",
+        ),
+    ] = None
     attach: Attach = None
     turn_model: TurnModels = None
     events: Events = False

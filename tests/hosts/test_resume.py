@@ -146,8 +146,8 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_goes_on(home: Pa
 @pytest.mark.requirement("T5")
 async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_again(home: Path) -> None:
     async with openai_stub() as stub:
-        words = ("ask", "What is the capital of France?", "--lm", "openai/slow", "--json", "--role", SECRET)
-        words = (*words, "--thread", "main")
+        question = ("ask", "What is the capital of France?", "--thread", "main")
+        words = (*question, "--lm", "openai/slow", "--json", "--role", SECRET)
         async with started(home, *words, WORLDAGENT_API_BASE=stub.url) as process:
             await asyncio.wait_for(stub.arrived.wait(), BOUND)
             process.send_signal(signal.SIGTERM)
