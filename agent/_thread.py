@@ -252,10 +252,10 @@ class Thread(BranchingThread):
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
         how = _resumption(role, on_role_change, skill)
-        async with await self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
+        async with self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
             return await stream.wait()
 
-    async def stream_resume(
+    def stream_resume(
         self,
         answers: Mapping[str, object] | None = None,
         *,
@@ -264,12 +264,14 @@ class Thread(BranchingThread):
         skill: Composed | None = None,
         detach: bool = False,
     ) -> TurnStream:
-        """As `resume`, as a stream of events: `async with await thread.stream_resume(...) as stream`.
+        """As `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
+
+        The answers are taken when the block is entered, and what `resume` raises of them comes there.
 
         With `detach` the turn goes on when the block is left, and is recorded from now on, if it was not before.
         """
         how = _resumption(role, on_role_change, skill)
-        return await self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
+        return self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
     async def repeats(self, key: str) -> bool:
         """Whether a start with this key would give a turn that is there, and run none: it is over, waits, or runs.

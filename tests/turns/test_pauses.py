@@ -207,7 +207,7 @@ async def test_events_show_a_pause_and_its_end(tmp_path: Path) -> None:
         thread = agent.thread("t")
         turn = await thread.task("job", {})
         answers = {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
-        async with await thread.stream_resume(answers) as stream:
+        async with thread.stream_resume(answers) as stream:
             events = [event async for event in stream]
     assert isinstance(events[0], TurnStarted)
     assert events[0].resumed

@@ -163,3 +163,27 @@ async def test_a_process_killed_between_answer_and_resume_leaves_the_pause_shown
             await thread.resume({pause_id: Approve()})
         assert (await thread.resume()).result == Said(text="paid for the hat")
         assert (await thread.pauses(), done) == ((), ["hat"])
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_every_stream_is_entered_and_does_nothing_before_that(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with shop(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        [pause] = (await thread.task("job", {})).pauses
+        resuming = thread.stream_resume({pause.id: Approve()})
+        twice, replaying = thread.stream_resume({pause.id: Approve()}), thread.stream_replay(to="again")
+        [left] = await thread.pauses()
+        assert (left.answered, await agent.thread("again").state()) == (False, None)
+        async with resuming as stream:
+            assert [event async for event in stream][-1].status == "done"
+        assert (stream.turn_id, done) == (pause.id.partition("/")[0], ["hat"])
+        with pytest.raises(AlreadyAnswered):
+            async with twice:
+                pass
+        async with replaying as stream:
+            turn = await stream.wait()
+        assert (turn.id, turn.thread, turn.status) == (stream.turn_id, "again", "paused")
+        await thread.converse("Hello")
+        async with thread.stream_edit("Good day") as stream:
+            assert (await stream.wait()).status == "done"

@@ -129,7 +129,7 @@ async def test_a_state_says_whether_the_turns_events_are_kept(tmp_path: Path) ->
             "detached": True,
             "later": False,
         }
-        async with await agent.thread("later").stream_resume(detach=True) as stream:
+        async with agent.thread("later").stream_resume(detach=True) as stream:
             assert (await stream.wait()).id == waiting.id
         [later, keyed] = [await agent.thread(name).state() for name in ("later", "keyed")]
         assert later is not None

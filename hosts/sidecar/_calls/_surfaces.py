@@ -279,7 +279,7 @@ async def _go_on(
     again = isinstance(given, ResumeArguments)
     left_out = again and "role" not in given.model_fields_set
     skill = given.skill if isinstance(given, ResumeArguments | SkillArguments) else None
-    return await thread.stream_resume(
+    return thread.stream_resume(
         answers,
         role=UNSET if left_out else role_of(given.role),
         on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
