@@ -74,7 +74,9 @@ class Talk:
     @property
     def prompt(self) -> str:
         """What the prompt says: the thread, and whether an answer is awaited."""
-        return f"{self.thread_id}> " if self.waiting is None else f"{self.thread_id} {self.waiting.place}> "
+        waiting = self.waiting
+        # Where each pause has an answer that could not be sent, /resume sends it, and nothing is asked.
+        return f"{self.thread_id}> " if waiting is None or not waiting.open else f"{self.thread_id} {waiting.place}> "
 
     def left(self, *statuses: str) -> list[str]:
         """The threads whose last turn stands so."""
