@@ -176,7 +176,7 @@ async def test_every_stream_is_entered_and_does_nothing_before_that(tmp_path: Pa
         [left] = await thread.pauses()
         assert (left.answered, await agent.thread("again").state()) == (False, None)
         async with resuming as stream:
-            assert [event async for event in stream][-1].status == "done"
+            assert (await stream.wait()).status == "done"
         assert (stream.turn_id, done) == (pause.id.partition("/")[0], ["hat"])
         with pytest.raises(AlreadyAnswered):
             async with twice:
