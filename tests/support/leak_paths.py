@@ -188,7 +188,7 @@ async def _(turn: Paused) -> None:
     async with turn.on_thread(role_key="another key of some length") as thread:
         await fails(turn, RoleKeyMismatch, thread, answers)
     async with turn.on_thread() as thread:
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 @path("refreshed with another role")
