@@ -86,10 +86,10 @@ class BranchingThread:
             HostError, OutputInvalid, TaskFailed, RoleSourceUnavailable: As for `converse` and `task`.
         """
         again = Replay(at, to, skill, turn_models(model))
-        async with await self._runner.replay(self.scope, again, role, deltas=False) as stream:
+        async with self._runner.replay(self.scope, again, role, deltas=False) as stream:
             return await stream.wait()
 
-    async def stream_replay(
+    def stream_replay(
         self,
         at: str | None = None,
         *,
@@ -98,9 +98,9 @@ class BranchingThread:
         skill: Composed | None = None,
         model: TurnModel = None,
     ) -> TurnStream:
-        """As `replay`, as a stream of events: `async with await thread.stream_replay(...) as stream`."""
+        """As `replay`, as a stream of events: `async with thread.stream_replay(...) as stream`."""
         again = Replay(at, to, skill, turn_models(model))
-        return await self._runner.replay(self.scope, again, role, deltas=True)
+        return self._runner.replay(self.scope, again, role, deltas=True)
 
     async def edit(
         self,

@@ -53,7 +53,8 @@ class TurnStream:
     error after its last event.
 
     Args:
-        turn_id: The turn's id; where the turn has a key, the one that counts is there once the stream is entered.
+        turn_id: The turn's id. It is empty until the stream is entered where the turn is resumed or replayed; where
+            it has a key, the one that counts is there once the stream is entered.
         enter: Starts the turn.
         detach: Whether the turn goes on when the block is left.
     """

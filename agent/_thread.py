@@ -245,16 +245,17 @@ class Thread(BranchingThread):
         Raises:
             NothingToResume: The thread has no turn that could go on.
             UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
-            ModelNotConfigured: The model that the turn began with is no longer there; the answers are kept.
+            GraphChanged, ModelNotConfigured: What the turn began with is no longer there; no answer was taken.
             RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with; no model was
-                called, and the answers are kept.
+                called, and no answer was taken. An answer from another account than the turn's is taken without the
+                role, which only the turn's own account can give, and waits for that account's `resume`.
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
         how = _resumption(role, on_role_change, skill)
-        async with await self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
+        async with self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
             return await stream.wait()
 
-    async def stream_resume(
+    def stream_resume(
         self,
         answers: Mapping[str, object] | None = None,
         *,
@@ -263,12 +264,14 @@ class Thread(BranchingThread):
         skill: Composed | None = None,
         detach: bool = False,
     ) -> TurnStream:
-        """As `resume`, as a stream of events: `async with await thread.stream_resume(...) as stream`.
+        """As `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
+
+        The answers are taken when the block is entered, and what `resume` raises of them comes there.
 
         With `detach` the turn goes on when the block is left, and is recorded from now on, if it was not before.
         """
         how = _resumption(role, on_role_change, skill)
-        return await self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
+        return self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
     async def repeats(self, key: str) -> bool:
         """Whether a start with this key would give a turn that is there, and run none: it is over, waits, or runs.
@@ -289,7 +292,11 @@ class Thread(BranchingThread):
         return await self._runner.state(self.scope)
 
     async def pauses(self) -> tuple[Pause, ...]:
-        """What the thread's turn waits for; empty where it waits for nobody."""
+        """The pauses of the thread's turn; empty where there are none.
+
+        A pause whose `answered` is true has its answer. It stays in the list until a run takes the answer up, which a
+        process that was killed after the answer leaves to the next `resume()`.
+        """
         return await self._runner.pauses(self.scope)
 
     async def cancel(self) -> bool:

@@ -99,6 +99,7 @@ class Pause:
         problem: Why the last answer was not taken, where there was one.
         since: When it was asked.
         expires: When it answers itself with a failure; None is never.
+        answered: Whether a person has answered already. The answer is kept, and the turn has not resumed since.
     """
 
     id: str
@@ -117,6 +118,7 @@ class Pause:
     problem: str | None = None
     since: datetime
     expires: datetime | None = None
+    answered: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The pause as JSON, with the fields that the command line and the sidecar give."""
@@ -137,6 +139,7 @@ class Pause:
             "problem": self.problem,
             "since": utc_text(self.since),
             "expires": None if self.expires is None else utc_text(self.expires),
+            "answered": self.answered,
         }
 
 

@@ -370,6 +370,23 @@ class TurnEngine:
             return await self._outcome(turn.usage, request.work, str(found["head"]))
         return await self._drive(turn, request.work, None)
 
+    async def check_work(self, turn_id: str, thread_key: str) -> None:
+        """Make sure that the functions, shapes and workers that a turn needs to resume are those that it began with.
+
+        Args:
+            turn_id: The turn.
+            thread_key: Its thread.
+
+        Raises:
+            HostError: One is from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone or is declared otherwise.
+        """
+        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        self._check_declared(await self.services.journal.load(turn_id))
+        found = await self.heads.values(thread_key)
+        for item in found["work"] if found is not None and found.get("turn") == turn_id else ():
+            self._work_again(item["shape"], item["params"])
+
     def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
         """Compare what a turn's calls were declared as with what they are now, where they are asked for again (D15).
 

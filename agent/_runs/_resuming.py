@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from traceback import clear_frames
 from typing import Any
 
-from ...core import Scope
+from ...core import Scope, Tier
 from ...core.errors import (
     AlreadyAnswered,
     AnswerInvalid,
     InvalidArgument,
     NothingToResume,
+    RoleRequired,
     UnknownPause,
     UsageError,
+    WorldAgentError,
 )
 from ...core.pauses import call_id_of, pause_id_of
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, TurnRecord, thread_key
-from ._work import RunnerParts
+from ...role_resolution import Resolution, Role
+from ._work import Resumption, RunnerParts
 
 
 async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, object]) -> TurnRecord:
@@ -68,37 +72,131 @@ def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResu
     )
 
 
+async def checked(parts: RunnerParts, record: TurnRecord, how: Resumption, item: Any) -> tuple[Resolution, bool]:
+    """Check that a turn can resume: its graph, its model, its role and its skill are those that it began with.
+
+    Args:
+        parts: What the agent works with.
+        record: The turn.
+        how: How it is to resume.
+        item: The task that the turn dispatches, if it does.
+
+    Returns:
+        The turn's role, and whether it is one that need not be the one that the turn began with.
+
+    Raises:
+        GraphChanged, ModelNotConfigured, InvalidArgument: Something that the turn needs is not there.
+        RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with.
+        AgentClosed: The agent is drained meanwhile.
+    """
+    engine = parts.engine
+    _check_engine(parts, record)
+    async with parts.drain.refusing():
+        await engine.open_model(record.model)
+        resolution, refreshed = await _resolved_again(parts, record, how, item)
+    engine.check_prompt(record.prompt, how.prompt, refreshed=refreshed)
+    if not refreshed and record.role["key"] != parts.resolver.key.id:
+        await engine.check_calls(record.id)
+    return resolution, refreshed
+
+
+def _check_engine(parts: RunnerParts, record: TurnRecord) -> None:
+    parts.engine.check_graph(record.graph)
+    parts.engine.check_model(record.model, who=f"the turn {record.id!r}, which began with it,")
+
+
 async def take_answers(
-    parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], *, account: str | None
+    parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], how: Resumption, *, account: str | None
 ) -> tuple[str, ...]:
-    """Write down a person's answers, all or none that fits; give the ids of the pauses.
+    """Write down a person's answers: all of them, or none where one does not fit or the turn cannot resume.
 
     Args:
         parts: What the agent works with.
         record: The turn.
         answers: Answers by the ids of pauses.
+        how: How the turn is to resume.
         account: Who answers.
+
+    Returns:
+        The ids of the pauses.
 
     Raises:
         NotAnApprover: The policy does not let this account answer.
         UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer cannot be taken.
         NothingToResume: The turn was ended meanwhile.
+        HostError: The turn cannot resume here; see `checked`.
     """
     if not isinstance(answers, Mapping):
-        raise InvalidArgument("answers is no mapping", remedy="map ids of pauses to answers")
+        raise InvalidArgument("`answers` must be a mapping", remedy="map ids of pauses to answers")
     if not answers:
         return ()
     try:
-        return await _take(parts, record, answers, account)
+        decisions = await _decisions(parts, record, answers, account)
+        await _check_resumable(parts, record, how, account)
+        for call_id in await parts.journal.answer(record.id, decisions):
+            raise _answered(pause_id_of(call_id))
+        return tuple(map(pause_id_of, decisions))
     except (UnknownPause, AlreadyAnswered) as error:
         refused: UsageError = error
-    # What is cancelled asks nothing any more, and nobody has answered it for that.
+    # The pauses of a turn that was cancelled are closed, although no person answered them.
     raise ended(await parts.turns.latest(record.thread), record.id, record.thread) or refused
 
 
-async def _take(
+async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumption, account: str | None) -> None:
+    """Check all that can be checked of a turn before its run: an answer that is taken cannot be given again.
+
+    The run checks it once more when it owns the thread, since much may change while it waits for that.
+
+    Raises:
+        WorldAgentError: The turn cannot resume; it names the turn.
+    """
+    failure: WorldAgentError
+    try:
+        _, item = await parts.engine.begun_with(record.asked, record.kind)
+        # A call role is its account's alone: an approver cannot give it, and their answer waits for the turn's account.
+        if account is None or account == record.scope.account:
+            await checked(parts, record, how, item)
+        else:
+            _check_engine(parts, record)
+        await parts.engine.check_work(record.id, record.thread)
+        return
+    except WorldAgentError as error:
+        failure = error
+    clear_frames(failure.__traceback__)  # they hold the role, and a caller may keep the error
+    failure.turn_id = record.id
+    raise failure
+
+
+async def _resolved_again(
+    parts: RunnerParts, record: TurnRecord, how: Resumption, item: Any
+) -> tuple[Resolution, bool]:
+    """Resolve again and compare with what the turn began with (R13); whether another one is meant."""
+    scope = f"thread {record.thread!r}"
+    if how.on_role_change == "pin":
+        pinned = parts.pins.get(record.id)
+        if pinned is None:
+            raise RoleRequired(
+                f"the role of the paused turn of {scope} is no longer in memory",
+                remedy="give the role again with `on_role_change` as `fail`, or resume with it as `refresh`",
+            )
+        return Resolution(pinned), False
+    entry, others = parts.engine.signatures(item)
+    call = how.role if isinstance(how.role, Role) else None
+    resolution = await parts.resolver.resolve(record.scope, call=call, entry=entry, signatures=others, turn=record.id)
+    if how.on_role_change == "refresh":
+        return resolution, True
+    if not entry and not others:  # no role reaches anything here, whatever was noted of one
+        return resolution, record.role["digest"] is not None
+    if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
+        return resolution, True  # without the call's role, on purpose
+    parts.resolver.key.check(record.role, resolution.role, scope=scope)
+    return resolution, False
+
+
+async def _decisions(
     parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], account: str | None
-) -> tuple[str, ...]:
+) -> dict[str, Any]:
+    """What the journal keeps of answers that fit their pauses."""
     records = await parts.journal.load(record.id)
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():
@@ -118,9 +216,7 @@ async def _take(
         if found.id in decisions:  # under its present id and under the path id that 0.1.0 used
             raise InvalidArgument(f"the pause {pause_id!r} is answered twice", remedy="answer each pause once")
         decisions[found.id] = decision_of(pause_of(found), answer, account)
-    for call_id in await parts.journal.answer(record.id, decisions):
-        raise _answered(pause_id_of(call_id))
-    return tuple(map(pause_id_of, decisions))
+    return decisions
 
 
 def _answered(pause_id: str) -> AlreadyAnswered:

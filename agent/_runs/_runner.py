@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -144,23 +145,32 @@ class TurnRunner:
         """One turn as a stream of events."""
         return self._stream(ask, role, How(deltas=True, detach=detach, key=key))
 
-    async def resume(
+    def resume(
         self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool, detach: bool = False
     ) -> TurnStream:
-        """Take a person's answers, and go on with the turn that waits.
+        """A stream that, once it is entered, takes a person's answers and resumes the turn."""
+        parts = self.parts
+        return TurnStream("", partial(self._resumed, parts, scope, answers, how, How(deltas, detach)), detach=detach)
+
+    async def _resumed(
+        self, parts: RunnerParts, scope: Scope, answers: Mapping[str, object], how: Resumption, streamed: How
+    ) -> Held:
+        """Take a person's answers and start the run.
 
         Raises:
+            AgentClosed: The agent was closed since the stream was made.
             NothingToResume: The thread has no turn that could go on.
             UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
         """
-        parts = self.parts
+        self._check_open(parts)
         record = await resumable(parts, scope, answers)
-        taken = await take_answers(parts, record, answers, account=scope.account)
-        recorded = detach or await parts.recorder.log.last(record.id) is not None
+        taken = await take_answers(parts, record, answers, how, account=scope.account)
+        recorded = streamed.detach or await parts.recorder.log.last(record.id) is not None
         turn = RecordedTurn(turn=record.id, thread=record.thread)
         recording = parts.recorder.recording(turn, again=True) if recorded else None
         work = ResumedTurn(record, how, taken, _origin(), recording)
-        return self._streamed(record.id, work, How(deltas=deltas, detach=detach))
+        del how
+        return await self._started(parts, record.id, work, streamed)
 
     async def repeats(self, scope: Scope, key: str) -> bool:
         """Whether a start on a thread with a key would give a turn that is there."""
@@ -170,12 +180,18 @@ class TurnRunner:
         """Make a thread that goes on from a message of this one; no role is needed for it (R13)."""
         return await self.parts.branching.fork(scope, at=at, to=to)
 
-    async def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: bool) -> TurnStream:
-        """Run a turn again that began with a message of the thread, on a new thread."""
-        if role is not None:
-            check_role(role)  # before anything is read
-        ask, branch = await run_again(self.parts, scope, again)
-        return self._stream(ask, role, How(deltas=deltas), branch)
+    def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: bool) -> TurnStream:
+        """A stream that, once it is entered, runs a turn again that began with a message, on a new thread."""
+        parts, call = self.parts, None if role is None else check_role(role)
+
+        async def enter() -> Held:
+            nonlocal call
+            self._check_open(parts)
+            ask, branch = await run_again(parts, scope, again)
+            work, call = self._new(ask, call, branch), None
+            return await self._started(parts, new_id("turn"), work, How(deltas=deltas))
+
+        return TurnStream("", enter)
 
     def edit(self, ask: Ask, edit: Edit, role: Role | None, *, deltas: bool) -> TurnStream:
         """Say a message of the thread otherwise."""
@@ -226,10 +242,7 @@ class TurnRunner:
         return await self.parts.resolver.explain(scope, call=call, entry=entry, signatures=others)
 
     def _stream(self, ask: Ask, role: Role | None, how: How, branch: Again | Edit | None = None) -> TurnStream:
-        call = check_role(role) if role is not None else None
-        if ask.model:
-            self.parts.engine.check_model(ask.model, who="the turn")
-        work = NewTurn(replace(ask, origin=_origin()), call, branch)
+        work = self._new(ask, check_role(role) if role is not None else None, branch)
         turn = RecordedTurn(turn=new_id("turn"), thread=thread_key(ask.scope))
         if how.key is not None:
             turn = replace(turn, key=check_id("key", how.key), asked=asked_of(ask))
@@ -240,14 +253,22 @@ class TurnRunner:
     def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, how: How) -> TurnStream:
         parts = self.parts
 
-        async def enter() -> Held:
-            if self.parts is not parts:
-                raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
-            if how.key is not None and isinstance(work, NewTurn):
-                return await self._keyed.hold(parts, work, detach=how.detach)
-            return self._held(parts, turn_id, work, deltas=how.deltas)
+        return TurnStream(turn_id, partial(self._started, parts, turn_id, work, how), detach=how.detach)
 
-        return TurnStream(turn_id, enter, detach=how.detach)
+    def _new(self, ask: Ask, call: Role | None, branch: Again | Edit | None) -> NewTurn:
+        if ask.model:
+            self.parts.engine.check_model(ask.model, who="the turn")
+        return NewTurn(replace(ask, origin=_origin()), call, branch)
+
+    async def _started(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, how: How) -> Held:
+        self._check_open(parts)
+        if how.key is not None and isinstance(work, NewTurn):
+            return await self._keyed.hold(parts, work, detach=how.detach)
+        return self._held(parts, turn_id, work, deltas=how.deltas)
+
+    def _check_open(self, parts: RunnerParts) -> None:
+        if self.parts is not parts:
+            raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
 
     def _held(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> Held:
         """Start a run at a turn; its events come from a queue, or from what records them."""

@@ -17,7 +17,6 @@ from typing import Any
 from ...core import Emitter, Tier
 from ...core.awaiting import uninterrupted
 from ...core.errors import (
-    RoleRequired,
     StorageUnavailable,
     ThreadPaused,
     WorldAgentError,
@@ -29,13 +28,13 @@ from ...harness.inside import Origin
 from ...harness.limits import Use
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.attachments import Loaded
-from ...role_resolution import NO_ROLE, Resolution, Role
+from ...role_resolution import NO_ROLE, Resolution
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
 from ..events import Ending, Tell, together
 from ._branching import Again, Start
 from ._limits import limited
-from ._resuming import ended
+from ._resuming import checked, ended
 from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
 from .keyed import KeyBegun, unless_begun
 
@@ -252,15 +251,8 @@ class TurnRunning:
         recording = work.recording
         if recording is not None:
             self.emit.go_on_after(await parts.recorder.log.last(record.id) or 0)
-        engine.check_graph(record.graph)
-        engine.check_model(record.model, who=f"the turn {record.id!r}, which began with it,")
         how, work.how = work.how, Resumption()
-        async with parts.drain.refusing():
-            await engine.open_model(record.model)
-            resolution, refreshed = await self._resolved_again(record, how, item)
-        engine.check_prompt(record.prompt, how.prompt, refreshed=refreshed)
-        if not refreshed and record.role["key"] != parts.resolver.key.id:
-            await engine.check_calls(record.id)
+        resolution, refreshed = await checked(parts, record, how, item)
         self._started(record.kind, resolution, resumed=True)
         if recording is not None and record.status == "running" and await parts.recorder.log.standing(record.id):
             self.emit(TextReplaced, text="")  # whoever was cut off did not come to take it back
@@ -308,32 +300,6 @@ class TurnRunning:
         """Another owner ended the turn while this one waited for the thread."""
         outcome = await self.parts.engine.ended(record.thread, item)
         return self._turn(outcome, Resolution(NO_ROLE), tiers=tuple(map(Tier, record.role["tiers"])))
-
-    async def _resolved_again(self, record: TurnRecord, how: Resumption, item: Any) -> tuple[Resolution, bool]:
-        """Resolve again and compare with what the turn began with (R13); whether another one is meant."""
-        parts = self.parts
-        scope = f"thread {record.thread!r}"
-        if how.on_role_change == "pin":
-            pinned = parts.pins.get(record.id)
-            if pinned is None:
-                raise RoleRequired(
-                    f"the role of the paused turn of {scope} is no longer in memory",
-                    remedy="give the role again with `on_role_change` as `fail`, or resume with it as `refresh`",
-                )
-            return Resolution(pinned), False
-        entry, others = parts.engine.signatures(item)
-        call = how.role if isinstance(how.role, Role) else None
-        resolution = await parts.resolver.resolve(
-            record.scope, call=call, entry=entry, signatures=others, turn=record.id
-        )
-        if how.on_role_change == "refresh":
-            return resolution, True
-        if not entry and not others:  # no role reaches anything here, whatever was noted of one
-            return resolution, record.role["digest"] is not None
-        if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
-            return resolution, True  # without the call's role, on purpose
-        parts.resolver.key.check(record.role, resolution.role, scope=scope)
-        return resolution, False
 
     # --- both -------------------------------------------------------------------------------------------------------
 

@@ -100,11 +100,11 @@ class ThreadRegister:
         return (await self._states([record]))[0]
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
-        """What a thread's turn waits for, in the order in which it was asked."""
+        """The pauses of a thread's turn, oldest first, with those that are answered and that no run has taken up."""
         record = await self._turns.latest(thread_key(scope))
         if record is None or record.status not in OPEN:
             return ()
-        found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open]
+        found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open or entry.answered]
         return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
 
     async def answered(self, scope: Scope) -> frozenset[str]:

@@ -26,7 +26,7 @@ from ._records import CallRecord
 
 
 def pause_of(record: CallRecord) -> Pause:
-    """The open pause of a recorded call."""
+    """The pause of a recorded call that waits, or that is answered and was not resumed since."""
     ask: dict[str, Any] = json.loads(record.ask) if record.ask else {"kind": "approval"}
     return Pause(
         id=pause_id_of(record.id),
@@ -45,6 +45,7 @@ def pause_of(record: CallRecord) -> Pause:
         problem=ask.get("problem"),
         since=datetime.fromtimestamp(record.at, UTC),
         expires=None if record.expires is None else datetime.fromtimestamp(record.expires, UTC),
+        answered=record.answered,
     )
 
 

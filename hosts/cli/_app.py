@@ -20,15 +20,16 @@ from ._upkeep_commands import add_upkeep
 _ASK = """\
 Say something to the agent and print its answer.
 
-On a terminal the answer appears while it is written. A thread remembers what was said in it.
+On a terminal the answer appears while it is written. Each question has a thread of its own; name one with --thread to
+continue a conversation.
 
 [bold]Examples[/bold]
 
-  worldagent ask 'What is the capital of France?'
+  worldagent ask 'What is the capital of France?' --thread trip
 
-  worldagent ask 'And of Spain?' --role 'Answer in one word.'
+  worldagent ask 'And of Spain?' --thread trip --role 'Answer in one word.'
 
-  git diff | worldagent ask - --role @reviewer.md --lm openai/gpt-4o
+  git diff | worldagent ask 'Review this change:' --role @reviewer.md --lm openai/gpt-4o
 
   worldagent ask 'What is on it?' --attach photo.png --lm openai/gpt-4o
 """

@@ -12,7 +12,7 @@ from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
 from ...storage import Storage
-from ..pauses import is_late
+from ..pauses import is_late, unanswered
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
 from ._approvals_text import Always, leave
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
@@ -130,7 +130,7 @@ async def _asking(
 async def _of(register: ThreadRegister, workspace: str, state: ThreadState) -> list[_Approval]:
     if not state.pauses:
         return []
-    pauses = await register.pauses(Scope(workspace=workspace, thread=state.thread))
+    pauses = unanswered(await register.pauses(Scope(workspace=workspace, thread=state.thread)))
     return [_Approval(state, pause) for pause in pauses if pause.kind == "approval"]
 
 
@@ -186,7 +186,7 @@ async def _waiting(agent: WorldAgent, options: ApproveOptions | RejectOptions) -
             raise no_thread(agent.workspace, options.thread)
         state = _one(states, options)
         scope = Scope(workspace=agent.workspace, thread=state.thread)
-        open_ = {pause.id: pause for pause in await register.pauses(scope)}
+        open_ = {pause.id: pause for pause in unanswered(await register.pauses(scope))}
         gone = await register.answered(scope)
     for pause_id in options.ids:
         if pause_id in gone:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core import new_id
 from ._attachments import attachments
 from ._options import AskOptions
 from ._output import Output
@@ -32,8 +33,8 @@ def ask(options: AskOptions) -> int:
 
     def begin() -> Coroutine[Any, Any, int]:
         one_form(options.json, options.events)
-        one_reader(options, "TEXT", options.text)
-        said, call_role = message(options.text), role(options.role)
+        one_reader(options, "TEXT", "-" if options.text is None else options.text)
+        said, call_role = message(options, options.text, output), role(options.role)
         attached = attachments(options.attach)
         return _converse(open_agent(options, output), options, output, _Said(said, call_role, attached))
 
@@ -41,7 +42,9 @@ def ask(options: AskOptions) -> int:
 
 
 async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said: _Said) -> int:
-    thread = thread_of(agent, options)  # refused before anything is opened
+    # A question by itself must not depend on how the one before it ended, so without --thread it has its own thread.
+    thread_id = new_id("ask") if options.thread is None else options.thread
+    thread = thread_of(agent, options, thread_id)  # refused before anything is opened
     model = options.turn_model or None
 
     async def begin() -> Turn:
@@ -52,7 +55,7 @@ async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said
                 output.event(event)
         return stream.turn
 
-    return await one_turn(agent, options, output, options.thread, begin)
+    return await one_turn(agent, options, output, thread_id, begin)
 
 
 __all__ = ["ask"]

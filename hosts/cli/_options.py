@@ -196,12 +196,9 @@ class AgentOptions(HostOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnOptions(AgentOptions):
-    """What every command that begins a turn takes."""
+class SpeakerOptions(AgentOptions):
+    """What every command that begins a turn takes beside the thread."""
 
-    thread: Annotated[
-        str, typer.Option(metavar="ID", help="The conversation within the workspace.", rich_help_panel=_WHERE)
-    ] = "main"
     account: Annotated[
         str | None, typer.Option(metavar="ID", help="Who speaks; their stored role applies.", rich_help_panel=_WHERE)
     ] = None
@@ -212,10 +209,34 @@ class TurnOptions(AgentOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions(TurnOptions):
+class TurnOptions(SpeakerOptions):
+    """What the commands take that begin a turn on the thread `main` where none is named."""
+
+    thread: Annotated[
+        str, typer.Option(metavar="ID", help="The conversation within the workspace.", rich_help_panel=_WHERE)
+    ] = "main"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskOptions(SpeakerOptions):
     """What `ask` takes."""
 
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads standard input.")]
+    thread: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The conversation within the workspace, to be continued. Default: a new one for each call.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT]",
+            help="What to say. Data that is piped to the command follows it, after a blank line. Without TEXT, or "
+            "with -, the message is read from standard input.",
+        ),
+    ] = None
     attach: Attach = None
     turn_model: TurnModels = None
     events: Events = False
@@ -304,6 +325,7 @@ __all__ = [
     "Home",
     "HostOptions",
     "JsonResult",
+    "SpeakerOptions",
     "TaskOptions",
     "TurnOptions",
     "options_of",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of
-from ..pauses import is_late
+from ..pauses import is_late, unanswered
 from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
 from ._output import Output
 from ._pauses import read_answer
@@ -44,7 +44,7 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     # Read before the agent opens, so that what waits is told without a model.
     async with open_threads(agent.storage) as threads:
         found = None if threads is None else await threads.register.find(scope)
-        pauses = () if threads is None else await threads.register.pauses(scope)
+        pauses = () if threads is None else unanswered(await threads.register.pauses(scope))
         gone = frozenset[str]() if threads is None else await threads.register.answered(scope)
     state = _resumable(found, options, agent)
     answers = dict(_answers(options, _Asked(options.thread, pauses, gone)))

@@ -16,7 +16,7 @@ from ...core.errors import ModelFacing, UsageError, WorldAgentError
 from ._apps import app_agent, check_app
 from ._hosts import EMBEDDED, check_hosts, named_host
 from ._main import leave
-from ._options import AgentOptions, TurnOptions
+from ._options import AgentOptions, SpeakerOptions
 from ._output import Output
 from ._profile import chosen_profile
 from ._sources import expanded, policy, workers
@@ -142,9 +142,9 @@ def agent_maker(
     return lambda workspace: WorldAgent(workspace, roles=Roles(host=named or (host() if host else None)), **given)
 
 
-def thread_of(agent: WorldAgent, options: TurnOptions) -> Thread:
-    """The thread that the options name."""
-    return agent.thread(options.thread, account=options.account, channel=options.channel)
+def thread_of(agent: WorldAgent, options: SpeakerOptions, thread: str) -> Thread:
+    """A thread for the account and the channel that the options name."""
+    return agent.thread(thread, account=options.account, channel=options.channel)
 
 
 def _begin_loading(lm: str | None, identity: str | None) -> None:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import json
+import select
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TextIO
 
 from ...core.errors import InvalidArgument
 from ...harness import Policy, Worker
 from ...role_resolution import Role
 from ._options import AgentOptions
+from ._output import Output
+
+MAX_STDIN_BYTES: Final = 1_048_576
+"""The most that `ask` reads from standard input. What is larger belongs into an attachment."""
+
+STDIN_SECONDS: Final = 5.0
+"""How long `ask` waits for the first byte from a pipe where the command line has a message already."""
+
+_SAY_SOMETHING: Final = "write worldagent ask 'TEXT', or pipe the message to it: echo TEXT | worldagent ask"
+_NOT_TEXT: Final = "convert it to UTF-8, or write it to a file and give that with --attach FILE"
+_NOT_READ: Final = (
+    f"note: standard input is open, but no data came within {STDIN_SECONDS:g} s, so the message is sent without it. "
+    "Close it with </dev/null where there is none; where it is slow, pipe the whole message to `worldagent ask -`, "
+    "which waits"
+)
 
 
 def one_reader(options: AgentOptions, name: str, given: str | None) -> None:
@@ -26,21 +43,80 @@ def one_reader(options: AgentOptions, name: str, given: str | None) -> None:
     Raises:
         InvalidArgument: Two of them are `-`; the text names both.
     """
-    workers = (("--worker", item.partition("=")[2]) for item in options.worker or ())
-    readers = [option for option, value in ((name, given), ("--role", options.role), *workers) if value == "-"]
+    readers = [*([name] if given == "-" else []), *_readers(options)]
     if len(readers) > 1:
         raise InvalidArgument(
             f"{readers[0]} and {readers[1]} both read standard input", remedy="give one of them as @FILE or as text"
         )
 
 
-def message(given: str) -> str:
-    """The text of a message: `-` is standard input, anything else is meant as it stands, a leading `@` too.
+def _readers(options: AgentOptions) -> list[str]:
+    """The options that read standard input."""
+    workers = (("--worker", item.partition("=")[2]) for item in options.worker or ())
+    return [option for option, value in (("--role", options.role), *workers) if value == "-"]
+
+
+def message(options: AgentOptions, given: str | None, output: Output) -> str:
+    """The text of a message: TEXT as it is written, with the data on standard input below it.
+
+    Args:
+        options: The command's options. Where one of them reads standard input, the message does not.
+        given: TEXT; `-` or None is standard input alone.
+        output: Where it is noted that standard input was not read.
 
     Raises:
-        InvalidArgument: It is not UTF-8.
+        InvalidArgument: There is no message, it is not UTF-8, or standard input holds more than 1 MiB.
     """
-    return _stdin("TEXT") if given == "-" else _encodable("TEXT", given)
+    if given is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise InvalidArgument("there is no message", remedy=_SAY_SOMETHING)
+    if given is None or given == "-":
+        text = _decoded("standard input, read for TEXT,", _bounded(sys.stdin))
+        if given is None and not text.strip():
+            raise InvalidArgument("there is no message: standard input is empty", remedy=_SAY_SOMETHING)
+        return text
+    text = _encodable("TEXT", given)
+    data = "" if _readers(options) else _piped(output)
+    return f"{text}\n\n{data}" if data.strip() else text
+
+
+def _piped(output: Output) -> str:
+    """The data that another program or a file gives on standard input; empty where there is none."""
+    stdin = sys.stdin
+    if stdin is None or stdin.isatty():
+        return ""
+    try:
+        if not _has_data(stdin):
+            output.note(_NOT_READ)
+            return ""
+        data = _bounded(stdin)
+    except OSError:  # such as standard input that `nohup` opened for writing, or a folder
+        return ""
+    return _decoded("standard input", data, remedy=_NOT_TEXT)
+
+
+def _has_data(stdin: TextIO) -> bool:
+    """Whether a read gives data or the end of it. A daemon may leave a pipe open to which no program ever writes."""
+    try:
+        handle = stdin.fileno()
+    except io.UnsupportedOperation:  # it is in memory
+        return True
+    if sys.platform == "win32":  # where select() takes sockets only
+        return True
+    if not hasattr(select, "poll"):
+        return bool(select.select([handle], [], [], STDIN_SECONDS)[0])
+    poll = select.poll()  # select() refuses handles from 1024 on
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(STDIN_SECONDS * 1000))
+
+
+def _bounded(stdin: TextIO) -> bytes:
+    data = stdin.buffer.read(MAX_STDIN_BYTES + 1)
+    if len(data) > MAX_STDIN_BYTES:
+        raise InvalidArgument(
+            f"standard input holds more than {MAX_STDIN_BYTES:,} bytes, the most that a message takes from it",
+            remedy="shorten it, or write it to a file and give that with --attach FILE",
+        )
+    return data
 
 
 def text(option: str, given: str) -> str:
@@ -133,13 +209,13 @@ def _file(option: str, path: Path) -> str:
     return _decoded(f"the file {str(path)!r}, read for {option},", data)
 
 
-def _decoded(what: str, data: bytes) -> str:
+def _decoded(what: str, data: bytes, *, remedy: str = "convert it to UTF-8") -> str:
     """Return `data` as text, without a byte order mark and without line breaks at its end."""
     try:
         return data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
         at = error.start
-    raise InvalidArgument(f"{what} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
+    raise InvalidArgument(f"{what} is not UTF-8 at byte {at}", remedy=remedy)
 
 
 def _encodable(option: str, text: str) -> str:

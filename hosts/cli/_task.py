@@ -31,7 +31,7 @@ def task(options: TaskOptions) -> int:
 async def _dispatch(
     agent: WorldAgent, options: TaskOptions, output: Output, given: Mapping[str, Any], call_role: Role | None
 ) -> int:
-    thread = thread_of(agent, options)  # refused before anything is opened
+    thread = thread_of(agent, options, options.thread)  # refused before anything is opened
 
     async def begin() -> Turn:
         return await thread.task(options.shape, given, role=call_role, model=options.turn_model or None)

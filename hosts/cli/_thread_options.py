@@ -114,6 +114,15 @@ class ThreadOptions(ThreadsOptions):
 class ShowOptions(ThreadOptions):
     """What `threads show` takes."""
 
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="The agent of your own that the thread belongs to. Its workspace and home are used, and it is part of "
+            "the `resume` command that is shown.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None
     messages: Annotated[
         int, typer.Option(metavar="N", help="How many of the last messages, 1 to 1000.", rich_help_panel=_WHICH)
     ] = 6

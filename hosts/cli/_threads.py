@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,15 +16,21 @@ from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...memory.events import EventLog
 from ...storage import Database, Leases, PostgresAddress, Storage
+from ..pauses import unanswered
 from ._messages import author_text, message_text
-from ._options import AgentOptions
+from ._options import WORKSPACE, AgentOptions
 from ._output import Output, table, time_text
-from ._session import FAILED, run
+from ._pauses import pause_text
+from ._session import FAILED, open_agent, run
 from ._thread_options import ForkOptions, ShowOptions, ThreadOptions, ThreadsListOptions, ThreadsOptions
 from ._turn import pauses_text, resume_command
 
 _WIDTHS: Final = (24, 9, 16, 14)  # of thread, status, since and account; with what waits the table fits 80 columns
 _LETTERS: Final = 1000  # of one message
+_WITHOUT_APP: Final = (
+    "note: add the --app, --worker or --workers that the turn began with, if it began with one; with --app this "
+    "command shows the `resume` command in full"
+)
 
 Work = Callable[["OpenThreads", Output], Awaitable[int | None]]
 
@@ -83,7 +89,18 @@ def list_threads(options: ThreadsListOptions) -> int:
 
 def show_thread(options: ShowOptions) -> int:
     """Run `threads show` and return its exit code."""
-    return _run(options, lambda threads, output: _show(threads, output, options))
+    output = Output.of(json=options.json)
+
+    def begin() -> Coroutine[Any, Any, int | None]:
+        found, storage = options, None
+        if options.app is not None:
+            # The agent is made and not started: its storage is read, and no model is needed for that.
+            app = open_agent(AgentOptions(app=options.app, workspace=options.workspace, home=options.home), output)
+            found, storage = replace(options, workspace=app.workspace), app.storage
+        _check(found)
+        return _with_threads(found, output, lambda threads, output: _show(threads, output, found), storage)
+
+    return run(output, begin)
 
 
 def cancel_thread(options: ThreadOptions) -> int:
@@ -120,10 +137,14 @@ async def _show(threads: OpenThreads, output: Output, options: ShowOptions) -> i
         "pauses": [pause.to_json() for pause in pauses],
         "messages": [_message_object(message) for message in said],
     }
-    command = resume_command(AgentOptions(workspace=options.workspace, home=options.home), options.thread)
+    named = options.workspace if options.app is None else WORKSPACE  # an app has one of its own
+    command = resume_command(AgentOptions(app=options.app, workspace=named, home=options.home), options.thread)
     if state.resumable:
         found["resume"] = command
-    output.result({"thread": found}, _shown(state, pauses, said, command))
+    told = _shown(state, pauses, said, command)
+    output.result({"thread": found}, told)
+    if state.resumable and options.app is None:
+        output.note(_WITHOUT_APP)
     return None
 
 
@@ -173,18 +194,24 @@ def _run(options: ThreadsOptions, work: Work) -> int:
     output = Output.of(json=options.json)
 
     def begin() -> Coroutine[Any, Any, int | None]:
-        check_id("--workspace", options.workspace)
-        if isinstance(options, ThreadOptions):
-            check_id("THREAD", options.thread)
+        _check(options)
         return _with_threads(options, output, work)
 
     return run(output, begin)
 
 
-async def _with_threads(options: ThreadsOptions, output: Output, work: Work) -> int | None:
+def _check(options: ThreadsOptions) -> None:
+    check_id("--workspace", options.workspace)
+    if isinstance(options, ThreadOptions):
+        check_id("THREAD", options.thread)
+
+
+async def _with_threads(
+    options: ThreadsOptions, output: Output, work: Work, storage: Storage | None = None
+) -> int | None:
     from ...agent import Settings
 
-    async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
+    async with open_threads(storage or Settings().storage(Storage(home=options.home))) as threads:
         if threads is not None:
             return await work(threads, output)
     if isinstance(options, ThreadOptions):
@@ -213,8 +240,12 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
     parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{turn}"]
-    if pauses:
-        parts.append(pauses_text(pauses, command))
+    waiting = unanswered(pauses)
+    answered = [f"{pause_text(pause, answer=False)}\nid: {pause.id}" for pause in pauses if pause.answered]
+    if answered:
+        parts.append("\n\n".join(["answered, and not resumed since:", *answered]))
+    if waiting:
+        parts.append(pauses_text(waiting, command))
     elif state.resumable:
         parts.append(f"go on with: {command}")
     if said:

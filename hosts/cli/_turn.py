@@ -17,6 +17,7 @@ from ...core.errors import (
     AgentClosed,
     AlreadyAnswered,
     AttachmentNotTaken,
+    GraphChanged,
     InvalidArgument,
     NotAnApprover,
     RoleChanged,
@@ -46,6 +47,8 @@ _SAME: Final = ("lm", "identity", "profile", "worker", "role_host", "role_host_s
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",
     NotAnApprover: "give --account, with one of those who may answer; `worldagent approvals list` tells them",
+    GraphChanged: "give the --app, --worker and --workers that the turn began with, and run the version of the code "
+    "that began it; no answer was taken. `worldagent threads cancel` ends the turn",
     AttachmentNotTaken: "name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to let it know "
     "the name alone; where it does take them, set WORLDAGENT_MODEL_TAKES",
     RoleChanged: "bring the role back as it was, or add --on-role-change refresh to go on with what is active now",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -35,6 +35,11 @@ def pause_lines(pause: Pause) -> list[str]:
 def is_late(pause: Pause) -> bool:
     """Whether it takes no answer any more, and fails once the turn goes on."""
     return pause.expires is not None and pause.expires <= datetime.now(UTC)
+
+
+def unanswered(pauses: Iterable[Pause]) -> tuple[Pause, ...]:
+    """The pauses that have no answer yet, out of those of a thread."""
+    return tuple(pause for pause in pauses if not pause.answered)
 
 
 def printable(text: str) -> str:

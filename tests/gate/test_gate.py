@@ -132,7 +132,7 @@ async def test_a_pause_tells_what_would_run_who_wants_it_and_why(tmp_path: Path)
         assert "nothing in the policy allows it" in pause.reason
         assert pause.schema is not None
         assert (await agent.thread("t").pauses())[0] == pause
-        async with await agent.thread("t").stream_resume({pause.id: Approve(hash=pause.hash)}) as stream:
+        async with agent.thread("t").stream_resume({pause.id: Approve(hash=pause.hash)}) as stream:
             events = [event async for event in stream]
     assert world.done == ["both a"]
     [decided] = [event for event in events if isinstance(event, ev.CallDecided)]
@@ -744,7 +744,7 @@ async def test_an_approval_that_nobody_gives_in_time_counts_as_refused(tmp_path:
         for late in (Approve(), Approve(always=True), Reject("no")):
             with pytest.raises(AnswerInvalid, match="comes after its end"):
                 await thread.resume({pause.id: late})
-        async with await thread.stream_resume({}) as stream:
+        async with thread.stream_resume({}) as stream:
             events = [event async for event in stream]
             turn = stream.turn
     assert turn.result is not None

@@ -25,7 +25,7 @@ def images(body: dict[str, Any]) -> list[str]:
 
 async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
     photo = written(tmp_path, "lake.png", PNG)
-    result = await run("ask", "What is this?", "--attach", str(photo), "--attach", ADDRESS)
+    result = await run("ask", "What is this?", "--attach", str(photo), "--attach", ADDRESS, "--thread", "main")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
     assert images(stub.requests[0]) == [data_uri(PNG), ADDRESS]
     result = await run("threads", "show", "main")

@@ -12,6 +12,7 @@ from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event
+from worldagent.hosts.cli._sources import MAX_STDIN_BYTES
 
 __all__ = ["run_on_stub", "stub"]  # fixtures
 
@@ -35,6 +36,48 @@ async def test_ask_reads_the_message_from_standard_input(run: Run, stub: OpenAIS
     assert "Où est Málaga?" in prompt(stub)
 
 
+async def test_piped_data_follows_the_message(run: Run, stub: OpenAIStub) -> None:
+    result = await run("ask", "Summarise this:", stdin="line one\nline twö\n".encode())
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
+    assert "Summarise this:\n\nline one\nline twö" in prompt(stub)
+
+
+async def test_without_a_message_piped_data_is_the_message(run: Run, stub: OpenAIStub) -> None:
+    assert (await run("ask", stdin=b"What is the capital of France?\n")).stdout == "Paris.\n"
+    assert "What is the capital of France?" in prompt(stub)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n"])
+async def test_empty_standard_input_leaves_the_message_as_it_is(run: Run, stub: OpenAIStub, data: bytes) -> None:
+    assert (await run("ask", "Hello", "--thread", "t", stdin=data)).exit_code == 0
+    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
+    assert shown[0]["body"]["text"] == "Hello"
+
+
+async def test_piped_data_that_an_option_reads_is_no_part_of_the_message(run: Run, stub: OpenAIStub) -> None:
+    assert (await run("ask", "Hello", "--role", "-", "--thread", "t", stdin=SECRET.encode())).exit_code == 0
+    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
+    assert shown[0]["body"]["text"] == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"\x89PNG\r\n", "standard input is not UTF-8 at byte 0"),
+        (b"x" * (MAX_STDIN_BYTES + 1), "standard input holds more than 1,048,576 bytes"),
+    ],
+)
+@pytest.mark.parametrize("text", [("Look at this:",), (), ("-",)])
+async def test_data_that_a_message_cannot_hold_is_refused(
+    run: Run, stub: OpenAIStub, text: tuple[str, ...], data: bytes, named: str
+) -> None:
+    result = await run("ask", *text, stdin=data)
+    assert result.exit_code == 2
+    assert named.removeprefix("standard input") in result.stderr
+    assert ("--attach FILE" in result.stderr) or "UTF-8" in named
+    assert stub.requests == []
+
+
 async def test_a_message_may_begin_with_an_at_sign(run: Run, stub: OpenAIStub) -> None:
     assert (await run("ask", "@ana said hello")).exit_code == 0
     assert "@ana said hello" in prompt(stub)
@@ -46,6 +89,9 @@ async def test_a_thread_remembers_what_was_said_in_it_and_another_one_does_not(r
     assert "My name is Ana." in prompt(stub)
     await run("ask", "What is my name?", "--thread", "t2")
     assert "My name is Ana." not in prompt(stub)
+    await run("ask", "My name is Bob.")
+    await run("ask", "What is my name?")
+    assert "Bob" not in prompt(stub)
 
 
 @pytest.mark.requirement("R9")
@@ -86,6 +132,7 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
     result = await run("ask", "Hello", "--json", "--role", SECRET)
     turn: dict[str, Any] = json.loads(result.stdout)
     assert turn.pop("id").startswith("turn_")
+    assert turn.pop("thread").startswith("ask_")
     assert turn == {
         "status": "done",
         "text": "Paris.",
@@ -155,6 +202,8 @@ async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
         (("ask", "Hello", "--role", "x" * 40_000), "the call role has 40000 bytes"),
         (("ask", "-"), "standard input, read for TEXT, is not UTF-8 at byte 2"),
         (("ask", "bad \udcff"), "TEXT is not UTF-8"),
+        (("ask",), "there is no message: standard input is empty"),
+        (("ask", "--role", "-"), "TEXT and --role both read standard input"),
         (("ask", " "), "the message is empty"),
         (("ask", "Hello", "--thread", ""), "thread ''"),
         (("ask", "Hello", "--worker", "critic"), "--worker 'critic' has no '='"),
@@ -170,7 +219,7 @@ async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
 async def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
     run: Run, stub: OpenAIStub, words: tuple[str, ...], named: str
 ) -> None:
-    result = await run(*words, stdin=b"ab\xff")
+    result = await run(*words, stdin=b"ab\xff" if "-" in words else b"")
     assert result.exit_code == 2, result.output
     error, remedy = result.stderr.splitlines()
     assert error.startswith("error: ")
@@ -204,7 +253,7 @@ async def test_a_model_that_fails_exits_with_1_and_says_so_in_the_form_that_was_
 
 
 async def test_what_typer_refuses_exits_with_2(run: Run) -> None:
-    for words in (("ask",), ("ask", "Hello", "--nothing"), ("nothing",)):
+    for words in (("task",), ("ask", "Hello", "--nothing"), ("nothing",)):
         assert (await run(*words)).exit_code == 2
 
 

@@ -20,6 +20,7 @@ import pytest
 from support import openai_stub as stubs
 from support.house import ROOT
 from support.openai_stub import OpenAIStub, openai_stub
+from support.terminal import Terminal as RealTerminal
 from worldagent.core.events import TextDelta, TextReplaced
 from worldagent.hosts.cli._output import Output
 
@@ -176,6 +177,60 @@ async def test_an_interrupt_cancels_the_turn_and_exits_with_130(tmp_path: Path) 
     assert process.returncode == 130
     assert json.loads(out)["error"]["code"] == "interrupted"
     assert told == b""
+
+
+@pytest.mark.parametrize("how", ["open pipe", "no handle", "not to be read", "no data"])
+async def test_ask_answers_whatever_standard_input_it_inherits(tmp_path: Path, how: str) -> None:
+    reading, writing = os.pipe()  # nothing is ever written to it
+    redirected = {"open pipe": "", "no handle": "<&-", "not to be read": "0>/dev/null", "no data": "</dev/null"}[how]
+    async with openai_stub() as stub:
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f'exec "$@" {redirected}', "sh", *COMMAND, "ask", "Hello", "--lm", "openai/answer"),
+            env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url),
+            stdin=reading,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        os.close(reading)
+        try:
+            out, told = await asyncio.wait_for(process.communicate(), BOUND)
+        finally:
+            os.close(writing)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert (process.returncode, out) == (0, b"Paris.\n"), told.decode()
+    assert (b"no data came within 5 s" in told) is (how == "open pipe")
+
+
+async def test_ask_waits_for_a_slow_program_that_gives_the_message(tmp_path: Path) -> None:
+    async with openai_stub() as stub:
+        process = await asyncio.create_subprocess_exec(
+            *(*COMMAND, "ask", "Sum up:", "--lm", "openai/answer"),
+            env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert process.stdin is not None
+            process.stdin.write(b"first ")
+            await process.stdin.drain()
+            out, told = await asyncio.wait_for(process.communicate(b"and last\n"), BOUND)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert (process.returncode, out, told) == (0, b"Paris.\n", b"")
+        assert "Sum up:\\n\\nfirst and last" in json.dumps(stub.requests[-1])
+
+
+async def test_ask_at_a_terminal_without_a_message_says_how(tmp_path: Path) -> None:
+    async with RealTerminal((*COMMAND, "ask"), env=environment(tmp_path)) as terminal:
+        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
+    text = terminal.raw.decode()
+    assert "there is no message" in text
+    assert "worldagent ask 'TEXT'" in text
 
 
 @pytest.mark.local

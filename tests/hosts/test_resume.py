@@ -146,7 +146,8 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_goes_on(home: Pa
 @pytest.mark.requirement("T5")
 async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_again(home: Path) -> None:
     async with openai_stub() as stub:
-        words = ("ask", "What is the capital of France?", "--lm", "openai/slow", "--json", "--role", SECRET)
+        question = ("ask", "What is the capital of France?", "--thread", "main")
+        words = (*question, "--lm", "openai/slow", "--json", "--role", SECRET)
         async with started(home, *words, WORLDAGENT_API_BASE=stub.url) as process:
             await asyncio.wait_for(stub.arrived.wait(), BOUND)
             process.send_signal(signal.SIGTERM)
@@ -157,6 +158,28 @@ async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_ag
         done = check(await command(home, *again, WORLDAGENT_API_BASE=stub.url), 0)
     assert done.out == "Paris.\n"
     assert SECRET not in out.decode() + told.decode()
+
+
+@pytest.mark.requirement("T5")
+async def test_an_ask_that_was_stopped_does_not_keep_the_next_one_from_its_answer(home: Path) -> None:
+    async with openai_stub() as stub:
+        async with started(home, "ask", "Hello", "--lm", "openai/slow", WORLDAGENT_API_BASE=stub.url) as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            await asyncio.wait_for(stub.arrived.wait(), BOUND)
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            told = (await asyncio.wait_for(process.stderr.read(), BOUND)).decode()
+            assert await asyncio.wait_for(process.wait(), BOUND) == 143
+        answer = ("--lm", "openai/answer")
+        asked = [await command(home, "ask", "Hello", *answer, "--json", WORLDAGENT_API_BASE=stub.url) for _ in "ab"]
+        turns = [json.loads(check(one, 0).out) for one in asked]
+        assert [turn["text"] for turn in turns] == ["Paris.", "Paris."]
+        [line] = [line for line in told.splitlines() if "worldagent resume ask_" in line]
+        words = shlex.split(line[line.index("worldagent") :])
+        assert len({words[2], *(turn["thread"] for turn in turns)}) == 3
+        done = check(await command(home, *words[1:], *answer, WORLDAGENT_API_BASE=stub.url), 0)
+    assert done.out == "Paris.\n"
 
 
 @pytest.mark.parametrize("words", [("task", "buy", "-p", "what=hat"), ("resume", "main")])
@@ -204,7 +227,7 @@ async def test_an_interrupt_cancels_the_turn_that_is_resumed(home: Path) -> None
 
 
 @pytest.mark.requirement("R13")
-async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(home: Path, run: Run) -> None:
+async def test_the_role_is_given_again_and_no_answer_is_taken_where_it_is_missing(home: Path, run: Run) -> None:
     waits = await run("task", "buy", "-p", "what=hat", "--role", SECRET, *APP)
     assert waits.exit_code == 3
     assert waits.stderr.endswith("\nwith the same --role\n")
@@ -212,12 +235,12 @@ async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(
     error = json.loads(missing.stdout)["error"]
     assert (missing.exit_code, error["code"]) == (1, "role_required")
     assert all(option in error["remedy"] for option in ("--role", "--no-role", "--on-role-change refresh"))
-    other = await run("resume", "main", "--role", "Answer in verse.", *APP, "--json")
+    other = await run("resume", "main", "--approve", "--role", "Answer in verse.", *APP, "--json")
     changed = json.loads(other.stdout)["error"]
     assert (other.exit_code, changed["code"]) == (1, "role_changed")
     assert "--on-role-change refresh" in changed["remedy"]
     assert "=" not in error["remedy"] + changed["remedy"]  # no argument of Python's
-    done = await run("resume", "main", "--role", SECRET, *APP, "-v")
+    done = await run("resume", "main", "--approve", "--role", SECRET, *APP, "-v")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: call\n")
     assert SECRET not in "".join(part.output for part in (waits, missing, other, done))
 
@@ -226,7 +249,8 @@ async def test_the_role_is_given_again_and_answers_are_kept_where_it_is_missing(
 async def test_an_answer_that_was_kept_is_taken_up_by_a_command_without_one(home: Path, run: Run) -> None:
     waits = await run("task", "pick", "-p", "what=hat", "--role", SECRET, *APP, "--json")
     [pay] = [pause["id"] for pause in json.loads(waits.stdout)["pauses"] if pause["kind"] == "approval"]
-    assert (await run("resume", "main", "--approve", pay, *APP)).exit_code == 1  # the role is missing
+    approved = await run("resume", "main", "--approve", pay, "--account", "lead", *APP)
+    assert approved.exit_code == 1  # the role is missing, and not the approver's to give
     assert effects(home) == []
     left = await run("resume", "main", "--role", SECRET, *APP)
     assert (left.exit_code, effects(home)) == (3, ["paid hat"])
@@ -260,7 +284,7 @@ async def test_a_turn_goes_on_without_its_role_on_purpose(home: Path, run: Run, 
         (("resume", "main", "--on-role-change", "pin"), 2, "'pin' is unknown"),
         (("resume", "main", "--json", "--events"), 2, "--json and --events"),
         (("resume", ""), 2, "thread ''"),
-        (("ask", "Hello"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
+        (("ask", "Hello", "--thread", "main"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
         (("task", "buy", "-p", "what=cap"), 1, "waits for a person"),
     ],
 )
@@ -320,8 +344,8 @@ async def test_whoever_comes_late_to_a_turn_that_runs_again_is_told_so(
 ) -> None:
     [pay] = await paused("buy")
     async with agent() as shop:
-        with pytest.raises(RoleChanged):  # the answer is taken, and nothing goes on yet
-            await shop.thread("main").resume({pay: Approve()}, role=Role("critic", SECRET))
+        with pytest.raises(RoleChanged):  # the answer of another account is taken, and no run begins
+            await shop.thread("main", account="lead").resume({pay: Approve()}, role=Role("critic", SECRET))
     late = await run("resume", "main", *APP, "--json", *words)
     error = json.loads(late.stdout)["error"]
     assert (late.exit_code, error["code"]) == (2, "already_answered")

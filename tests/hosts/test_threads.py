@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sqlite3
 import sys
 from contextlib import closing
@@ -12,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from support.command_line import BOUND, Run, environment, home, run
+from support.command_line import APP, BOUND, Run, environment, home, run
 from support.hat_shop import agent, effects
 from support.processes import eventually
+from worldagent import Role
+from worldagent.core.errors import RoleRequired
+from worldagent.core.pauses import Approve
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -67,7 +71,7 @@ async def test_a_thread_is_shown_with_what_waits_how_to_answer_and_what_was_said
         await thread.converse("Good\nmorning")
         turn = await thread.task("pick", {"what": "hat"})
     shown = await run("threads", "show", "t1", *SHOP)
-    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert (shown.exit_code, "with --app this command shows" in shown.stderr) == (0, True)
     told = shown.stdout
     assert told.startswith("t1: paused since ")
     assert f"\ntask {turn.id}, account ana, channel c1\n" in told
@@ -264,3 +268,39 @@ async def test_a_fork_that_cannot_be_is_refused_with_what_to_do(home: Path, run:
         assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, code)
     assert (await run("threads", "show", "t1", "--messages", "0", *SHOP)).exit_code == 2
     assert (await as_json(run, "threads", "list", "--status", "forked"))["threads"] == []
+
+
+@pytest.mark.requirement("T4")
+async def test_a_resume_that_lacks_the_app_takes_no_answer_and_the_whole_command_is_shown(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        [pause] = (await shop.thread("t1").task("buy", {"what": "hat"})).pauses
+    shown = await run("threads", "show", "t1", *SHOP)
+    assert "add the --app" in shown.stderr
+    lacking = await run("resume", "t1", *SHOP, "--approve", "--json")
+    error = json.loads(lacking.stdout)["error"]
+    assert (lacking.exit_code, error["code"], effects(home)) == (1, "graph_changed", [])
+    assert "--app" in error["remedy"]
+    [left] = (await as_json(run, "threads", "show", "t1"))["thread"]["pauses"]
+    assert (left["id"], left["answered"]) == (pause.id, False)
+
+    found = await run("threads", "show", "t1", *APP, "--json")
+    command = json.loads(found.stdout)["thread"]["resume"]
+    assert command == "worldagent resume t1 --app support.hat_shop:agent"
+    assert found.stderr == ""
+    done = await run(*shlex.split(command)[1:], "--approve")
+    assert (done.exit_code, done.stdout, effects(home)) == (0, "paid for the hat\n", ["paid hat"])
+
+
+@pytest.mark.requirement("T4", "T5")
+async def test_a_pause_that_is_answered_and_not_resumed_is_shown_as_such(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        turn = await shop.thread("t1", account="ana").task("pick", {"what": "hat"}, role=Role("r", SECRET))
+        pay, question = sorted(turn.pauses, key=lambda pause: pause.kind)
+        with pytest.raises(RoleRequired):  # an approver of another account does not have the role
+            await shop.thread("t1", account="lead").resume({pay.id: Approve()})
+    found = (await as_json(run, "threads", "show", "t1"))["thread"]
+    assert {pause["id"]: pause["answered"] for pause in found["pauses"]} == {pay.id: True, question.id: False}
+    assert (found["waits_for"], found["answers"]) == (1, 1)
+    shown = (await run("threads", "show", "t1", *SHOP)).stdout
+    answered, waits = shown.index("answered, and not resumed since:"), shown.index("the turn waits for an answer:")
+    assert answered < shown.index(pay.id) < waits < shown.index(question.id)

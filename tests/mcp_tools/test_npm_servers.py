@@ -82,7 +82,7 @@ async def test_the_server_that_has_everything(tmp_path: Path, asks: bool) -> Non
             return
         given = {"function": "t_trigger-long-running-operation", "arguments": {"duration": 0.4, "steps": 2}}
         turn = await agent.thread("a").task("use", given)
-        async with await agent.thread("a").stream_resume({turn.pauses[0].id: Approve()}) as stream:
+        async with agent.thread("a").stream_resume({turn.pauses[0].id: Approve()}) as stream:
             told = [event async for event in stream if isinstance(event, CallProgress)]
         assert [(event.progress, event.total) for event in told] == [(1, 2), (2, 2)]
 

@@ -230,7 +230,7 @@ async def test_progress_is_told_as_events_between_those_of_the_call(tmp_path: Pa
     policy = Policy(rules=(Rule(function="t_slow", decision="ask"),))
     async with agent_over(tmp_path, stdio(tmp_path), policy=policy) as agent:
         turn = await agent.thread("a").task("use", {"function": "t_slow"})
-        async with await agent.thread("a").stream_resume({turn.pauses[0].id: Approve()}) as stream:
+        async with agent.thread("a").stream_resume({turn.pauses[0].id: Approve()}) as stream:
             events = [event async for event in stream if isinstance(event, CallStarted | CallProgress | CallEnded)]
     assert events[0].type == "call_started"
     assert events[-1].type == "call_ended"

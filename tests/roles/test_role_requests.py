@@ -382,7 +382,7 @@ async def test_the_words_stand_in_the_conversation_once_and_nowhere_else(tmp_pat
             await seen.outcome(thread.converse(WORDS))
             for answer in (Reject("no"), Approve()):
                 [pause] = await thread.pauses() or [await said(thread)]
-                async with await thread.stream_resume({pause.id: answer}) as stream:
+                async with thread.stream_resume({pause.id: answer}) as stream:
                     seen.kept.append([event async for event in stream])
             await seen.outcome(thread.converse("Is it good?"))
         found = [place for place in seen.leaks(WORDS) if not place.startswith("home/agent.db")]

@@ -290,7 +290,7 @@ async def test_a_map_that_goes_on_needs_its_role_again(tmp_path: Path) -> None:
         [pause] = turn.pauses
         with pytest.raises(RoleRequired):
             await thread.resume({pause.id: Approve()})
-        turn = await thread.resume(role=Role("brief", "Be brief."))
+        turn = await thread.resume({pause.id: Approve()}, role=Role("brief", "Be brief."))
     assert squares(turn.result) == [2]
 
 

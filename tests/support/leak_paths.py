@@ -154,7 +154,7 @@ async def _(turn: Paused) -> None:
             thread.role.clear()
         await fails(turn, RoleRequired, thread, answers, again=False)
         turn.set_thread_role(thread)
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 @path("role changed")
@@ -188,7 +188,7 @@ async def _(turn: Paused) -> None:
     async with turn.on_thread(role_key="another key of some length") as thread:
         await fails(turn, RoleKeyMismatch, thread, answers)
     async with turn.on_thread() as thread:
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 @path("refreshed with another role")
@@ -223,7 +223,7 @@ async def _(turn: Paused) -> None:
         answers = await paused(turn, thread)
     async with turn.on_thread() as thread:
         await fails(turn, RoleRequired, thread, answers, on_role_change="pin")
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 @path("thread role expired")
@@ -234,7 +234,7 @@ async def _(turn: Paused) -> None:
         await turn.clock.advance(100)
         await fails(turn, RoleRequired, thread, answers)
         turn.set_thread_role(thread)
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 @path("thread role replaced while running")

@@ -108,7 +108,7 @@ class Paused:
             how = {"role": self.call_role, **how}
         if self.case.surface != "stream":
             return await thread.resume(answers, **how)
-        async with await thread.stream_resume(answers, **how) as stream:
+        async with thread.stream_resume(answers, **how) as stream:
             return await stream.wait()
 
     @staticmethod

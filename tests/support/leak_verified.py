@@ -193,7 +193,7 @@ class Verified:
         """Go on with the turn, under the role that there is."""
         if self.case.surface != "stream":
             return await thread.resume(answers, **self.call_role, **how)
-        async with await thread.stream_resume(answers, **self.call_role, **how) as stream:
+        async with thread.stream_resume(answers, **self.call_role, **how) as stream:
             return await stream.wait()
 
     # --- the model --------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
         [pause] = stream.turn.pauses
         assert before[-1].type == "turn_ended"
         assert before[-2].type == "pause_opened"
-        async with await thread.stream_resume({pause.id: "red"}) as again:
+        async with thread.stream_resume({pause.id: "red"}) as again:
             resumed = await taken(again)
         whole(resumed, after=len(before))
         turn = await thread.resume({again.turn.pauses[0].id: Approve()})
@@ -271,7 +271,7 @@ async def test_events_go_with_their_age_and_a_turn_that_goes_on_counts_behind_th
         with pytest.raises(EventsGone, match="kept no more"):
             await anext(agent.events(stream.turn_id))
         assert await taken(agent.events(stream.turn_id, after=len(before))) == []
-        async with await thread.stream_resume({stream.turn.pauses[0].id: "red"}) as again:
+        async with thread.stream_resume({stream.turn.pauses[0].id: "red"}) as again:
             whole(await taken(again), after=len(before))
 
 
@@ -487,7 +487,7 @@ async def test_no_role_is_among_what_is_recorded(tmp_path: Path) -> None:
         async with agent.thread("p").stream_task("buy", {"what": "hat"}, role=role, detach=True) as stream:
             events = await taken(stream)
         pauses = stream.turn.pauses
-        async with await agent.thread("p").stream_resume({pauses[0].id: "red"}, role=role, detach=True) as stream:
+        async with agent.thread("p").stream_resume({pauses[0].id: "red"}, role=role, detach=True) as stream:
             events += await taken(stream)
         told = [event.model_dump_json() for event in [*events, *await taken(agent.events(turn.id))]]
         kept = [

@@ -236,7 +236,7 @@ async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_th
     async def role(scope: Scope) -> Role | None:
         nonlocal roles
         roles += 1
-        if roles > 1:  # the answer is taken, and the turn is about to go on
+        if roles > 2:  # the role was checked, the answer is taken, and the turn is about to go on
             resolves.set()
             await may.wait()
         return None
@@ -267,7 +267,7 @@ async def test_a_repeat_goes_on_with_a_turn_that_is_answered_and_that_nobody_wen
     async def role(scope: Scope) -> Role | None:
         nonlocal roles
         roles += 1
-        if roles == 2:  # the answer is taken, and the turn is about to go on
+        if roles == 3:  # the role was checked, the answer is taken, and the turn is about to go on
             resolves.set()
             await asyncio.Event().wait()
         return None

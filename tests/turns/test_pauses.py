@@ -207,7 +207,7 @@ async def test_events_show_a_pause_and_its_end(tmp_path: Path) -> None:
         thread = agent.thread("t")
         turn = await thread.task("job", {})
         answers = {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
-        async with await thread.stream_resume(answers) as stream:
+        async with thread.stream_resume(answers) as stream:
             events = [event async for event in stream]
     assert isinstance(events[0], TurnStarted)
     assert events[0].resumed
@@ -234,9 +234,9 @@ async def test_a_role_of_the_call_is_needed_again_and_must_be_the_same(tmp_path:
         with pytest.raises(RoleRequired, match="had a call role"):
             await thread.resume(answers)
         with pytest.raises(RoleChanged, match="tiers then: call; now: call"):
-            await thread.resume(role=Role("critic", "Be mild."))
+            await thread.resume(answers, role=Role("critic", "Be mild."))
         assert (done, lm.calls) == (["c"], [])
-        assert (await thread.resume(role=Role("another name", "Be harsh."))).status == "done"
+        assert (await thread.resume(answers, role=Role("another name", "Be harsh."))).status == "done"
     assert sorted(done) == ["a", "c"]
 
 
@@ -264,9 +264,9 @@ async def test_a_stored_role_that_changed_meanwhile_is_noticed(tmp_path: Path, k
             await agent.thread("t").resume(answers)
         await agent.roles.delete(Tier.WORKSPACE)
         with pytest.raises(RoleRequired, match="workspace"):
-            await agent.thread("t").resume()
+            await agent.thread("t").resume(answers)
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
-        assert (await agent.thread("t").resume()).status == "done"
+        assert (await agent.thread("t").resume(answers)).status == "done"
 
 
 @pytest.mark.requirement("R13")
@@ -278,7 +278,7 @@ async def test_another_key_is_named_with_the_setting(tmp_path: Path) -> None:
         with pytest.raises(RoleKeyMismatch, match="role_key"):
             await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."))
     async with paying(tmp_path, []) as agent:
-        assert (await agent.thread("t").resume(role=Role("critic", "Be harsh."))).status == "done"
+        assert (await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."))).status == "done"
 
 
 @pytest.mark.requirement("R13")
@@ -302,7 +302,7 @@ async def test_a_key_that_is_lost_is_noticed_before_anything_is_done_and_refresh
         with pytest.raises(RoleKeyMismatch):
             await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."))
         assert (done, lm.calls) == (["c"], [])
-        turn = await agent.thread("t").resume(role=Role("critic", "Be harsh."), on_role_change="refresh")
+        turn = await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."), on_role_change="refresh")
     assert (turn.status, sorted(done)) == ("done", ["a", "c"])
 
 

@@ -208,7 +208,7 @@ async def test_a_replay_is_streamed_and_tells_its_thread(tmp_path: Path) -> None
     async with scripted_agent(tmp_path, ScriptedLM(reply, chunk=3)) as agent:
         thread = agent.thread("t1")
         await thread.converse("one")
-        async with await thread.stream_replay() as stream:
+        async with thread.stream_replay() as stream:
             events = [event async for event in stream]
         [started] = [event for event in events if isinstance(event, TurnStarted)]
         assert (started.thread, stream.turn.thread, stream.turn.text) == ("t1.2", "t1.2", "so be it")

@@ -214,7 +214,7 @@ async def test_where_no_model_is_asked_a_role_is_checked_and_not_active_and_resu
         assert (turn.status, turn.role_tiers) == ("paused", ())
     async with (
         scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)]) as agent,
-        await agent.thread("t").stream_resume({turn.pauses[0].id: "on"}) as stream,
+        agent.thread("t").stream_resume({turn.pauses[0].id: "on"}) as stream,
     ):
         events = [event async for event in stream]
     assert isinstance(events[0], TurnStarted)

@@ -129,7 +129,7 @@ async def test_a_state_says_whether_the_turns_events_are_kept(tmp_path: Path) ->
             "detached": True,
             "later": False,
         }
-        async with await agent.thread("later").stream_resume(detach=True) as stream:
+        async with agent.thread("later").stream_resume(detach=True) as stream:
             assert (await stream.wait()).id == waiting.id
         [later, keyed] = [await agent.thread(name).state() for name in ("later", "keyed")]
         assert later is not None
@@ -146,8 +146,8 @@ async def test_an_answer_counts_until_a_run_takes_it_up(tmp_path: Path) -> None:
         role = Role("keeper", "Answer as the keeper of the seventh lighthouse would answer.")
         turn = await agent.thread("t").task("ask", {}, role=role)
         [question] = [pause for pause in turn.pauses if pause.kind == "question"]
-        with pytest.raises(RoleRequired):  # the answer is kept, and the run does not begin
-            await agent.thread("t").resume({question.id: "red"})
+        with pytest.raises(RoleRequired):  # an approver does not have the role: the answer is kept, and no run begins
+            await agent.thread("t", account="lead").resume({question.id: "red"})
         [state] = await agent.threads()
         assert (state.status, state.pauses, state.answers) == ("paused", 1, 1)
         assert (await agent.thread("t").resume(role=role)).status == "paused"

@@ -198,7 +198,7 @@ async def test_a_worker_task_that_waits_wants_its_role_again(tmp_path: Path) -> 
         with pytest.raises(RoleRequired):
             await thread.resume(answers)
         assert done == []
-        assert (await thread.resume(role=ROLE)).status == "done"
+        assert (await thread.resume(answers, role=ROLE)).status == "done"
     assert [call.role for call in lm.calls] == [ROLE.content] * 2
 
 

@@ -91,7 +91,7 @@ async def test_a_tasks_start_says_its_risk_and_what_let_it_through(tmp_path: Pat
         if asks:
             assert not any(isinstance(event, TaskStarted) for event in events)
             [pause] = stream.turn.pauses
-            async with await thread.stream_resume({pause.id: Approve()}) as resumed:
+            async with thread.stream_resume({pause.id: Approve()}) as resumed:
                 events = [event async for event in resumed]
         [started] = [event for event in events if isinstance(event, TaskStarted)]
         told = (("write", "network"), "person" if asks else "rule:critics")

@@ -160,7 +160,8 @@ class Chat:
                 await asyncio.wait({reading})
 
     def _prompt(self) -> str:
-        self._asked = self._talk.waiting
+        waiting = self._talk.waiting
+        self._asked = waiting if waiting is not None and waiting.open else None
         return self._talk.prompt
 
     async def _take(self, text: str) -> None:

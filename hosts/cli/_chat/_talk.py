@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ....core.errors import HostError, HostUnavailable, WorldAgentError
 from ....core.pauses import Pause
 from ....role_resolution import Role
+from ...pauses import unanswered
 from .._attachments import attachments
 from .._hosts import EMBEDDED
 from .._options import WORKSPACE, ChatOptions
@@ -73,7 +74,9 @@ class Talk:
     @property
     def prompt(self) -> str:
         """What the prompt says: the thread, and whether an answer is awaited."""
-        return f"{self.thread_id}> " if self.waiting is None else f"{self.thread_id} {self.waiting.place}> "
+        waiting = self.waiting
+        # Where each pause has an answer that could not be sent, /resume sends it, and nothing is asked.
+        return f"{self.thread_id}> " if waiting is None or not waiting.open else f"{self.thread_id} {waiting.place}> "
 
     def left(self, *statuses: str) -> list[str]:
         """The threads whose last turn stands so."""
@@ -155,7 +158,7 @@ class Talk:
         """
         thread, thread_id = await self.thread(), self.thread_id
         state = await thread.state()
-        pauses = await thread.pauses() if state is not None and state.pauses else ()
+        pauses = unanswered(await thread.pauses()) if state is not None and state.pauses else ()
         if thread_id == self.thread_id:
             self.stands("" if state is None else state.status, pauses)
         return state

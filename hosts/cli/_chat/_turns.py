@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -127,15 +127,14 @@ class Turns:
         self.begun = True
         thread, waiting, role = await self._talk.thread(), self._talk.waiting, self._talk.role
         answers = {} if waiting is None else waiting.answers
+        stream = thread.stream_resume(
+            dict(answers), role=UNSET if role is None else role, on_role_change=on_role_change
+        )
         try:
-            stream = await thread.stream_resume(
-                dict(answers), role=UNSET if role is None else role, on_role_change=on_role_change
-            )
+            await self._follow(stream, entered=answers.clear)  # by then they are taken
         except (AnswerInvalid, NotAnApprover):
             answers.clear()  # which of them it was is in the text alone
             raise
-        answers.clear()
-        await self._follow(stream)
 
     async def pick_up(self) -> None:
         """Look where the thread stands, and show what waits there or can go on."""
@@ -185,10 +184,12 @@ class Turns:
     async def _drain(self) -> None:
         await (await self._talk.agent()).drain(DRAIN)
 
-    async def _follow(self, stream: TurnStream) -> None:
+    async def _follow(self, stream: TurnStream, entered: Callable[[], None] | None = None) -> None:
         self._running = True
         try:
             async with stream:
+                if entered is not None:
+                    entered()
                 async for event in stream:
                     self._shown.event(event)
         except asyncio.CancelledError:

@@ -26,6 +26,7 @@ from ....core.errors import (
     WorldAgentError,
 )
 from ....core.pauses import Pause
+from ...pauses import unanswered
 from .._contract.surfaces import ResumeArguments
 from .._contract.turns import NextStep
 from .._contract.words import ThreadArguments
@@ -70,7 +71,7 @@ async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) 
         return {}
     assert isinstance(call.given, ThreadArguments), "a turn is begun on a thread, or goes on there"
     thread = thread_of(agent, call)
-    pauses, state = await thread.pauses(), await thread.state()
+    pauses, state = unanswered(await thread.pauses()), await thread.state()
     if state is None:
         return {}
     call.meets(state)
@@ -78,7 +79,7 @@ async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) 
         return _of_paused(call, state, pauses)
     if state.turn_id != failure.turn_id or state.status not in _OPEN[failure.retryable]:
         return {}
-    return _of_stuck(call, state, failure, of_role)
+    return _of_stuck(call, state, failure, of_role, pauses)
 
 
 def _of_paused(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> Mapping[str, Any]:
@@ -98,7 +99,9 @@ def _of_paused(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> 
     return {"remedy": remedy, "turn_id": state.turn_id, "pauses": waiting, "next": steps}
 
 
-def _of_stuck(call: Call[Any], state: ThreadState, failure: WorldAgentError, of_role: bool) -> Mapping[str, Any]:
+def _of_stuck(
+    call: Call[Any], state: ThreadState, failure: WorldAgentError, of_role: bool, pauses: Sequence[Pause]
+) -> Mapping[str, Any]:
     """Of a turn that did not go on, and still can."""
     if call.noted.own:
         needs = {*call.noted.needs, *(("role",) if of_role else ())}
@@ -106,6 +109,8 @@ def _of_stuck(call: Call[Any], state: ThreadState, failure: WorldAgentError, of_
         steps = [step.model_copy(update={"needs": sorted(needs)})]
         if state.status == "running":
             steps = to_call(call, state.status, state.turn_id, ())
+        if not call.noted.kept and pauses:  # the answers were not taken, so they have to be given again
+            steps = [step.model_copy(update={"arguments": {**step.arguments, "answers": {}}}) for step in steps]
         if not call.noted.kept or _may_be_repeated(call):
             return {"next": steps}
         remedy = f"{failure.remedy}; what was answered is kept, so call `resume` without answers"

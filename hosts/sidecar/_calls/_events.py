@@ -12,6 +12,7 @@ from ....agent.threads import ThreadState
 from ....core.errors import UnknownTurn
 from ....core.events import Event, TurnEnded, TurnStarted
 from ....core.pauses import Pause
+from ...pauses import unanswered
 from .._contract.arguments import EventsArguments
 from .._contract.turns import EventsAnswer, TurnRecord
 from .._pauses import pause_result
@@ -40,7 +41,8 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
     state = await _reached(call, agent)
     pauses: tuple[Pause, ...] = ()
     if state.status == "paused":
-        pauses = await agent.thread(state.thread, account=call.caller.account, channel=state.channel).pauses()
+        thread = agent.thread(state.thread, account=call.caller.account, channel=state.channel)
+        pauses = unanswered(await thread.pauses())
     record = reading.record(state, pauses)
     ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
     standing = state.status if reading.ended else "running"  # there is more to read first

@@ -122,9 +122,9 @@ class Following:
                 beginning, start = start(), _nothing
                 stream = await beginning
                 del beginning
-                self.kept = self._answers
                 try:
                     async with stream:
+                        self.kept = self._answers  # they are taken when the stream is entered
                         self.turn_id = stream.turn_id
                         async with aclosing(_read(stream)) as events:
                             async for event in events:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ....agent import WorldAgent
+from ....agent.threads import ThreadState
+from ...pauses import unanswered
 from .._contract.answers import (
     ExplainAnswer,
     HistoryAnswer,
@@ -35,7 +37,7 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
         turn_id=state.turn_id or None,
         status=state.status,
         pauses=[pause_result(pause) for pause in found],
-        next=to_call(call, state.status, state.turn_id, found),
+        next=to_call(call, state.status, state.turn_id, unanswered(found)),
     )
 
 

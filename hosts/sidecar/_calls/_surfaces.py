@@ -15,6 +15,7 @@ from ....agent.threads import ThreadState
 from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
+from ...pauses import unanswered
 from .._contract.surfaces import (
     ConverseArguments,
     ResumeArguments,
@@ -49,7 +50,7 @@ async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer |
     given, thread, asking = call.given, thread_of(agent, call), _asking(call)
     if asking.round is not None:
         return await _come_again(call, thread, asking, asking.round)
-    pauses = await thread.pauses()
+    pauses = unanswered(await thread.pauses())
     state = await thread.state()
     if state is not None:  # first: whose turn it is not learns neither who may answer nor how
         call.meets(state)
@@ -78,7 +79,7 @@ def _asking(call: Going) -> Asking:
 
 async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
     """Take what a person said since the same call was answered with questions (revision 2026-07-28)."""
-    state, pauses = await thread.state(), await thread.pauses()
+    state, pauses = await thread.state(), unanswered(await thread.pauses())
     if state is None or (state.turn_id, state.thread) != (before.turn, before.thread) or state.status != "paused":
         return await _moved_on(call, thread, asking, before)
     own = call.meets(state)
@@ -137,7 +138,7 @@ async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: st
             "nobody waits for the answer any more", remedy="call the tool `pauses` to see what is open"
         )
     call.meets(state)
-    return standing(call, state, await thread.pauses(), seen=asking.seen)
+    return standing(call, state, unanswered(await thread.pauses()), seen=asking.seen)
 
 
 async def _until_answered(
@@ -298,7 +299,7 @@ async def _go_on(
     again = isinstance(given, ResumeArguments)
     left_out = again and "role" not in given.model_fields_set
     skill = given.skill if isinstance(given, ResumeArguments | SkillArguments) else None
-    return await thread.stream_resume(
+    return thread.stream_resume(
         answers,
         role=UNSET if left_out else role_of(given.role),
         on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",

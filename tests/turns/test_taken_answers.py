@@ -1,0 +1,189 @@
+"""An answer is taken only where the turn can resume with it; it is shown until a run takes it up (T4, T5, R13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import answering
+from support.jobs import Said
+from support.pay_shop import shop
+from support.processes import killed, start_script
+from worldagent import Role, Tier, WorldAgent
+from worldagent.core.errors import (
+    AlreadyAnswered,
+    GraphChanged,
+    InvalidArgument,
+    ModelNotConfigured,
+    RoleChanged,
+    RoleKeyMismatch,
+    RoleRequired,
+    WorldAgentError,
+)
+from worldagent.core.pauses import Approve
+from worldagent.graphs import Composed
+from worldagent.harness import tool
+
+BOUND = 90  # seconds
+ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
+
+
+async def paused(home: Path, role: Role | None = None, **more: Any) -> str:
+    """A turn that waits for an approval in a process that is gone; gives the pause's id."""
+    async with shop(home, []) as agent:
+        turn = await agent.thread("t").task("job", {}, role=role, **more)
+    [pause] = turn.pauses
+    return pause.id
+
+
+async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError], **how: Any) -> None:
+    """The answer is refused, and its pause stays open."""
+    thread = agent.thread("t")
+    with pytest.raises(error) as told:
+        await thread.resume({pause_id: Approve()}, **how)
+    assert told.value.turn_id == pause_id.partition("/")[0]
+    [left] = await thread.pauses()
+    assert (left.id, left.answered) == (pause_id, False)
+    state = await thread.state()
+    assert state is not None
+    assert (state.status, state.pauses, state.answers) == ("paused", 1, 0)
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.on_every_database
+@pytest.mark.parametrize("missing", ["function", "shape", "params"])
+async def test_an_answer_is_not_taken_where_what_the_turn_calls_is_gone(tmp_path: Path, missing: str) -> None:
+    async def pay(what: str, how: str) -> str:
+        return what + how
+
+    given: dict[str, dict[str, Any]] = {
+        "function": {"functions": []},
+        "shape": {"shapes": []},
+        "params": {"functions": [tool(approval=True)(pay)]},
+    }
+    done: list[str] = []
+    pause_id = await paused(tmp_path)
+    async with shop(tmp_path, done, **given[missing]) as agent:
+        await refused(agent, pause_id, GraphChanged)
+    async with shop(tmp_path, done) as agent:
+        assert (await agent.thread("t").resume({pause_id: Approve()})).result == Said(text="paid for the hat")
+    assert done == ["hat"]
+
+
+@pytest.mark.requirement("T4", "R13")
+@pytest.mark.on_every_database
+async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_turn_began_with(tmp_path: Path) -> None:
+    done: list[str] = []
+    pause_id = await paused(tmp_path, ROLE)
+    async with shop(tmp_path, done) as agent:
+        await refused(agent, pause_id, RoleRequired)
+        await refused(agent, pause_id, RoleRequired, on_role_change="pin")
+        await refused(agent, pause_id, RoleChanged, role=Role("critic", "Be mild."))
+        await refused(agent, pause_id, InvalidArgument, role=ROLE, skill=Composed("Haggle.", shape="job", params={}))
+    async with shop(tmp_path, done, settings={"role_key": "another key of some length"}) as agent:
+        await refused(agent, pause_id, RoleKeyMismatch, role=ROLE)
+    async with shop(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        assert (await thread.resume({pause_id: Approve()}, role=ROLE)).status == "done"
+        with pytest.raises(AlreadyAnswered):
+            await thread.resume({pause_id: Approve()}, role=ROLE)
+    assert done == ["hat"]
+
+
+@pytest.mark.requirement("T4", "R13")
+async def test_an_answer_is_not_taken_where_a_stored_role_changed(tmp_path: Path) -> None:
+    async with shop(tmp_path, []) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be long."))
+        await refused(agent, pause.id, RoleChanged)
+        assert (await agent.thread("t").resume({pause.id: Approve()}, on_role_change="refresh")).status == "done"
+
+
+@pytest.mark.requirement("T4")
+async def test_an_answer_is_not_taken_where_the_model_of_the_turn_is_gone(tmp_path: Path) -> None:
+    async with shop(tmp_path, [], models={"fast": answering()}) as agent:
+        [pause] = (await agent.thread("t").task("job", {}, model="fast")).pauses
+    async with shop(tmp_path, []) as agent:
+        await refused(agent, pause.id, ModelNotConfigured)
+
+
+@pytest.mark.requirement("T4", "R13")
+async def test_an_approvers_answer_waits_for_the_account_that_has_the_role(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with shop(tmp_path, done) as agent:
+        ana, lead = agent.thread("t", account="ana"), agent.thread("t", account="lead")
+        [pause] = (await ana.task("job", {}, role=ROLE)).pauses
+        with pytest.raises(RoleRequired):
+            await lead.resume({pause.id: Approve()})
+        [left] = await ana.pauses()
+        assert (left.id, left.answered, done) == (pause.id, True, [])
+        assert (await ana.resume(role=ROLE)).status == "done"
+        assert (await ana.pauses(), done) == ((), ["hat"])
+
+
+_ANSWERS = """
+import asyncio, sys
+from pathlib import Path
+from support.pay_shop import shop
+from worldagent.core.pauses import Approve
+from worldagent.harness.journal import SqlJournal
+
+written = SqlJournal.answer
+
+async def answer(self, *given):
+    assert await written(self, *given) == ()
+    print("answered", flush=True)
+    await asyncio.Event().wait()  # until it is killed
+
+async def main():
+    async with shop(Path(sys.argv[1]), []) as agent:
+        await agent.thread("t").resume({sys.argv[2]: Approve()})
+
+SqlJournal.answer = answer
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T4", "T5")
+async def test_a_process_killed_between_answer_and_resume_leaves_the_pause_shown_as_answered(tmp_path: Path) -> None:
+    done: list[str] = []
+    pause_id = await paused(tmp_path)
+    await killed(await start_script(_ANSWERS, str(tmp_path), pause_id), at="answered", limit=BOUND)
+    async with shop(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        [pause] = await thread.pauses()
+        assert (pause.id, pause.answered, pause.arguments) == (pause_id, True, {"what": "hat"})
+        state = await thread.state()
+        assert state is not None
+        assert (state.status, state.pauses, state.answers) == ("paused", 0, 1)
+        with pytest.raises(AlreadyAnswered):
+            await thread.resume({pause_id: Approve()})
+        assert (await thread.resume()).result == Said(text="paid for the hat")
+        assert (await thread.pauses(), done) == ((), ["hat"])
+
+
+@pytest.mark.requirement("T4", "T10")
+async def test_every_stream_is_entered_and_does_nothing_before_that(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with shop(tmp_path, done) as agent:
+        thread = agent.thread("t")
+        [pause] = (await thread.task("job", {})).pauses
+        resuming = thread.stream_resume({pause.id: Approve()})
+        twice, replaying = thread.stream_resume({pause.id: Approve()}), thread.stream_replay(to="again")
+        [left] = await thread.pauses()
+        assert (left.answered, await agent.thread("again").state()) == (False, None)
+        async with resuming as stream:
+            assert (await stream.wait()).status == "done"
+        assert (stream.turn_id, done) == (pause.id.partition("/")[0], ["hat"])
+        with pytest.raises(AlreadyAnswered):
+            async with twice:
+                pass
+        async with replaying as stream:
+            turn = await stream.wait()
+        assert (turn.id, turn.thread, turn.status) == (stream.turn_id, "again", "paused")
+        await thread.converse("Hello")
+        async with thread.stream_edit("Good day") as stream:
+            assert (await stream.wait()).status == "done"
