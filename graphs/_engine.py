@@ -500,6 +500,5 @@ class TurnEngine:
             thinkers=(SUBAGENT,),
         )
         drive.refreshed = refreshed
-        drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
         drive.stopping = self._stopping
         return drive

@@ -60,8 +60,7 @@ class Drive:
 
     Attributes:
         stopping: Whether nothing new may begin: the turn is to stop where it can go on later.
-        refreshed: Whether the turn's own calls may get another role than they got at first.
-        incomparable: The calls of which nobody can tell any more which role they got. Those may get another, too.
+        refreshed: Whether calls may get another role than they got at first.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class Drive:
         self.turn = turn
         self.stopping = False
         self.refreshed = False
-        self.incomparable: frozenset[str] = frozenset()
         self._records = records if records is not None else {}
         # Each call asks for what is below it. To look through all calls for that would cost the square of them.
         self._below: dict[str, list[CallRecord]] = {}
@@ -188,18 +186,12 @@ class Drive:
                 f"the call {step.id!r} was recorded with another input",
                 remedy="let the body ask for the same in the same order each time, or start a new turn",
             )
-        if found.role != step.role and not self._may_differ(step):
+        if found.role != step.role and not self.refreshed:
             raise RoleChanged(
                 f"the call {step.id!r} was given another role when the turn began",
                 remedy="give the same role again, or resume with `on_role_change` as `refresh`",
             )
         return self._asked_after_all(found) if found.state == "withdrawn" else found
-
-    def _may_differ(self, step: Step) -> bool:
-        """Whether a call may get another role than was noted for it."""
-        if step.parent == self.turn:
-            return self.refreshed
-        return step.id in self.incomparable and step.role is not None
 
     def _asked_after_all(self, found: CallRecord) -> CallRecord:
         """What was withdrawn needs a person's word as before, should anybody ask for it again."""
