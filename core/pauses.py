@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .events import PauseKind, Risk
+
+UnattendedMode = Literal["refuse", "pause"]
+"""What an unattended turn does where a person would be asked: refuse the call, or pause and notify."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ __all__ = [
     "PersonAnswer",
     "Reject",
     "RunAgain",
+    "UnattendedMode",
     "may_answer",
     "may_be_always",
 ]

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from ..core import Clock, Emitter, Scope, SystemClock
 from ..core.events import TurnKind
-from ..core.pauses import Pause
+from ..core.pauses import Pause, UnattendedMode
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller
 from ..harness.inside import Origin
@@ -48,6 +48,7 @@ class TurnRequest:
         branch: Where the thread is set to as the turn begins, if it is.
         model: The names of its own model and of those tried after it; empty is the agent's.
         origin: The call that it was begun or resumed from, if there is one.
+        unattended: What happens where a person would be asked; None asks them.
     """
 
     turn_id: str
@@ -60,6 +61,7 @@ class TurnRequest:
     branch: Branch | None = None
     model: tuple[str, ...] = ()
     origin: Origin | None = None
+    unattended: UnattendedMode | None = None
 
     @property
     def caller(self) -> Caller:

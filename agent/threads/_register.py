@@ -169,4 +169,5 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         pauses=pauses,
         answers=answers,
         recorded=recorded,
+        unattended=record.unattended,
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from ...core.events import TurnKind
+from ...core.pauses import UnattendedMode
 from ...memory import TurnStatus
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
@@ -30,6 +31,7 @@ class ThreadState:
         answers: How many answers wait to be taken up, where a run that was to do so did not come to it.
         recorded: Whether the turn's events are kept: it was begun with `detach` or with a key, or has gone on with
             `detach`.
+        unattended: What the turn does where a person would be asked; None asks them.
     """
 
     thread: str
@@ -42,6 +44,7 @@ class ThreadState:
     pauses: int = 0
     answers: int = 0
     recorded: bool = False
+    unattended: UnattendedMode | None = None
 
     @property
     def resumable(self) -> bool:

@@ -227,9 +227,10 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
             about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
             what: dict[str, Any] = {"name": event.function, "label": event.kind, "risk": event.risk}
             yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="opened", **about, **what)
-        case ev.PauseClosed():
+        case ev.PauseNotified() | ev.PauseClosed():
             about = {"parent": event.pause_id.rpartition("/")[0] or turn, "call": event.pause_id}
-            yield _moment(run, "pause", event.pause_id, event.seq, event.at, status="closed", **about)
+            status = "closed" if isinstance(event, ev.PauseClosed) else "notified"
+            yield _moment(run, "pause", event.pause_id, event.seq, event.at, status=status, **about)
         case ev.RoleTierSkipped():
             yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
         case ev.AnswerChecked():

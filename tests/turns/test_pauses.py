@@ -261,7 +261,8 @@ async def test_refresh_accepts_a_changed_role_that_a_handlers_code_gives_and_fai
         return f"{paid}: {(await ctx.predict(Muse, about='It.'))['thought']}"
 
     async def outer(ctx: TaskContext) -> str:
-        return (await ctx.task("inner", {}, role=role)).text
+        said: Said = await ctx.task("inner", {}, role=role)
+        return said.text
 
     done: list[str] = []
     lm = ScriptedLM([{"thought": "So be it."}])
