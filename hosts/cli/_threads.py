@@ -241,6 +241,7 @@ def _state_object(state: ThreadState) -> dict[str, Any]:
         "since": state.since.isoformat(),
         "waits_for": state.pauses,
         "answers": state.answers,
+        "unattended": state.unattended,
     }
 
 

@@ -51,6 +51,7 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "since": found[0]["since"],
         "waits_for": 2,
         "answers": 0,
+        "unattended": None,
     }
     assert [item["thread"] for item in (await as_json(run, "threads", "list", "--limit", "1"))["threads"]] == ["hats/1"]
     assert [item["thread"] for item in (await as_json(run, "threads", "list", "--status", "done"))["threads"]] == [
@@ -262,3 +263,17 @@ async def test_a_fork_that_cannot_be_is_refused_with_what_to_do(home: Path, run:
         assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, code)
     assert (await run("threads", "show", "t1", "--messages", "0", *SHOP)).exit_code == 2
     assert (await as_json(run, "threads", "list", "--status", "forked"))["threads"] == []
+
+
+@pytest.mark.requirement("T13")
+async def test_a_task_is_begun_unattended_and_its_thread_shows_the_mode(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    app = ("--app", "support.shop:agent")
+    refused = await run("task", "buy", "-p", "what=book", "--thread", "r", "--unattended", "refuse", *app)
+    assert (refused.exit_code, "unattended turn" in " ".join(refused.stderr.split())) == (1, True), refused.stderr
+    paused = await run("task", "buy", "-p", "what=book", "--thread", "p", "--unattended", "pause", *app)
+    assert paused.exit_code == 3
+    found = (await as_json(run, "threads", "list"))["threads"]
+    assert {item["thread"]: item["unattended"] for item in found} == {"r": "refuse", "p": "pause"}
