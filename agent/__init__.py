@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ._stream import TurnStream
     from ._thread import Thread
     from ._turns import Trigger, Turn, TurnUsage
+    from ._unattended import Notifier
     from ._unset import UNSET
     from .threads import ThreadState
 
 _HOMES = {
     "UNSET": "._unset",
     "Composed": "..graphs",
+    "Notifier": "._unattended",
     "Roles": "._roles",
     "Settings": "._settings",
     "StoredRoles": "._roles",
@@ -37,6 +39,7 @@ _HOMES = {
 __all__ = [
     "UNSET",
     "Composed",
+    "Notifier",
     "Roles",
     "Settings",
     "StoredRoles",

@@ -48,11 +48,13 @@ from ._roles import Roles, StoredRoles
 from ._runs import Pins, RunnerParts, TurnRunner, call_outside
 from ._settings import Settings
 from ._thread import Thread
+from ._unattended import AccountEvents, Notifier
 from .choices import (
     all_models,
     all_workers,
     check_approver,
     check_kinds,
+    check_notifier,
     graph_options,
     listed,
     model_options,
@@ -80,6 +82,7 @@ class WorldAgent(FollowedAgent):
         policy: What may be called without asking, what a person is asked for, what is refused (H9). Without it the
             setting `policy` counts.
         approver: Answers approvals in the process; what it leaves open pauses the turn.
+        notifier: Is called for each pause of an unattended turn.
         mcp: MCP servers by name, whose tools it can call as well; they go over those of the setting `mcp_servers`.
         shapes: Kinds of work beside `subagent`; those with a description are offered to the planner.
         profile: What it starts up with: the name of a profile, or one; without it the setting `profile` counts (P4).
@@ -113,6 +116,7 @@ class WorldAgent(FollowedAgent):
         tools: BuiltinTools | None = None,
         policy: Policy | None = None,
         approver: Approver | None = None,
+        notifier: Notifier | None = None,
         storage: Storage | None = None,
         roles: Roles | None = None,
         programs: Mapping[str, Any] | None = None,
@@ -125,6 +129,8 @@ class WorldAgent(FollowedAgent):
         check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
         check_kinds(policy=(policy, Policy), tools=(tools, BuiltinTools))
         check_approver(approver)
+        check_notifier(notifier)
+        self._notifier = notifier
         self.settings = settings if settings is not None else Settings()
         self._lm = lm if lm is not None else self.settings.lm
         if self._lm is None:
@@ -418,6 +424,8 @@ class WorldAgent(FollowedAgent):
         pins = Pins(settings.role_pin_ttl, self._clock)
         recorder = Recorder(database, upkeep.leases, self._clock, age=settings.event_age)
         opened.push_async_callback(recorder.aclose)
+        account_events = AccountEvents()
+        opened.callback(account_events.close)
 
         def removed(thread: str, turn: str) -> None:
             resolver.threads.forget(thread)
@@ -446,6 +454,9 @@ class WorldAgent(FollowedAgent):
             mcp=mcp,
             profile=self._profile,
             recorder=recorder,
+            unattended=settings.unattended,
+            notifier=self._notifier,
+            account_events=account_events,
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:

@@ -141,6 +141,10 @@ class Settings(BaseSettings):
         default={}, description="calls, tokens and cost of each account in a day (UTC), as a table or JSON"
     )
     workspace_limits: dict[str, float] = Field(default={}, description="the same of each workspace")
+    unattended: Literal["refuse", "pause"] = Field(
+        default="refuse",
+        description="what a scheduled run does where a person would be asked: refuse the call, or pause and notify",
+    )
     max_rounds: int = Field(default=8, ge=0, description="rounds of dispatches before the planner must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
     history_characters: int | None = Field(

@@ -20,6 +20,7 @@ from ._runs import Ask, OnRoleChange, Resumption
 from ._stream import TurnStream
 from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
+from ._unattended import Unattended, check_unattended
 from ._unset import UNSET, Unset
 from .choices import TurnModel, turn_models
 from .choices.profiles import check_skills
@@ -48,6 +49,7 @@ class Thread(BranchingThread):
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> Turn:
         """Say something and wait for the answer.
 
@@ -61,6 +63,8 @@ class Thread(BranchingThread):
             key: Makes a repeated start the same turn: 1 to 200 printable characters, of your choice, for this thread.
                 Where the turn runs it is waited for, where it is over its outcome is given again, where it was cut off,
                 stopped or failed in passing it goes on.
+            unattended: What the turn does where a person would be asked: None asks them, `"refuse"` refuses the call,
+                `"pause"` pauses and notifies, True is the setting `unattended`. The turn keeps it when it is resumed.
 
         Returns:
             The turn, with the answer in `text`; it may be `paused` for a person instead.
@@ -75,7 +79,7 @@ class Thread(BranchingThread):
             KeyReused: The key was used on this thread for something else.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        return await self._runner.run(self._message(text, attachments, model), role, key=key)
+        return await self._runner.run(self._mode(self._message(text, attachments, model), unattended), role, key=key)
 
     def stream(
         self,
@@ -86,6 +90,7 @@ class Thread(BranchingThread):
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> TurnStream:
         """Say something and follow the turn's events: `async with thread.stream(...) as stream`.
 
@@ -97,12 +102,15 @@ class Thread(BranchingThread):
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`. A repeat gives the turn's events from the first
                 one on.
+            unattended: What the turn does where a person would be asked; see `converse`.
 
         Raises:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument does not fit. What
                 `converse` raises comes while entering or iterating.
         """
-        return self._runner.stream(self._message(text, attachments, model), role, detach=detach, key=key)
+        return self._runner.stream(
+            self._mode(self._message(text, attachments, model), unattended), role, detach=detach, key=key
+        )
 
     async def task(
         self,
@@ -113,6 +121,7 @@ class Thread(BranchingThread):
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> Turn:
         """Dispatch one task to a shape.
 
@@ -124,6 +133,7 @@ class Thread(BranchingThread):
                 is; params name them by their `sha256`, and a handler opens them with `ctx.attachments`.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
+            unattended: What the turn does where a person would be asked; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -133,7 +143,9 @@ class Thread(BranchingThread):
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
-        return await self._runner.run(self._task(shape, params, attachments, model), role, key=key)
+        return await self._runner.run(
+            self._mode(self._task(shape, params, attachments, model), unattended), role, key=key
+        )
 
     def stream_task(
         self,
@@ -144,9 +156,12 @@ class Thread(BranchingThread):
         detach: bool = False,
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> TurnStream:
         """As `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
-        return self._runner.stream(self._task(shape, params, (), model), role, detach=detach, key=key)
+        return self._runner.stream(
+            self._mode(self._task(shape, params, (), model), unattended), role, detach=detach, key=key
+        )
 
     async def run_skill(
         self,
@@ -156,6 +171,7 @@ class Thread(BranchingThread):
         role: Role | None = None,
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> Turn:
         """Run a composed skill: its shape, with its prompt added to the entry Signature's instructions.
 
@@ -165,6 +181,7 @@ class Thread(BranchingThread):
             role: How to go about it; it attaches to the shape's entry Signature.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
+            unattended: What the turn does where a person would be asked; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -173,7 +190,7 @@ class Thread(BranchingThread):
             InvalidArgument: `skill` is not a `Composed`, or the agent's profile switches skills off.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
-        return await self._runner.run(self._skill(skill, params, model), role, key=key)
+        return await self._runner.run(self._mode(self._skill(skill, params, model), unattended), role, key=key)
 
     def stream_skill(
         self,
@@ -184,12 +201,21 @@ class Thread(BranchingThread):
         detach: bool = False,
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> TurnStream:
         """As `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
-        return self._runner.stream(self._skill(skill, params, model), role, detach=detach, key=key)
+        return self._runner.stream(
+            self._mode(self._skill(skill, params, model), unattended), role, detach=detach, key=key
+        )
 
     async def run_scheduled(
-        self, trigger: Trigger, *, role: Role | None = None, model: TurnModel = None, key: str | None = None
+        self,
+        trigger: Trigger,
+        *,
+        role: Role | None = None,
+        model: TurnModel = None,
+        key: str | None = None,
+        unattended: Unattended = None,
     ) -> Turn:
         """Run a turn because a schedule fired; an outside task runner may pass a call role, which is not stored (T7).
 
@@ -198,6 +224,8 @@ class Thread(BranchingThread):
             role: How to go about it.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
+            unattended: What the turn does where a person would be asked; see `converse`. None is the setting
+                `unattended`, False is a run that a person watches.
 
         Returns:
             The turn, with the answer in `text`.
@@ -206,7 +234,7 @@ class Thread(BranchingThread):
             InvalidArgument: `trigger` is not a `Trigger`.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        return await self._runner.run(self._scheduled(trigger, model), role, key=key)
+        return await self._runner.run(self._mode(self._scheduled(trigger, model), unattended), role, key=key)
 
     def stream_scheduled(
         self,
@@ -216,9 +244,12 @@ class Thread(BranchingThread):
         detach: bool = False,
         model: TurnModel = None,
         key: str | None = None,
+        unattended: Unattended = None,
     ) -> TurnStream:
         """As `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
-        return self._runner.stream(self._scheduled(trigger, model), role, detach=detach, key=key)
+        return self._runner.stream(
+            self._mode(self._scheduled(trigger, model), unattended), role, detach=detach, key=key
+        )
 
     async def resume(
         self,
@@ -343,6 +374,11 @@ class Thread(BranchingThread):
     async def kept(self) -> tuple[Message, ...]:
         """The messages that are kept, oldest first."""
         return await self._runner.kept(self.scope)
+
+    def _mode(self, ask: Ask, given: Unattended) -> Ask:
+        """The same turn with what it does where a person would be asked."""
+        setting = self._runner.parts.unattended
+        return replace(ask, unattended=check_unattended(given, setting, scheduled=ask.kind == "schedule"))
 
     def _task(
         self,

@@ -152,8 +152,8 @@ class CallEnded(_Event):
 class CallDecided(_Event):
     """The gate did not simply let a call through: it asks, it refuses, or somebody has answered.
 
-    `gate` is as in `CallStarted`, `limit`, or `expired` where nobody answered in time; `account` is who answered, where
-    that is known.
+    `gate` is as in `CallStarted`, `limit`, `expired` where no answer came in time, or `unattended` where a turn refuses
+    what a person would be asked; `account` is who answered, where that is known.
     """
 
     type: Literal["call_decided"] = "call_decided"
@@ -228,6 +228,20 @@ class PauseOpened(_Event):
     answer_schema: dict[str, Any] | None = None
 
 
+class PauseNotified(_Event):
+    """An unattended turn waits for a person, and its notifier, where there is one, was called for the pause.
+
+    `thread` and `account` say whose turn it is. `agent.events(account=...)` gives these events, too.
+    """
+
+    type: Literal["pause_notified"] = "pause_notified"
+    pause_id: str
+    kind: PauseKind
+    function: str
+    thread: str
+    account: str | None = None
+
+
 class PauseClosed(_Event):
     """A person answered, and the turn goes on."""
 
@@ -264,6 +278,7 @@ Event = Annotated[
     | CallRetried
     | CallProgress
     | PauseOpened
+    | PauseNotified
     | PauseClosed
     | AttachmentLeftOut
     | Usage
@@ -303,6 +318,7 @@ __all__ = [
     "HistorySummarised",
     "PauseClosed",
     "PauseKind",
+    "PauseNotified",
     "PauseOpened",
     "PlanRejected",
     "Risk",

@@ -12,6 +12,9 @@ from urllib.parse import quote, unquote
 from ._clock import utc_text
 from .events import PauseKind, Risk
 
+UnattendedMode = Literal["refuse", "pause"]
+"""What an unattended turn does where a person would be asked: refuse the call, or pause and notify."""
+
 
 @dataclass(frozen=True, slots=True)
 class Approve:
@@ -197,6 +200,7 @@ __all__ = [
     "RunAgain",
     "call_id_of",
     "current_pause_id",
+    "UnattendedMode",
     "may_answer",
     "may_be_always",
     "pause_id_of",

@@ -20,6 +20,7 @@ from ..core.errors import (
     UnknownMessage,
 )
 from ..core.events import TurnKind
+from ..core.pauses import UnattendedMode
 from ..core.validation import declared_alike
 from ..harness import CallContext, Function
 from ..harness.gate import CODE, Gate
@@ -448,7 +449,7 @@ class TurnEngine:
                 )
             if not answered:
                 return TurnOutcome(status="paused", usage=turn.usage, pauses=pauses)
-            drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed)
+            drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
             turn, state = replace(turn, drive=drive), None
 
     async def _outcome(self, usage: TokenCount, work: Work | None, head: str) -> TurnOutcome:
@@ -485,7 +486,7 @@ class TurnEngine:
             lease=run.lease,
             stream=run.stream,
             prompt=run.prompt,
-            drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed),
+            drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed, request.unattended),
             role_key=request.role_key,
             gate=gate,
             caller=request.caller,
@@ -508,7 +509,14 @@ class TurnEngine:
         drive = Drive(path, clock=self._clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
 
-    def _new_drive(self, turn_id: str, records: dict[str, CallRecord], lease: Lease | None, refreshed: bool) -> Drive:
+    def _new_drive(
+        self,
+        turn_id: str,
+        records: dict[str, CallRecord],
+        lease: Lease | None,
+        refreshed: bool,
+        unattended: UnattendedMode | None,
+    ) -> Drive:
         drive = Drive(
             turn_id,
             records=records,
@@ -518,6 +526,6 @@ class TurnEngine:
             thinkers=(SUBAGENT,),
         )
         drive.refreshed = refreshed
-        drive.incomparable = frozenset(self._foreign(records)) if refreshed else frozenset()
+        drive.unattended = unattended
         drive.stopping = self._stopping
         return drive

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from ..core import Clock, Emitter, Scope, SystemClock
 from ..core.events import TurnKind
-from ..core.pauses import Pause
+from ..core.pauses import Pause, UnattendedMode
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller
 from ..harness.inside import Origin
@@ -49,6 +49,7 @@ class TurnRequest:
         model: The names of its own model and of those tried after it; empty is the agent's.
         origin: The call that it was begun or resumed from, if there is one.
         role_key: The id of the key that the turn's role was noted with; empty is the present one.
+        unattended: What happens where a person would be asked; None asks them.
     """
 
     turn_id: str
@@ -62,6 +63,7 @@ class TurnRequest:
     model: tuple[str, ...] = ()
     origin: Origin | None = None
     role_key: str = ""
+    unattended: UnattendedMode | None = None
 
     @property
     def caller(self) -> Caller:

@@ -209,10 +209,17 @@ class CallContext:
 
         Raises:
             PauseExpired: Nobody answered in time.
+            CallRefused: The turn is unattended and refuses what a person would be asked.
             InvalidArgument, FunctionInvalid: The question does not fit, or a leaf asks it.
             NobodyToAsk: It is asked outside any turn.
         """
-        return await ask_person(self.frame, Question.of(question, options, form, seconds), key)
+        return await ask_person(
+            self.frame,
+            Question.of(question, options, form, seconds),
+            key,
+            emit=self.emit,
+            caller=self.caller.name,
+        )
 
     def fork(self, path: str, function: Function | None = None, *, budget: Budget | None = None) -> CallContext:
         """The context of a child: of a call of `function`, or of something else that calls.

@@ -15,7 +15,7 @@ from ..core.pauses import Approve, Reject
 from ._guard import OnError, guarded
 from .gate import Callee, Caller, Gate, Verdict
 from .inside import Inside, kept_in
-from .journal import Ask, Drive, Step, decision_of, pause_of
+from .journal import UNATTENDED, Ask, Drive, Step, decision_of, pause_of
 
 _LOG = logging.getLogger("worldagent.calls")
 _REFUSED: Final = "; other arguments for it were refused: "
@@ -68,12 +68,23 @@ async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
     if verdict.decision == "ask":
         _ask(step, verdict, callee, asker)
-        if record is None and not await _answered_at_once(step, callee, asker):
-            _tell(asker, step, "ask", verdict.by)
-        return
+        if not await _unanswered(step, verdict, callee, asker):
+            return
+        why = f"{verdict.reason}, and no person watches this unattended turn"
+        verdict = replace(verdict, decision="refuse", by=UNATTENDED, reason=why)
     if record is None:
         _tell(asker, step, "refuse", verdict.by)
     _refuse(step, verdict, callee, caller)
+
+
+async def _unanswered(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> bool:
+    """Whether an unattended turn must refuse the step, since no approver in the process has answered."""
+    made, refuses = asker.drive.recorded(step.id) is not None, asker.drive.refuses(step.id)
+    if (refuses or not made) and await _answered_at_once(step, callee, asker):
+        return False
+    if not refuses and not made:
+        _tell(asker, step, "ask", verdict.by)
+    return refuses
 
 
 async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:

@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
-from ..core.errors import AnswerInvalid, InvalidArgument
+from ..core import Emitter, canonical_json
+from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
+from ..core.events import CallDecided
 from ..core.pauses import LONGEST_WAIT
 from ..core.validation import is_text, json_of_value, read_value
-from .journal import Ask, Frame, Step
+from .journal import UNATTENDED, Ask, Drive, Frame, Step
 
 _ANSWER = "the answer"
 
@@ -62,7 +64,7 @@ def _is_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST_WAIT
 
 
-async def ask_person(frame: Frame, question: Question, key: str | None) -> Any:
+async def ask_person(frame: Frame, question: Question, key: str | None, *, emit: Emitter, caller: str) -> Any:
     """Ask it as a step of `frame`; see `CallContext.ask_person`."""
     ask = question.ask
     asked = {"question": ask.question, "options": ask.options, "schema": ask.schema}
@@ -82,4 +84,25 @@ async def ask_person(frame: Frame, question: Question, key: str | None) -> Any:
         ask=ask,
         site=site,
     )
+    if frame.drive.refuses(call_id):
+        _refuse(step, frame.drive, emit, caller)
     return read_value(question.answer, await frame.do(step), what=_ANSWER, error=AnswerInvalid)
+
+
+def _refuse(step: Step, drive: Drive, emit: Emitter, caller: str) -> None:
+    """Refuse a question of an unattended turn; a replay gets what was recorded, and the event is sent once."""
+    if drive.recorded(step.id) is None:
+        emit(
+            CallDecided,
+            call_id=step.id,
+            function=step.name,
+            parent=step.parent,
+            decision="refuse",
+            gate=UNATTENDED,
+        )
+    step.refusal = CallRefused(
+        "the question is refused: no person watches this unattended turn",
+        remedy="continue without the answer, or begin the turn with unattended='pause'",
+    )
+    step.by = UNATTENDED
+    step.gate = canonical_json({"decision": "refuse", "by": UNATTENDED, "caller": caller, "function": step.name})

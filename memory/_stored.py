@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
 from ..core import Tier, check_id
 from ..core.errors import InvalidArgument
 from ..core.events import TurnKind
+from ..core.pauses import UnattendedMode
 from ..storage import Moment, Row
 from ._conversation import MessageKind
 from ._moments import StoredMoment
@@ -71,6 +72,7 @@ class StoredTurn(Row):
     changed: Moment
     model: Json[list[str]] | None
     origin: Json[_Origin] | None
+    unattended: UnattendedMode | None
 
 
 def _object(text: object) -> object:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from ..core import Clock, Scope, SystemClock, canonical_json
 from ..core.events import TurnKind
+from ..core.pauses import UnattendedMode
 from ..storage import Database, Lease, Schema, Transaction, check_row
 from ._stored import OPEN, StoredTurn, TurnStatus
 
@@ -21,7 +22,7 @@ _FIRST_COLUMNS = (
     "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "
     "changed"
 )
-_COLUMNS = f"{_FIRST_COLUMNS}, model, origin"
+_COLUMNS = f"{_FIRST_COLUMNS}, model, origin, unattended"
 _NAMES = tuple(_COLUMNS.split(", "))
 
 TURNS = Schema(
@@ -51,6 +52,7 @@ TURNS = Schema(
         ),
         ("ALTER TABLE wa_turn ADD COLUMN model TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN origin TEXT",),
+        ("ALTER TABLE wa_turn ADD COLUMN unattended TEXT",),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
@@ -98,6 +100,7 @@ class TurnRecord:
         changed: When its status was last written.
         model: The names of its own model and of those tried after it; empty is the agent's.
         origin: The call that it was begun or resumed from, as JSON; None where the host's own code did that.
+        unattended: What happens where a person would be asked; None asks them, as turns of earlier versions do.
     """
 
     id: str
@@ -115,6 +118,7 @@ class TurnRecord:
     changed: datetime
     model: tuple[str, ...] = ()
     origin: Mapping[str, Any] | None = None
+    unattended: UnattendedMode | None = None
 
 
 class TurnRegister:
@@ -285,11 +289,12 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         record.changed.timestamp(),
         canonical_json(list(record.model)) if record.model else None,
         None if record.origin is None else canonical_json(record.origin),
+        record.unattended,
     )
 
 
 def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
-    kept: dict[str, Any] = {"model": None, "origin": None, **dict(zip(_NAMES, row, strict=False))}
+    kept: dict[str, Any] = {"model": None, "origin": None, "unattended": None, **dict(zip(_NAMES, row, strict=False))}
     check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", database=database)
     ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
     kept["scope"] = Scope(**ids, thread=kept.pop("name"))

@@ -368,7 +368,12 @@ class TurnRunner:
 
 def _running(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink, *, deltas: bool) -> TurnRunning:
     tap = parts.tracer.tap(work.scope)
-    return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sink), tap), deltas)
+
+    def sending(event: Event) -> None:
+        sink(event)
+        parts.account_events.publish(work.scope, event)
+
+    return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sending), tap), deltas)
 
 
 def _origin() -> Origin | None:

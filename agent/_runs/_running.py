@@ -21,8 +21,17 @@ from ...core.errors import (
     ThreadPaused,
     WorldAgentError,
 )
-from ...core.events import PauseClosed, PauseOpened, RoleTierSkipped, TextReplaced, TurnEnded, TurnKind, TurnStarted
-from ...core.pauses import pause_id_of
+from ...core.events import (
+    PauseClosed,
+    PauseNotified,
+    PauseOpened,
+    RoleTierSkipped,
+    TextReplaced,
+    TurnEnded,
+    TurnKind,
+    TurnStarted,
+)
+from ...core.pauses import Pause, pause_id_of
 from ...graphs import TurnOutcome, TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.limits import Use
@@ -31,6 +40,7 @@ from ...memory.attachments import Loaded
 from ...role_resolution import NO_ROLE, Resolution
 from ...storage import Lease
 from .._turns import Turn, TurnUsage
+from .._unattended import notify
 from ..events import Ending, Tell, together
 from ._branching import Again, Start
 from ._limits import limited
@@ -50,6 +60,8 @@ class TurnRunning:
     deltas: bool
     stopped: bool = False  # cut off by a drain, and written down so
     kept_as: str = ""  # the thread that keeps what was edited
+    announced: frozenset[str] = frozenset()  # pauses whose person an earlier run has notified
+    fresh: tuple[Pause, ...] = ()  # pauses whose person this run has notified
 
     async def __call__(self) -> Turn:
         failure: WorldAgentError
@@ -184,10 +196,12 @@ class TurnRunning:
         run = TurnRun(
             role=resolution.role, emit=self.emit, lease=lease, stream=self.deltas, prompt=work.ask.prompt, use=use
         )
-        async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
+        async with self._kept(record, lease, use):
             if cancelled or late:
                 raise asyncio.CancelledError
-            outcome = await engine.run(request, run, asked=record.asked)
+            async with limited(parts.turn_timeout, parts.clock):
+                outcome = await engine.run(request, run, asked=record.asked)
+            await self._notified(record, outcome)
             await self._settled()
         return await self._over(record, outcome, resolution, lease, use)
 
@@ -215,6 +229,7 @@ class TurnRunning:
             branch=None if start is None else start.branches[-1],
             model=ask.model,
             origin=ask.origin,
+            unattended=ask.unattended,
         )
 
     def _record(self, ask: Ask, key: str, asked: str, resolution: Resolution) -> TurnRecord:
@@ -234,6 +249,7 @@ class TurnRunning:
             changed=now,
             model=ask.model,
             origin=None if ask.origin is None else ask.origin.to_json(),
+            unattended=ask.unattended,
         )
 
     # --- a resumed one ----------------------------------------------------------------------------------------------
@@ -258,6 +274,7 @@ class TurnRunning:
             self.emit(TextReplaced, text="")  # whoever was cut off did not come to take it back
         for pause_id in work.answered:
             self.emit(PauseClosed, pause_id=pause_id)
+        self.announced = await self._announced(record)
         origin = Origin.both(Origin.read(record.origin), work.origin)
         request = TurnRequest(
             turn_id=record.id,
@@ -270,6 +287,7 @@ class TurnRunning:
             model=record.model,
             origin=origin,
             role_key=record.role["key"],
+            unattended=record.unattended,
         )
         use = await parts.usage.open(record.id, record.scope, again=True)
         run = TurnRun(
@@ -289,10 +307,12 @@ class TurnRunning:
         record = written
         if recording is not None:
             recording.open(lease)
-        async with self._kept(record, lease, use), limited(parts.turn_timeout, parts.clock):
+        async with self._kept(record, lease, use):
             if cancelled:
                 raise asyncio.CancelledError
-            outcome = await engine.resume(request, run, asked=record.asked)
+            async with limited(parts.turn_timeout, parts.clock):
+                outcome = await engine.resume(request, run, asked=record.asked)
+            await self._notified(record, outcome)
             await self._settled()
         return await self._over(record, outcome, resolution, lease, use)
 
@@ -329,6 +349,21 @@ class TurnRunning:
             await self._note(record, "failed", "internal", lease, use)
             raise
 
+    async def _announced(self, record: TurnRecord) -> frozenset[str]:
+        """The pauses whose person was notified before: a turn is recorded as paused after that, and not otherwise."""
+        if record.unattended is None or record.status != "paused":
+            return frozenset()
+        kept = await self.parts.journal.load(record.id)
+        return frozenset(call.id for call in kept.values() if call.open or call.answered)
+
+    async def _notified(self, record: TurnRecord, outcome: TurnOutcome) -> None:
+        """Notify the person whom an unattended turn waits for, once for each of its new pauses."""
+        if record.unattended is None:
+            return
+        parts = self.parts
+        self.fresh = tuple(pause for pause in outcome.pauses if pause.id not in self.announced)
+        await notify(parts.notifier, self.fresh, clock=parts.clock, on_error=parts.engine.services.on_error)
+
     async def _settled(self, *, patient: bool = False) -> None:
         """Wait until nothing that the run told is being written: the rest goes with what becomes of the turn."""
         if self.work.recording is not None:
@@ -361,7 +396,7 @@ class TurnRunning:
     ) -> Turn:
         writing, retention = use.writing(), self.parts.retention
         turn = self._turn(outcome, resolution, tiers=resolution.role.tiers)
-        ending = self._ending(outcome.status, lambda emit, status: _tell_outcome(emit, status, outcome, turn.text))
+        ending = self._ending(outcome.status, lambda emit, status: self._tell_outcome(emit, status, outcome, turn.text))
         each = together(writing, ending)
         # What is written stands: whoever cancels it by now comes too late.
         end = self.parts.turns.end(record, outcome.status, lease=lease, also=retention, each=each)
@@ -378,8 +413,30 @@ class TurnRunning:
         else:
             self.parts.pins.drop(record.id)
         if ending is None:
-            tell_pauses(self.emit, outcome)
+            self._tell_pauses(self.emit, outcome)
         return turn
+
+    def _tell_pauses(self, emit: Emitter, outcome: TurnOutcome) -> None:
+        tell_pauses(emit, outcome)
+        scope = self.work.scope
+        for pause in self.fresh:
+            emit(
+                PauseNotified,
+                pause_id=pause.id,
+                kind=pause.kind,
+                function=pause.function,
+                thread=scope.thread or "",
+                account=scope.account,
+            )
+
+    def _tell_outcome(self, emit: Emitter, status: TurnStatus, outcome: TurnOutcome, text: str) -> None:
+        """Tell what a run gave; where it was cancelled at the last moment, nothing of it counts."""
+        counts = status == outcome.status
+        if counts:
+            self._tell_pauses(emit, outcome)
+        if counts and status == "done" and outcome.result is None and text and not emit.standing:
+            emit(TextReplaced, text=text)  # it was given in a run that was cut off before its end
+        tell_end(emit, status, text=text if counts else "")
 
     def _turn(self, outcome: TurnOutcome, resolution: Resolution, *, tiers: tuple[Tier, ...]) -> Turn:
         usage = outcome.usage
@@ -422,16 +479,6 @@ def tell_pauses(emit: Emitter, outcome: TurnOutcome) -> None:
             options=pause.options,
             answer_schema=None if pause.schema is None else dict(pause.schema),
         )
-
-
-def _tell_outcome(emit: Emitter, status: TurnStatus, outcome: TurnOutcome, text: str) -> None:
-    """Tell what a run gave; where it was cancelled at the last moment, nothing of it counts."""
-    counts = status == outcome.status
-    if counts:
-        tell_pauses(emit, outcome)
-    if counts and status == "done" and outcome.result is None and text and not emit.standing:
-        emit(TextReplaced, text=text)  # it was given in a run that was cut off before its end
-    tell_end(emit, status, text=text if counts else "")
 
 
 def _code(status: TurnStatus, code: str | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...core import Clock, Scope
 from ...core.events import TurnKind
+from ...core.pauses import UnattendedMode
 from ...graphs import TurnEngine
 from ...harness.inside import Origin
 from ...harness.journal import Journal
@@ -20,6 +21,7 @@ from ...memory.branches import Branches
 from ...profiles import Profile
 from ...role_resolution import Role, RoleResolver
 from ...storage import Leases
+from .._unattended import AccountEvents, Notifier
 from .._unset import UNSET, Unset
 from ..events import Recorder, Recording
 from ..threads import Branching, ThreadRegister
@@ -46,6 +48,7 @@ class Ask:
         attached: What is to be attached to the message; it is read once the turn owns its thread.
         model: The names of the turn's own model and of those tried after it; empty is the agent's.
         origin: The call that it is begun from, if code does that which a call runs.
+        unattended: What happens where a person would be asked; None asks them.
     """
 
     kind: TurnKind
@@ -56,6 +59,7 @@ class Ask:
     attached: tuple[AttachmentSource, ...] = field(default=(), repr=False)
     model: tuple[str, ...] = ()
     origin: Origin | None = None
+    unattended: UnattendedMode | None = None
 
     @property
     def author(self) -> str:
@@ -85,6 +89,9 @@ class RunnerParts:
     mcp: McpSources
     profile: Profile
     recorder: Recorder
+    unattended: UnattendedMode = "refuse"
+    notifier: Notifier | None = None
+    account_events: AccountEvents = field(default_factory=AccountEvents)
     drain: Drain = field(default_factory=Drain)
     tracer: Tracer = field(default_factory=Tracer)
 

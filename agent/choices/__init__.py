@@ -10,7 +10,7 @@ from ._choices import (
     open_usage,
     turn_models,
 )
-from ._kinds import check_approver, check_kinds
+from ._kinds import check_approver, check_kinds, check_notifier
 
 __all__ = [
     "TurnModel",
@@ -18,6 +18,7 @@ __all__ = [
     "all_workers",
     "check_approver",
     "check_kinds",
+    "check_notifier",
     "graph_options",
     "listed",
     "model_options",

@@ -38,6 +38,19 @@ def check_approver(given: object) -> None:
         )
 
 
+def check_notifier(given: object) -> None:
+    """Refuse what cannot notify a person of a pause.
+
+    Raises:
+        InvalidArgument: It has no async method `notify`.
+    """
+    if given is not None and not iscoroutinefunction(getattr(given, "notify", None)):
+        raise InvalidArgument(
+            f"`notifier` must have an async method `notify(pause)`, got {type(given).__name__!r}",
+            remedy="pass an object whose class defines `async def notify(self, pause)`",
+        )
+
+
 def mcp_servers(given: object) -> dict[str, McpServer]:
     """MCP servers by name, as one argument gives them.
 
@@ -54,4 +67,4 @@ def mcp_servers(given: object) -> dict[str, McpServer]:
     return servers
 
 
-__all__ = ["check_approver", "check_kinds", "mcp_servers"]
+__all__ = ["check_approver", "check_kinds", "check_notifier", "mcp_servers"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, overload
 
 from ...core.errors import InvalidArgument
+from ...core.events import Event
 from ._follower import EventFollower
 
 if TYPE_CHECKING:
@@ -43,16 +45,27 @@ class FollowedAgent:
         """
         return await self._runner.parts.threads.of_turn(self.workspace, _checked(turn_id))
 
-    def events(self, turn_id: str, *, after: int = 0) -> EventFollower:
+    @overload
+    def events(self, turn_id: str, *, after: int = 0) -> EventFollower: ...
+    @overload
+    def events(self, *, account: str | None = None) -> AsyncIterator[Event]: ...
+    def events(
+        self, turn_id: str | None = None, *, after: int = 0, account: str | None = None
+    ) -> EventFollower | AsyncIterator[Event]:
         """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
 
         Recorded are turns that were begun, or gone on with, with `detach=True`, and those with a key. It gives the
         events that are there and then those that come, each once and in order, and ends when the turn no longer runs:
         it is over, or can go on with `resume()`. Leave it whenever you like.
 
+        Without a turn it follows an account instead: `async for event in agent.events(account="ana")` gives a
+        `PauseNotified` for each pause of the account's unattended turns that run in this process, from the call on,
+        until the agent is closed. None is all accounts of the workspace.
+
         Args:
             turn_id: The turn's id.
             after: The number (`seq`) of the last event that you have; 0 is from the first one on.
+            account: Whose events, where no turn is given.
 
         Raises:
             InvalidArgument: `turn_id` is no text, or `after` no number from 0 on.
@@ -64,6 +77,8 @@ class FollowedAgent:
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise InvalidArgument("after is no number from 0 on", remedy="give the seq of the last event that you have")
+        if turn_id is None:
+            return self._runner.parts.account_events.read(self.workspace, account)
         recorder = self._runner.parts.recorder
         return EventFollower(recorder, _checked(turn_id), workspace=self.workspace, after=after)
 

@@ -170,6 +170,7 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         answers=answers,
         recorded=recorded,
         needs=_needs(record),
+        unattended=record.unattended,
     )
 
 

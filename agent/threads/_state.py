@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ...core import utc_text
 from ...core.events import TurnKind
+from ...core.pauses import UnattendedMode
 from ...memory import TurnStatus
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
@@ -33,6 +34,7 @@ class ThreadState:
             `detach`.
         needs: What `resume()` must be given again, since none of it is stored: `role` for a turn that began with a call
             role, `skill` for one that runs a skill. Empty for a turn that cannot be resumed.
+        unattended: What the turn does where a person would be asked; None asks them.
     """
 
     thread: str
@@ -46,6 +48,7 @@ class ThreadState:
     answers: int = 0
     recorded: bool = False
     needs: tuple[Literal["role", "skill"], ...] = ()
+    unattended: UnattendedMode | None = None
 
     @property
     def resumable(self) -> bool:

@@ -125,6 +125,12 @@ class NobodyToAsk(UsageError):
     code = "nobody_to_ask"
 
 
+class EffectUncertain(UsageError):
+    """An unattended turn found a call of which only a person knows whether it had its effect (T13)."""
+
+    code = "effect_uncertain"
+
+
 class Diverged(UsageError):
     """A body that ran again took another path than the one that is recorded; nothing of the new path was done (D8)."""
 

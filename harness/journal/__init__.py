@@ -1,6 +1,6 @@
 """The journal of a turn's calls, and the run that it answers for. No function and no policy in here."""
 
-from ._drive import ABOUT_THE_TURN, Drive
+from ._drive import ABOUT_THE_TURN, UNATTENDED, Drive
 from ._frame import Frame
 from ._pauses import decision_of, pause_of
 from ._records import JOURNAL, CallRecord, Journal, SqlJournal
@@ -10,6 +10,7 @@ __all__ = [
     "ABOUT_THE_TURN",
     "JOURNAL",
     "SUSPENDED",
+    "UNATTENDED",
     "Ask",
     "CallRecord",
     "Drive",

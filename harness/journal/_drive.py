@@ -21,6 +21,7 @@ from ...core.errors import (
     CallRefused,
     Diverged,
     EffectLost,
+    EffectUncertain,
     HostError,
     LeaseLost,
     NobodyToAsk,
@@ -32,6 +33,7 @@ from ...core.errors import (
     TaskFailed,
     WorldAgentError,
 )
+from ...core.pauses import UnattendedMode
 from ...storage import Lease
 from ..limits import TurnLimitReached
 from ._records import CallRecord, Journal
@@ -40,10 +42,21 @@ from ._steps import SUSPENDED, Ask, Step, Suspended
 _UNBEGUN: Final = 0
 """The epoch of a call that was under way and surely did nothing; an owner's is 1 or more."""
 
+UNATTENDED: Final = "unattended"
+"""What the gate's records name as the decider where an unattended turn refuses instead of asking."""
+
 _SAME: Final = frozenset({bool, int, str, NoneType})
 """What is read from JSON as it was written."""
 
-ABOUT_THE_TURN = (Diverged, RoleChanged, LeaseLost, StorageUnavailable, StorageInvalid, TurnLimitReached)
+ABOUT_THE_TURN = (
+    Diverged,
+    EffectUncertain,
+    RoleChanged,
+    LeaseLost,
+    StorageUnavailable,
+    StorageInvalid,
+    TurnLimitReached,
+)
 """Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
 
 
@@ -60,8 +73,8 @@ class Drive:
 
     Attributes:
         stopping: Whether nothing new may begin: the turn is to stop where it can go on later.
-        refreshed: Whether the turn's own calls may get another role than they got at first.
-        incomparable: The calls of which nobody can tell any more which role they got. Those may get another, too.
+        refreshed: Whether calls may get another role than they got at first.
+        unattended: What happens where a person would be asked; None asks them.
     """
 
     def __init__(
@@ -77,7 +90,7 @@ class Drive:
         self.turn = turn
         self.stopping = False
         self.refreshed = False
-        self.incomparable: frozenset[str] = frozenset()
+        self.unattended: UnattendedMode | None = None
         self._records = records if records is not None else {}
         # Each call asks for what is below it. To look through all calls for that would cost the square of them.
         self._below: dict[str, list[CallRecord]] = {}
@@ -138,7 +151,9 @@ class Drive:
         if record.over:
             return _given(record)
         if step.refusal is not None:
-            return await self._fail(replace(record, gate=step.gate), step.refusal)
+            # A recorded question must have what was asked, also where it is refused.
+            ask = step.ask.json() if step.kind == "question" and step.ask is not None else record.ask
+            return await self._fail(replace(record, gate=step.gate, ask=ask), step.refusal)
         record, held = await self._admit(step, record)
         if held is not None:
             return held
@@ -148,6 +163,12 @@ class Drive:
             return await self._begin(step, record)
         async with step.slot:
             return await self._begin(step, record)
+
+    def refuses(self, call_id: str) -> bool:
+        """Whether the turn is unattended and refuses where a person would be asked before this call."""
+        record = self._records.get(call_id)
+        asked = record is not None and (record.open or record.answered) and record.ask is not None
+        return self.unattended == "refuse" and not asked
 
     async def settle(self, parent: str) -> None:
         """Record the passing failures below `parent`: its body went on after them, so a replay must see them again."""
@@ -188,18 +209,12 @@ class Drive:
                 f"the call {step.id!r} was recorded with another input",
                 remedy="let the body ask for the same in the same order each time, or start a new turn",
             )
-        if found.role != step.role and not self._may_differ(step):
+        if found.role != step.role and not self.refreshed:
             raise RoleChanged(
                 f"the call {step.id!r} was given another role when the turn began",
                 remedy="give the same role again, or resume with `on_role_change` as `refresh`",
             )
         return self._asked_after_all(found) if found.state == "withdrawn" else found
-
-    def _may_differ(self, step: Step) -> bool:
-        """Whether a call may get another role than was noted for it."""
-        if step.parent == self.turn:
-            return self.refreshed
-        return step.id in self.incomparable and step.role is not None
 
     def _asked_after_all(self, found: CallRecord) -> CallRecord:
         """What was withdrawn needs a person's word as before, should anybody ask for it again."""
@@ -288,6 +303,13 @@ class Drive:
         if record.state == "started":
             ask = Ask(kind="uncertain").json()
             await self._put(replace(record, state="uncertain", epoch=self._epoch, ask=ask, decision=None, expires=None))
+        if self.unattended == "refuse":
+            raise EffectUncertain(
+                f"the call {record.id!r} of {record.name!r} was under way when a process ended and may have had its "
+                "effect",
+                remedy="find out whether it did, then resume the turn with Happened(result), NotHappened() or "
+                "RunAgain() as the answer to the call's id",
+            )
         return record, SUSPENDED
 
     async def _answered(self, step: Step, record: CallRecord) -> Any:

@@ -229,10 +229,11 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
             about = {"parent": path.rpartition("/")[0] or turn, "call": path}
             what: dict[str, Any] = {"name": event.function, "label": event.kind, "risk": event.risk}
             yield _moment(run, "pause", path, event.seq, event.at, status="opened", **about, **what)
-        case ev.PauseClosed():
+        case ev.PauseNotified() | ev.PauseClosed():
             path = call_id_of(event.pause_id)
             about = {"parent": path.rpartition("/")[0] or turn, "call": path}
-            yield _moment(run, "pause", path, event.seq, event.at, status="closed", **about)
+            status = "closed" if isinstance(event, ev.PauseClosed) else "notified"
+            yield _moment(run, "pause", path, event.seq, event.at, status=status, **about)
         case ev.RoleTierSkipped():
             yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
         case ev.AnswerChecked():

@@ -85,6 +85,15 @@ Attach = Annotated[
         help="An image or a file that goes with the message. Repeatable.",
     ),
 ]
+Unattended = Annotated[
+    str | None,
+    typer.Option(
+        metavar="refuse|pause",
+        help="No person watches this turn: refuse calls that need approval, or pause and notify.",
+        rich_help_panel=_MODEL,
+    ),
+]
+
 TurnModels = Annotated[
     list[str] | None,
     typer.Option(
@@ -239,6 +248,7 @@ class AskOptions(SpeakerOptions):
     ] = None
     attach: Attach = None
     turn_model: TurnModels = None
+    unattended: Unattended = None
     events: Events = False
 
 
@@ -253,6 +263,7 @@ class TaskOptions(TurnOptions):
     ] = None
     params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None
     turn_model: TurnModels = None
+    unattended: Unattended = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,9 @@ async def _dispatch(
     thread = thread_of(agent, options, options.thread)  # refused before anything is opened
 
     async def begin() -> Turn:
-        return await thread.task(options.shape, given, role=call_role, model=options.turn_model or None)
+        model: Any = options.turn_model or None
+        mode: Any = options.unattended  # an unknown one is refused there
+        return await thread.task(options.shape, given, role=call_role, model=model, unattended=mode)
 
     return await one_turn(agent, options, output, options.thread, begin)
 

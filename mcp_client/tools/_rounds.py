@@ -219,7 +219,9 @@ class Rounds:
                     f"MCP server {name!r} asks more than {_QUESTIONS} questions in one call", remedy="do without it"
                 )
             question = self._question(asked)
-            return _Answered(asked, await ask_person(ctx.frame, question, str(number)))
+            return _Answered(
+                asked, await ask_person(ctx.frame, question, str(number), emit=ctx.emit, caller=ctx.caller.name)
+            )
         except Exception:
             self._drop(ctx.path)
             raise

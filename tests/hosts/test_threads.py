@@ -57,6 +57,7 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "since": found[0]["since"],
         "waits_for": 2,
         "answers": 0,
+        "unattended": None,
     }
     assert [item["thread"] for item in (await as_json(run, "threads", "list", "--limit", "1"))["threads"]] == ["hats/1"]
     assert [item["thread"] for item in (await as_json(run, "threads", "list", "--status", "done"))["threads"]] == [
@@ -304,3 +305,17 @@ async def test_a_pause_that_is_answered_and_not_resumed_is_shown_as_such(home: P
     shown = (await run("threads", "show", "t1", *SHOP)).stdout
     answered, waits = shown.index("answered, and not resumed since:"), shown.index("the turn waits for an answer:")
     assert answered < shown.index(pay.id) < waits < shown.index(question.id)
+
+
+@pytest.mark.requirement("T13")
+async def test_a_task_is_begun_unattended_and_its_thread_shows_the_mode(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    app = ("--app", "support.shop:agent")
+    refused = await run("task", "buy", "-p", "what=book", "--thread", "r", "--unattended", "refuse", *app)
+    assert (refused.exit_code, "unattended turn" in " ".join(refused.stderr.split())) == (1, True), refused.stderr
+    paused = await run("task", "buy", "-p", "what=book", "--thread", "p", "--unattended", "pause", *app)
+    assert paused.exit_code == 3
+    found = (await as_json(run, "threads", "list"))["threads"]
+    assert {item["thread"]: item["unattended"] for item in found} == {"r": "refuse", "p": "pause"}

@@ -252,6 +252,34 @@ async def test_a_turn_goes_on_without_the_role_on_purpose_with_what_resolves_now
     assert turn.role_tiers == ((Tier.CALL,) if how.get("on_role_change") == "pin" else ())
 
 
+@pytest.mark.requirement("R13", "T8")
+async def test_refresh_accepts_a_changed_role_that_a_handlers_code_gives_and_fail_refuses_it(tmp_path: Path) -> None:
+    role = Role("i", "Speak in rhymes.")
+
+    async def inner(ctx: TaskContext) -> str:
+        paid = await ctx.call("pay", {"what": "a"})
+        return f"{paid}: {(await ctx.predict(Muse, about='It.'))['thought']}"
+
+    async def outer(ctx: TaskContext) -> str:
+        said: Said = await ctx.task("inner", {}, role=role)
+        return said.text
+
+    done: list[str] = []
+    lm = ScriptedLM([{"thought": "So be it."}])
+    pay = writing(done, name="pay", approval=True)
+    shapes = [shape(inner, key="inner", entry=Muse), shape(outer, key="outer")]
+    async with scripted_agent(tmp_path, lm, functions=[pay], shapes=shapes) as agent:
+        thread = agent.thread("t")
+        [pause] = (await thread.task("outer", {})).pauses
+        role = Role("i", "Speak in prose.")
+        with pytest.raises(RoleChanged, match="`on_role_change` as `refresh`"):
+            await thread.resume({pause.id: Approve()})
+        assert (done, lm.calls) == ([], [])
+        turn = await thread.resume(on_role_change="refresh")
+    assert turn.text == '{"text":"wrote a: So be it."}'
+    assert (done, [call.role for call in lm.calls]) == (["a"], ["Speak in prose."])
+
+
 @pytest.mark.requirement("R13")
 @on_every_store
 async def test_a_stored_role_that_changed_meanwhile_is_noticed(tmp_path: Path, kind: StoreKind) -> None:

@@ -276,6 +276,7 @@ async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
         "model": given.model,
         "key": given.key,
         "detach": given.detach,
+        "unattended": given.unattended,
     }
     match given:
         case ConverseArguments():

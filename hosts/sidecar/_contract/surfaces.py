@@ -43,6 +43,11 @@ class SurfaceArguments(_Followed, ThreadArguments):
         description="an idempotency key: the same start on the same thread with the same key is the same turn",
         examples=["0b7d6c1e"],
     )
+    unattended: Literal["refuse", "pause"] | bool | None = Field(
+        default=None,
+        description="what the turn does where a person would be asked: refuse the call, or pause and notify; true: by "
+        "the server's setting; false: a person is asked; null: false, and true for a scheduled run",
+    )
 
 
 class ConverseArguments(SurfaceArguments):

@@ -1,0 +1,302 @@
+"""Unattended turns: what is refused, what pauses, who is notified, and what is never settled by itself (T13)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import CRITIC, answering, scripted_agent
+from support.jobs import shape
+from support.processes import killed, run_script, start_script
+from worldagent import WorldAgent
+from worldagent.agent import Trigger
+from worldagent.core.errors import CallRefused, InvalidArgument, SettingsInvalid
+from worldagent.core.events import CallDecided, PauseNotified, PauseOpened, TurnEnded
+from worldagent.core.pauses import Approve, Pause, UnattendedMode
+from worldagent.graphs import TaskContext
+from worldagent.harness import CallContext, Policy, flow, tool
+from worldagent.harness.gate import Rule
+from worldagent.testing import ScriptedLM, VirtualClock
+
+pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("T13")]
+
+FIRED = Trigger(schedule="nightly", fired_at=datetime(2030, 1, 1, tzinfo=UTC))
+
+
+class Desk:
+    """A notifier that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.pauses: list[Pause] = []
+
+    async def notify(self, pause: Pause) -> None:
+        self.pauses.append(pause)
+
+
+async def or_refusal(calling: Awaitable[Any]) -> str:
+    try:
+        return str(await calling)
+    except CallRefused as error:
+        return f"refused: {error.problem}"
+
+
+def shop(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent:
+    @tool(approval=True)
+    async def pay(what: str) -> str:
+        """Pay."""
+        done.append(what)
+        return f"paid {what}"
+
+    @flow
+    async def deep(ctx: CallContext) -> str:
+        """Pay from inside a flow."""
+        return await or_refusal(ctx.call("pay", {"what": "deep"}))
+
+    async def job(ctx: TaskContext) -> str:
+        return await or_refusal(ctx.call("pay", {"what": "a"}))
+
+    async def through(ctx: TaskContext) -> str:
+        return str(await ctx.call("deep", {}))
+
+    async def outer(ctx: TaskContext) -> str:
+        return str((await ctx.task("job", {})).text)
+
+    async def question(ctx: TaskContext) -> str:
+        return await or_refusal(ctx.calls.ask_person("Which colour?", ["red", "blue"]))
+
+    async def two(ctx: TaskContext) -> str:
+        return f"{await ctx.call('pay', {'what': 'a'})}, {await ctx.call('pay', {'what': 'b'})}"
+
+    shapes = [shape(handler, key=handler.__name__) for handler in (job, through, outer, question, two)]
+    return scripted_agent(home, lm or answering(), functions=[pay, deep], shapes=shapes, **more)
+
+
+@pytest.mark.parametrize("name", ["job", "through", "outer", "question"])
+async def test_refuse_refuses_at_every_depth_and_records_who_decided(tmp_path: Path, name: str) -> None:
+    done: list[str] = []
+    async with shop(tmp_path, done) as agent:
+        async with agent.thread("t").stream_task(name, {}, unattended="refuse") as stream:
+            events = [event async for event in stream]
+        turn = stream.turn
+        [thread] = await agent.threads()
+        assert "unattended turn" in turn.text
+        assert (turn.status, done, thread.status) == ("done", [], "done")
+        [decided] = [event for event in events if isinstance(event, CallDecided)]
+        assert (decided.decision, decided.gate) == ("refuse", "unattended")
+        assert not [event for event in events if isinstance(event, PauseOpened)]
+        kept = await agent.traces.get(turn.id)
+        assert [(record.status, record.gate) for record in kept.records if record.kind == "approval"] == [
+            ("refuse", "unattended")
+        ]
+
+
+async def test_an_approver_in_the_process_answers_before_a_call_is_refused(tmp_path: Path) -> None:
+    done: list[str] = []
+    asked: list[str] = []
+
+    async def approver(pause: Pause) -> Approve | None:
+        asked.append(str(pause.arguments["what"]))
+        return Approve() if len(asked) == 1 else None
+
+    async with shop(tmp_path, done, approver=approver) as agent:
+        with pytest.raises(CallRefused, match="unattended turn"):
+            await agent.thread("t").task("two", {}, unattended="refuse")
+    assert (asked, done) == (["a", "b"], ["a"])
+
+
+async def test_pause_notifies_once_for_each_pause_and_a_person_resumes(tmp_path: Path) -> None:
+    done: list[str] = []
+    desk = Desk()
+    async with shop(tmp_path, done, notifier=desk) as agent:
+        everyone, other = agent.events(), agent.events(account="bo")
+        own = agent.events(account="ana")
+        thread = agent.thread("t", account="ana")
+        async with thread.stream_task("two", {}, unattended="pause") as stream:
+            events = [event async for event in stream]
+        [first] = stream.turn.pauses
+        assert [pause.id for pause in desk.pauses] == [first.id]
+        [told] = [event for event in events if isinstance(event, PauseNotified)]
+        assert (told.pause_id, told.thread, told.account) == (first.id, "t", "ana")
+        assert isinstance(events[-1], TurnEnded)
+        for reader in (everyone, own):
+            assert await asyncio.wait_for(anext(reader), 5) == told
+        again = await thread.resume()
+        assert [pause.id for pause in again.pauses] == [first.id]
+        assert len(desk.pauses) == 1
+        second = await thread.resume({first.id: Approve()})
+        assert [pause.id for pause in desk.pauses] == [first.id, second.pauses[0].id]
+        end = await thread.resume({second.pauses[0].id: Approve()})
+        assert (end.status, done, len(desk.pauses)) == ("done", ["a", "b"], 2)
+    assert [event async for event in other] == []
+
+
+async def test_an_attended_turn_notifies_no_one(tmp_path: Path) -> None:
+    desk = Desk()
+    async with shop(tmp_path, [], notifier=desk) as agent, agent.thread("t").stream_task("job", {}) as stream:
+        kinds = {event.type async for event in stream}
+    assert (stream.turn.status, desk.pauses) == ("paused", [])
+    assert "pause_opened" in kinds
+    assert "pause_notified" not in kinds
+
+
+async def test_a_notifier_that_raises_is_logged_and_the_turn_pauses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        async def notify(self, pause: Pause) -> None:
+            raise SystemExit("no mail server")
+
+    with caplog.at_level(logging.WARNING, logger="worldagent.turns"):
+        async with shop(tmp_path, [], notifier=Broken()) as agent:
+            turn = await agent.thread("t").task("job", {}, unattended="pause")
+    assert turn.status == "paused"
+    assert "the notifier failed" in caplog.text
+    assert "no mail server" not in caplog.text
+
+
+async def test_a_notifier_that_hangs_holds_a_turn_up_for_a_bounded_time(tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    class Hanging:
+        async def notify(self, pause: Pause) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+    clock = VirtualClock()
+    async with shop(tmp_path, [], notifier=Hanging(), clock=clock) as agent:
+        running = asyncio.create_task(agent.thread("t").task("job", {}, unattended="pause"))
+        await asyncio.wait_for(began.wait(), 10)
+        await clock.advance(11)
+        assert (await asyncio.wait_for(running, 10)).status == "paused"
+
+
+@pytest.mark.parametrize(
+    ("setting", "given", "status"),
+    [("refuse", None, "done"), ("pause", None, "paused"), ("refuse", False, "paused"), ("refuse", "pause", "paused"),
+     ("pause", True, "paused"), ("pause", "refuse", "done")],
+)  # fmt: skip
+async def test_scheduled_runs_are_unattended_by_the_setting_unless_the_caller_says_otherwise(
+    tmp_path: Path, setting: str, given: Any, status: str
+) -> None:
+    lm = ScriptedLM([{"reply": "", "dispatches": [{"to": "critic", "request": "Judge it."}]}, {"reply": "Done."}])
+    policy = Policy(rules=(Rule(decision="ask", function="*"),))
+    settings = {"unattended": setting}
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings=settings, policy=policy) as agent:
+        turn = await agent.thread("t").run_scheduled(FIRED, unattended=given)
+    assert turn.status == status
+
+
+async def test_values_that_are_no_mode_are_typed_errors(tmp_path: Path) -> None:
+    async with shop(tmp_path, []) as agent:
+        for given in ("later", 1, ["pause"]):
+            with pytest.raises(InvalidArgument, match="unattended"):
+                await agent.thread("t").converse("Hello", unattended=given)  # type: ignore[arg-type]  # what is tested
+        assert await agent.thread("t").state() is None
+    with pytest.raises(SettingsInvalid, match="unattended"):
+        scripted_agent(tmp_path, answering(), settings={"unattended": "later"})
+    with pytest.raises(InvalidArgument, match="notify"):
+        shop(tmp_path, [], notifier=print)
+
+
+async def test_many_turns_of_one_agent_keep_their_own_modes(tmp_path: Path) -> None:
+    done: list[str] = []
+    desk = Desk()
+    modes: tuple[UnattendedMode | None, ...] = ("refuse", "pause", None)
+    async with shop(tmp_path, done, notifier=desk) as agent:
+        turns = await asyncio.gather(
+            *(agent.thread(f"t{place}").task("job", {}, unattended=modes[place % 3]) for place in range(18))
+        )
+    assert [turn.status for turn in turns] == ["done", "paused", "paused"] * 6
+    assert {pause.id for pause in desk.pauses} == {turn.pauses[0].id for turn in turns[1::3]}
+    assert (len(desk.pauses), done) == (6, [])
+
+
+# --- killed processes -------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import asyncio, json, os, sys
+from pathlib import Path
+from support.agents import answering, scripted_agent
+from support.jobs import shape
+from worldagent.core.errors import CallRefused, WorldAgentError
+from worldagent.harness import tool
+from worldagent.core.pauses import Happened
+
+home, do, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+@tool(approval=True)
+async def pay(what: str) -> str:
+    return "paid"
+
+@tool
+async def send(what: str) -> str:
+    with (home / "effects").open("a") as log:
+        log.write(what + "\\n")
+    if do == "begin":
+        print("there", flush=True)
+        await asyncio.Event().wait()
+    return "sent"
+
+async def job(ctx):
+    sent = await ctx.call("send", {"what": "a"})
+    try:
+        return sent + " " + await ctx.call("pay", {"what": "a"})
+    except CallRefused as error:
+        return sent + " refused"
+
+class Desk:
+    async def notify(self, pause):
+        notified.append(pause.kind)
+
+notified = []
+
+async def main():
+    agent = scripted_agent(home, answering(), functions=[pay, send], shapes=[shape(job)], notifier=Desk())
+    async with agent:
+        thread = agent.thread("t")
+        try:
+            if do == "begin":
+                turn = await thread.task("job", {}, unattended=mode)
+            elif do == "settle":
+                [pause] = await thread.pauses()
+                turn = await thread.resume({pause.id: Happened("sent before")})
+            else:
+                turn = await thread.resume()
+            print(json.dumps([turn.status, turn.text, [p.kind for p in turn.pauses], notified]), flush=True)
+        except WorldAgentError as error:
+            waits = [pause.kind for pause in await thread.pauses()]
+            print(json.dumps([error.code, str(error), waits, notified]), flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def told(home: Path, do: str, mode: str = "") -> Any:
+    return json.loads(await run_script(PROGRAM, home, do, mode))
+
+
+async def test_an_uncertain_call_fails_a_turn_that_refuses_and_a_person_settles_it(tmp_path: Path) -> None:
+    await killed(await start_script(PROGRAM, tmp_path, "begin", "refuse"))
+    for _ in range(2):  # it is never settled by itself, however often the turn is resumed
+        code, text, waits, notified = await told(tmp_path, "resume")
+        assert (code, waits, notified) == ("effect_uncertain", ["uncertain"], [])
+        assert "/send:" in text
+        assert "Happened(result), NotHappened() or RunAgain()" in text
+    # The mode was kept: after the answer, the next approval is refused.
+    assert await told(tmp_path, "settle") == ["done", '{"text":"sent before refused"}', [], []]
+    assert (tmp_path / "effects").read_text() == "a\n"
+
+
+async def test_an_uncertain_call_pauses_a_turn_that_pauses_and_notifies(tmp_path: Path) -> None:
+    await killed(await start_script(PROGRAM, tmp_path, "begin", "pause"))
+    assert await told(tmp_path, "resume") == ["paused", "", ["uncertain"], ["uncertain"]]
+    assert await told(tmp_path, "resume") == ["paused", "", ["uncertain"], []]
+    assert await told(tmp_path, "settle") == ["paused", "", ["approval"], ["approval"]]
+    assert (tmp_path / "effects").read_text() == "a\n"
