@@ -263,7 +263,7 @@ def _text(message: Message) -> str:
 def _state_object(state: ThreadState) -> dict[str, Any]:
     found = state.to_json()
     # `threads show` lists the pauses themselves under this key, so their number has a key of its own.
-    return found | {"turn": found["turn_id"], "waits_for": found.pop("pauses")}
+    return found | {"turn": found["turn_id"], "waits_for": found.pop("pauses"), "unattended": state.unattended}
 
 
 def _message_object(message: Message) -> dict[str, Any]:

@@ -269,9 +269,7 @@ def test_an_unknown_tool_is_told_with_the_line_of_its_item(tmp_path: Path) -> No
     assert caught.value.remedy.startswith("did you mean 'grep_content'? the tools are: read_file, ")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "meant"), [("read_fil", "read_file"), ("explore_context", "explore"), ("xyz", "")]
-)
+@pytest.mark.parametrize(("wrong", "meant"), [("read_fil", "read_file"), ("explore_context", "explore"), ("xyz", "")])
 def test_an_agent_without_tools_names_those_that_ship_when_a_profile_misspells_one(
     tmp_path: Path, wrong: str, meant: str
 ) -> None:

@@ -117,7 +117,7 @@ async def test_events_carry_the_ids_that_pauses_have(tmp_path: Path) -> None:
             opened = [event.pause_id async for event in stream if isinstance(event, PauseOpened)]
         [pause] = stream.turn.pauses
         assert opened == [pause.id]
-        async with await thread.stream_resume({call_id_of(pause.id): Approve()}) as stream:
+        async with thread.stream_resume({call_id_of(pause.id): Approve()}) as stream:
             closed = [event.pause_id async for event in stream if isinstance(event, PauseClosed)]
         assert closed == [pause.id]
 

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ....core import utc_text
 from ....core.events import Event
-from .._times import moment
 from ._call import Call
 from ._following import behind
 
@@ -99,7 +99,7 @@ class Progress:
             if clock() < self._sent_at + self._pause:
                 continue
             # Its `seq` is the last event's, so a client that notes the number of each event has lost nothing.
-            told = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": moment(datetime.now(UTC))}
+            told = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._stall):
                     await self._report(self._number + _BEAT, json.dumps({**told, "type": "heartbeat"}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ....agent import WorldAgent
-from ....agent.threads import ThreadState
 from ...pauses import unanswered
 from .._contract.answers import (
     ExplainAnswer,
