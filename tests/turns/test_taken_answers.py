@@ -22,7 +22,7 @@ from worldagent.core.errors import (
     RoleRequired,
     WorldAgentError,
 )
-from worldagent.core.pauses import Approve
+from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Composed
 from worldagent.harness import tool
 
@@ -43,7 +43,7 @@ async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError]
     thread = agent.thread("t")
     with pytest.raises(error) as told:
         await thread.resume({pause_id: Approve()}, **how)
-    assert told.value.turn_id == pause_id.partition("/")[0]
+    assert told.value.turn_id == call_id_of(pause_id).partition("/")[0]
     [left] = await thread.pauses()
     assert (left.id, left.answered) == (pause_id, False)
     state = await thread.state()
@@ -177,7 +177,7 @@ async def test_every_stream_is_entered_and_does_nothing_before_that(tmp_path: Pa
         assert (left.answered, await agent.thread("again").state()) == (False, None)
         async with resuming as stream:
             assert (await stream.wait()).status == "done"
-        assert (stream.turn_id, done) == (pause.id.partition("/")[0], ["hat"])
+        assert (stream.turn_id, done) == (call_id_of(pause.id).partition("/")[0], ["hat"])
         with pytest.raises(AlreadyAnswered):
             async with twice:
                 pass
