@@ -45,8 +45,6 @@ async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said
     model = options.turn_model or None
 
     async def begin() -> Turn:
-        if not output.live:
-            return await thread.converse(said.text, role=said.role, attachments=said.attached, model=model)
         async with thread.stream(said.text, role=said.role, attachments=said.attached, model=model) as stream:
             async for event in stream:
                 output.event(event)

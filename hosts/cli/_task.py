@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...core.events import ModelWaiting
 from ._options import TaskOptions
 from ._output import Output
 from ._session import open_agent, run, thread_of
@@ -34,7 +35,12 @@ async def _dispatch(
     thread = thread_of(agent, options)  # refused before anything is opened
 
     async def begin() -> Turn:
-        return await thread.task(options.shape, given, role=call_role, model=options.turn_model or None)
+        model = options.turn_model or None
+        async with thread.stream_task(options.shape, given, role=call_role, model=model) as stream:
+            async for event in stream:
+                if isinstance(event, ModelWaiting):  # the rest of a task is its result
+                    output.event(event)
+        return stream.turn
 
     return await one_turn(agent, options, output, options.thread, begin)
 

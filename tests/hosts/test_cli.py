@@ -87,6 +87,7 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
     turn: dict[str, Any] = json.loads(result.stdout)
     assert turn.pop("id").startswith("turn_")
     assert turn == {
+        "thread": "main",
         "status": "done",
         "text": "Paris.",
         "result": None,
