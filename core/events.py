@@ -176,6 +176,15 @@ class CallRetried(_Event):
     seconds: float
 
 
+class ModelWaiting(_Event):
+    """A model call waits up to `seconds` because the model's service asked to slow down; `call_id` is as in `Usage`."""
+
+    type: Literal["model_waiting"] = "model_waiting"
+    model: str
+    seconds: float
+    call_id: str = ""
+
+
 class CallProgress(_Event):
     """How far the call of a tool of an MCP server is, as the server says. `total` is None where it does not know."""
 
@@ -276,6 +285,7 @@ Event = Annotated[
     | CallEnded
     | CallDecided
     | CallRetried
+    | ModelWaiting
     | CallProgress
     | PauseOpened
     | PauseNotified
@@ -316,6 +326,7 @@ __all__ = [
     "CallStarted",
     "Event",
     "HistorySummarised",
+    "ModelWaiting",
     "PauseClosed",
     "PauseKind",
     "PauseNotified",

@@ -6,14 +6,14 @@ The role travels in `TurnContext` alone, which LangGraph carries as `context=` a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ..core import Emitter, Scope
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
-from ..core.events import TextDelta, TextReplaced, Usage
+from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.journal import Drive, Journal
@@ -208,14 +208,15 @@ class TurnContext:
             # What a person said and made a role stands in the prompts of calls without it, too.
             self.emit.keep(call_id, "prompts", scrubbed(messages, self.role))
 
+        def wait(model: str, seconds: float) -> None:
+            self.emit(ModelWaiting, model=model, seconds=round(seconds, 3), call_id=call_id)
+
         prompt = keep if self.emit.wants("prompts") else None
+        silent = Listener(usage=count, prompt=prompt, waiting=wait, before=budget.check, after=budget.settle)
         if field is None or not self.stream:
-            return Listener(usage=count, prompt=prompt, before=budget.check, after=budget.settle)
-        return Listener(
-            usage=count,
-            prompt=prompt,
-            before=budget.check,
-            after=budget.settle,
+            return silent
+        return replace(
+            silent,
             field=field,
             emit=lambda text: self.emit(TextDelta, text=text),
             withdraw=lambda: self.emit(TextReplaced, text=""),

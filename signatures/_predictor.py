@@ -137,6 +137,7 @@ class Listener:
         emit: Gets each piece of its text.
         withdraw: Called when what was emitted does not stand any more.
         prompt: Gets the messages of every try, with `[role: N characters]` in the role's place; None is nobody.
+        waiting: Called with the model's name and seconds before a call waits that long for the model's service.
         before: Called before every try; what it raises is raised, and the model is not called.
         after: Awaited once the call is over, well or not.
     """
@@ -146,6 +147,7 @@ class Listener:
     emit: Callable[[str], None] = lambda text: None
     withdraw: Callable[[], None] = lambda: None
     prompt: Callable[[list[dict[str, Any]]], None] | None = None
+    waiting: Callable[[str, float], None] = lambda model, seconds: None
     before: Callable[[], None] = lambda: None
     after: Callable[[], Awaitable[None]] | None = None
 
@@ -304,7 +306,10 @@ class _Call:
 
     async def run(self) -> Answer:
         options, connection = self._caller.options, self._caller.connection
-        async with connection.pace.place(options.timeout, backoff=options.backoff, model=connection.name):
+        name, waiting = connection.name, self._listener.waiting
+        async with connection.pace.place(
+            options.timeout, backoff=options.backoff, model=name, waiting=lambda seconds: waiting(name, seconds)
+        ):
             return await self._try()
 
     async def _try(self) -> Answer:

@@ -55,9 +55,19 @@ class HostError(WorldAgentError):
     Attributes:
         unsent: The path id of the call that failed with it before anything was sent for that; empty where nothing was
             sent and the call is not known, None where something may have been.
+        status: The HTTP status that a model's service answered with, where it answered.
+        service_code: The service's own code of the error, such as `model_not_found`, where it gave one.
+        request_id: The id that the service gave the request, which its support asks for, where it gave one.
     """
 
     unsent: str | None = None
+    status: int | None = None
+    service_code: str | None = None
+    request_id: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        told = {"status": self.status, "service_code": self.service_code, "request_id": self.request_id}
+        return (*super().__reduce__(), told)
 
 
 class UsageError(WorldAgentError):

@@ -84,7 +84,9 @@ class ModelRateLimited(HostError):
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"retry_after": self.retry_after})
+        made, arguments, told = super().__reduce__()
+        assert isinstance(told, dict), "see `HostError`"
+        return (made, arguments, {**told, "retry_after": self.retry_after})
 
 
 class ModelTimeout(HostError):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core import Scope
 from ...core import events as ev
+from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
 from ._items import Captured, Dropped, Traced
 from ._records import RecordKind, TraceRecord, several_id
@@ -220,10 +221,8 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
             about = {"parent": event.parent or turn, "call": event.call_id, "name": event.function}
             said = {"status": event.decision, "gate": event.gate, "account": event.account or ""}
             yield _moment(run, "approval", event.call_id, event.seq, event.at, **about, **said)
-        case ev.CallRetried():
-            about = {"call": event.call_id, "name": event.function, "code": event.code}
-            tried: dict[str, Any] = {"attempt": event.attempt, "seconds": event.seconds}
-            yield _moment(run, "retry", event.call_id, event.seq, event.at, **about, **tried)
+        case ev.CallRetried() | ev.ModelWaiting():
+            yield _retry(run, event)
         case ev.PauseOpened():
             path = call_id_of(event.pause_id)
             about = {"parent": path.rpartition("/")[0] or turn, "call": path}
@@ -248,6 +247,15 @@ def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
             yield _moment(run, "error", turn, event.seq, event.at, **more)
         case _:
             return
+
+
+def _retry(run: _Run, event: ev.CallRetried | ev.ModelWaiting) -> TraceRecord:
+    what: dict[str, Any] = {"call": event.call_id, "seconds": event.seconds}
+    if isinstance(event, ev.CallRetried):
+        what |= {"name": event.function, "code": event.code, "attempt": event.attempt}
+    else:
+        what |= {"name": event.model, "code": ModelRateLimited.code}
+    return _moment(run, "retry", event.call_id, event.seq, event.at, **what)
 
 
 def _moment(run: _Run, kind: RecordKind, path: str, seq: int, at: datetime, **more: Any) -> TraceRecord:

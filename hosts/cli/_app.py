@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ._approvals_commands import add_approvals
+from ._debug import DEBUG
 from ._doctor_options import DoctorOptions
 from ._options import AskOptions, ChatOptions, TaskOptions, options_of
 from ._profiles_commands import add_profiles
@@ -329,7 +330,11 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-) -> None: ...
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print on stderr where an error comes from; never prompts or answers.")
+    ] = False,
+) -> None:
+    DEBUG.set(debug)
 
 
 app.command("ask", help=_ASK)(options_of(AskOptions, _ask))

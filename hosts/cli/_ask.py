@@ -49,8 +49,6 @@ async def _converse(agent: WorldAgent, options: AskOptions, output: Output, said
 
     async def begin() -> Turn:
         how: dict[str, Any] = {"attachments": said.attached, "model": model, "unattended": options.unattended}
-        if not output.live:
-            return await thread.converse(said.text, role=said.role, **how)
         async with thread.stream(said.text, role=said.role, **how) as stream:
             async for event in stream:
                 output.event(event)

@@ -78,8 +78,6 @@ async def go_on(agent: WorldAgent, options: GoOnOptions, output: Output, going: 
     change: Any = options.on_role_change  # checked before
 
     async def begin() -> Turn:
-        if not output.live:
-            return await thread.resume(going.answers, role=given, on_role_change=change)
         async with thread.stream_resume(going.answers, role=given, on_role_change=change) as stream:
             async for event in stream:
                 output.event(event)

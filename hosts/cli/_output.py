@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
-from ...core.events import AttachmentLeftOut, Event, TextDelta, TextReplaced
+from ...core.events import AttachmentLeftOut, Event, ModelWaiting, TextDelta, TextReplaced
 from ..pauses import printable
 from ._attachments import left_out_text
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ...agent import Turn
 
 Form = Literal["text", "json", "events"]
+
+_NOTED_WAIT: Final = 0.5  # seconds from which on a wait for a rate limit is noted
 
 
 class Output:
@@ -46,9 +49,13 @@ class Output:
         return self.form == "events" or (self.form == "text" and self._terminal)
 
     def event(self, event: Event) -> None:
-        """Show one event of a turn."""
+        """Show one event of a turn, where it is wanted while the turn runs."""
+        if isinstance(event, ModelWaiting) and event.seconds >= _NOTED_WAIT:
+            self.note(waiting_text(event))
         if self.form == "events":
             self._line(event.model_dump_json())
+        elif not self.live:
+            pass
         elif isinstance(event, TextDelta):
             self._shown += event.text
             self._write(event.text)
@@ -158,6 +165,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     )
 
 
+def waiting_text(event: ModelWaiting) -> str:
+    """What a person is told while a rate limit is waited out."""
+    return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
+
+
 def time_text(at: datetime) -> str:
     """A moment as tables tell it: local time, to the minute."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
@@ -178,4 +190,4 @@ def _result_text(turn: Turn) -> str:
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
 
 
-__all__ = ["Form", "Output", "table", "time_text"]
+__all__ = ["Form", "Output", "table", "time_text", "waiting_text"]

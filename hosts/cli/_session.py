@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core.errors import ModelFacing, UsageError, WorldAgentError
 from ._apps import app_agent, check_app
+from ._debug import DEBUG, print_error, print_original
 from ._hosts import EMBEDDED, check_hosts, named_host
 from ._main import leave
 from ._options import AgentOptions, SpeakerOptions
@@ -59,6 +60,7 @@ def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) ->
         return INTERRUPTED
     except WorldAgentError as error:
         output.error(error)
+        print_error(error)
         return _exit_code(error)
     return DONE if code is None else code
 
@@ -136,6 +138,7 @@ def agent_maker(
         "workers": staff,
         "profile": profile,
         "policy": policy(options.policy),
+        "on_error": print_original if DEBUG.get() else None,
         "storage": settings.storage(Storage(home=options.home)),
         "settings": settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...core.events import ModelWaiting
 from ._options import TaskOptions
 from ._output import Output
 from ._session import open_agent, run, thread_of
@@ -34,9 +35,13 @@ async def _dispatch(
     thread = thread_of(agent, options, options.thread)  # refused before anything is opened
 
     async def begin() -> Turn:
-        model: Any = options.turn_model or None
+        model = options.turn_model or None
         mode: Any = options.unattended  # an unknown one is refused there
-        return await thread.task(options.shape, given, role=call_role, model=model, unattended=mode)
+        async with thread.stream_task(options.shape, given, role=call_role, model=model, unattended=mode) as stream:
+            async for event in stream:
+                if isinstance(event, ModelWaiting):  # the rest of a task is its result
+                    output.event(event)
+        return stream.turn
 
     return await one_turn(agent, options, output, options.thread, begin)
 

@@ -127,7 +127,7 @@ def as_said_here(
         return error
     told = type(error)(error.problem, remedy=remedy.format(**words))
     told.turn_id = error.turn_id
-    return told
+    return told.with_traceback(error.__traceback__)
 
 
 def tell(turn: Turn, output: Output, command: str, options: AgentOptions) -> int:

@@ -1,18 +1,22 @@
 """From what a model call raised to the error that a turn may keep (D5).
 
 Not here: retries (the caller looks at `retryable` and `retry_after`) and the hook that hands an embedder the original.
-Providers echo prompts in their messages, so nothing of the original's text is read, only its type and numbers.
+Providers echo prompts in their messages, so nothing of the original's text is read, only its type, its numbers, and the
+codes and ids that have the form of one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Final
 
 from dspy.utils import exceptions as dspy_errors
 
 from ...core.errors import (
     AgentClosed,
     ContextExceeded,
+    HostError,
     ModelNotConfigured,
     ModelRateLimited,
     ModelRefused,
@@ -25,6 +29,9 @@ from ._engine_errors import EngineClosed, PromptTooLong
 
 _Make = Callable[[str, BaseException], WorldAgentError]
 _Kind = type[WorldAgentError]
+
+_CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_REQUEST: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 def classify(error: BaseException, *, model: str) -> WorldAgentError:
@@ -44,13 +51,31 @@ def classify(error: BaseException, *, model: str) -> WorldAgentError:
         raise error
     if isinstance(error, WorldAgentError):
         return error
-    own = _own(error, model)
-    if own is not None:
-        return own
-    for kind, make in _TABLE:
-        if isinstance(error, kind):
-            return make(model, error)
-    return _unknown(model, error)
+    make = next((make for kind, make in _TABLE if isinstance(error, kind)), _unknown)
+    made = _own(error, model) or make(model, error)
+    if isinstance(made, HostError):
+        made.status = _status(error)
+        made.service_code = _form(_CODE, getattr(error, "provider_code", None))
+        made.request_id = _form(_REQUEST, getattr(error, "request_id", None))
+    return made
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) and _LOWEST <= status <= _HIGHEST else None
+
+
+def _form(form: re.Pattern[str], value: object) -> str | None:
+    """A code or an id; a text of another form may be anything, and is dropped."""
+    return value if isinstance(value, str) and form.fullmatch(value) else None
+
+
+def _answer(error: BaseException) -> str:
+    """What is known of the service's answer, for the text: status and code, else the type of the original."""
+    status, code = _status(error), _form(_CODE, getattr(error, "provider_code", None))
+    if status is None:
+        return type(error).__name__
+    return f"HTTP {status}" if code is None else f"HTTP {status}, {code}"
 
 
 def _own(error: Exception, model: str) -> WorldAgentError | None:
@@ -66,13 +91,15 @@ def _own(error: Exception, model: str) -> WorldAgentError | None:
 
 
 _SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
+_LOWEST, _HIGHEST = 100, 599  # the HTTP statuses that there are
+_NOT_FOUND = 404
 _CLIENT_ERROR = 4  # the class of HTTP statuses from 400 to 499
 _RETRY = "try again later, and check the service's status and your network"
 
 
 def _fixed(kind: _Kind, problem: str, remedy: str) -> _Make:
     def make(model: str, error: BaseException) -> WorldAgentError:
-        return kind(f"the model {model!r} {problem} ({type(error).__name__})", remedy=remedy)
+        return kind(f"the model {model!r} {problem} ({_answer(error)})", remedy=remedy)
 
     return make
 
@@ -80,7 +107,8 @@ def _fixed(kind: _Kind, problem: str, remedy: str) -> _Make:
 def _rate_limited(model: str, error: BaseException) -> WorldAgentError:
     seconds = _number(getattr(error, "retry_after", None))
     wait = "wait" if seconds is None else f"wait {seconds:g} seconds"
-    return ModelRateLimited(f"the model {model!r} is rate limited", remedy=f"{wait} and try again", retry_after=seconds)
+    problem = f"the model {model!r} is rate limited ({_answer(error)})"
+    return ModelRateLimited(problem, remedy=f"{wait} and try again", retry_after=seconds)
 
 
 def _number(value: object) -> float | None:
@@ -89,9 +117,16 @@ def _number(value: object) -> float | None:
 
 _key_refused = _fixed(ModelNotConfigured, "refused the API key", "give a key that this service accepts for this model")
 _refused = _fixed(ModelRefused, "refused the request", "check that the model takes what is sent to it")
+_not_found = _fixed(
+    ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
+)
 _timeout = _fixed(ModelTimeout, "did not answer in time", "try again, or allow more time")
 _unavailable = _fixed(ModelUnavailable, "cannot be reached or failed", _RETRY)
 _unknown = _fixed(ModelUnavailable, "failed in a way that is not known", _RETRY)
+
+
+def _invalid(model: str, error: BaseException) -> WorldAgentError:
+    return (_not_found if _status(error) == _NOT_FOUND else _refused)(model, error)
 
 
 def _by_status(model: str, error: BaseException) -> WorldAgentError:
@@ -99,6 +134,8 @@ def _by_status(model: str, error: BaseException) -> WorldAgentError:
     match getattr(error, "status", None):
         case 401 | 403:
             return _key_refused(model, error)
+        case int(status) if status == _NOT_FOUND:
+            return _not_found(model, error)
         case 408 | 504:
             return _timeout(model, error)
         case 429:
@@ -128,7 +165,7 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
         dspy_errors.LMUnsupportedModelError,
         _fixed(ModelNotConfigured, "is not known to the service", "check the model's name and what the key may use"),
     ),
-    (dspy_errors.LMInvalidRequestError, _refused),
+    (dspy_errors.LMInvalidRequestError, _invalid),
     (dspy_errors.LMTimeoutError, _timeout),
     (TimeoutError, _timeout),
     (dspy_errors.LMServerError, _unavailable),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -39,18 +39,21 @@ class Pace:
         self._change = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def place(self, patience: float, *, backoff: float, model: str) -> AsyncGenerator[None]:
+    async def place(
+        self, patience: float, *, backoff: float, model: str, waiting: Callable[[float], None] = lambda seconds: None
+    ) -> AsyncGenerator[None]:
         """Wait until the model may be called, and call it here.
 
         Args:
             patience: How many seconds to wait.
             backoff: Seconds before the second call where the service does not say; it doubles each time.
             model: The model's name, for the error.
+            waiting: Called with the seconds before the call waits that long for the service.
 
         Raises:
             ModelRateLimited: It may not be called for longer than that; or the call raised it.
         """
-        first = await self._admitted(patience, model)
+        first = await self._admitted(patience, model, waiting)
         try:
             yield
             if first:
@@ -63,9 +66,9 @@ class Pace:
                 self._ahead = False
                 self._wake()
 
-    async def _admitted(self, patience: float, model: str) -> bool:
+    async def _admitted(self, patience: float, model: str, waiting: Callable[[float], None]) -> bool:
         """Wait for one's place; whether it is the first."""
-        deadline = self._clock.monotonic() + patience
+        deadline, told = self._clock.monotonic() + patience, 0.0
         while self._until is not None:
             now = self._clock.monotonic()
             if now >= self._until and not self._ahead:
@@ -80,6 +83,9 @@ class Pace:
                     remedy=f"{wait} and try again",
                     retry_after=seconds or None,
                 )
+            if self._until > max(now, told):  # not again where something else woke this call
+                told = self._until
+                waiting(told - now)
             await self._changed(self._until - now if now < self._until else deadline - now)
         return False
 

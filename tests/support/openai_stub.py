@@ -1,7 +1,8 @@
 """A small OpenAI-compatible chat server on a loopback port, for tests: real HTTP, scripted behaviour.
 
 What it does is chosen by the request's model name, so one server shows every behaviour: `answer` (default), `echo-400`,
-`limited-429`, `auth-401`, `context-400`, `down-500`, `slow` (never answers until the caller goes away).
+`limited-429`, `auth-401`, `context-400`, `down-500`, `quoting-400` and `lost-404` (whose code is the prompt), `slow`
+(never answers until the caller goes away).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class OpenAIStub:
         url: What to pass as `api_base`.
         text: The text of every answer.
         first: Texts of the answers before that, each given once.
+        limits: How many of the next requests are refused with 429, and `retry_after` what those are told to wait.
         cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
         keys: The authorization headers, oldest first.
@@ -35,6 +37,8 @@ class OpenAIStub:
     url: str = ""
     text: str = "[[ ## reply ## ]]\nParis.\n\n[[ ## completed ## ]]"
     first: list[str] = field(default_factory=list)
+    limits: int = 0
+    retry_after: str = "1"
     cost: Any = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -74,7 +78,10 @@ class OpenAIStub:
             await reader.read(1)  # returns when the caller hangs up
             self.gone.set()
             return False
-        if model in _FAILURES:
+        if self.limits:
+            self.limits -= 1
+            _send(writer, 429, {"error": _error(model, body)}, f"Retry-After: {self.retry_after}\r\n")
+        elif model in _FAILURES:
             status, extra = _FAILURES[model]
             _send(writer, status, {"error": _error(model, body)}, extra)
         elif body.get("stream"):
@@ -127,6 +134,8 @@ _FAILURES: dict[str, tuple[int, str]] = {
     "auth-401": (401, ""),
     "forbidden-403": (403, ""),
     "missing-404": (404, ""),
+    "lost-404": (404, ""),
+    "quoting-400": (400, "X-Request-Id: req_42\r\n"),
     "context-400": (400, ""),
     "down-500": (500, ""),
 }
@@ -134,7 +143,10 @@ _FAILURES: dict[str, tuple[int, str]] = {
 
 def _error(model: str, body: dict[str, Any]) -> dict[str, Any]:
     code = {"context-400": "context_length_exceeded", "missing-404": "model_not_found"}.get(model)
-    return {"message": f"cannot do: {json.dumps(body['messages'])}", "type": "invalid_request_error", "code": code}
+    prompt = json.dumps(body["messages"])
+    if model in ("lost-404", "quoting-400"):
+        return {"message": f"cannot do: {prompt}", "type": prompt, "code": prompt}
+    return {"message": f"cannot do: {prompt}", "type": "invalid_request_error", "code": code}
 
 
 def _send(writer: asyncio.StreamWriter, status: int, body: dict[str, Any], extra: str = "") -> None:

@@ -171,8 +171,7 @@ class Printer:
 
     def event(self, event: Event) -> None:
         """Show one event of a turn."""
-        if self._output.live:
-            self._output.event(event)
+        self._output.event(event)
 
     def ended(self, turn: Turn) -> None:
         """Print the turn; of one that waits, text for people goes to stderr."""

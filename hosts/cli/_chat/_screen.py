@@ -19,6 +19,7 @@ from ....core.events import (
     AttachmentLeftOut,
     Event,
     HistorySummarised,
+    ModelWaiting,
     RoleTierSkipped,
     SummaryFailed,
     TaskEnded,
@@ -30,7 +31,7 @@ from ....core.events import (
 from ....core.pauses import Pause
 from ...pauses import printable
 from .._attachments import left_out_text
-from .._output import Output
+from .._output import Output, waiting_text
 from .._pauses import pause_text
 from ._wrap import Wrap
 
@@ -261,6 +262,8 @@ def _told_of(event: Event) -> str:
             return f"left out, since its source is down: {event.tier} role"
         case AttachmentLeftOut():
             return left_out_text(event)
+        case ModelWaiting():
+            return waiting_text(event)
         case AnswerChecked(satisfied=False):
             return "a check found the answer wanting; another one follows"
         case HistorySummarised():
