@@ -47,7 +47,9 @@ def model(
         if summing(call):
             count += 1
             return {"summary": f"Summary {count}."} if summary is None else summary(call)
-        return {"reply": f"re {call.fields.get('message', '')}"} if reply is None else reply(call)
+        if reply is not None:
+            return reply(call)
+        return {"reply": f"re {call.fields['message']}"} if "message" in call.fields else {"result": "Fine."}
 
     return ScriptedLM(answer)
 
