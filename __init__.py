@@ -11,20 +11,54 @@ TYPE_CHECKING = False  # type checkers take it as true; `typing` itself would be
 if TYPE_CHECKING:
     from .agent import Roles, Settings, WorldAgent
     from .core import Tier
+    from .core.pauses import Answer, Approve, Reject
+    from .graphs import Shape
+    from .harness import Policy, Trace, Worker, flow, tool
+    from .harness.gate import Rule
+    from .harness.limits import Limits
     from .role_resolution import Role
     from .storage import Storage
 
     __version__: str
 
-__all__ = ["Role", "Roles", "Settings", "Storage", "Tier", "WorldAgent"]
+__all__ = [
+    "Answer",
+    "Approve",
+    "Limits",
+    "Policy",
+    "Reject",
+    "Role",
+    "Roles",
+    "Rule",
+    "Settings",
+    "Shape",
+    "Storage",
+    "Tier",
+    "Trace",
+    "Worker",
+    "WorldAgent",
+    "flow",
+    "tool",
+]
 
 _FOLDERS = {
+    "Answer": ".core.pauses",
+    "Approve": ".core.pauses",
+    "Limits": ".harness.limits",
+    "Policy": ".harness",
+    "Reject": ".core.pauses",
     "Role": ".role_resolution",
     "Roles": ".agent",
+    "Rule": ".harness.gate",
     "Settings": ".agent",
+    "Shape": ".graphs",
     "Storage": ".storage",
     "Tier": ".core",
+    "Trace": ".harness",
+    "Worker": ".harness",
     "WorldAgent": ".agent",
+    "flow": ".harness",
+    "tool": ".harness",
 }
 
 

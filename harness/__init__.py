@@ -7,6 +7,7 @@ from ._registry import Registry
 from ._tool import flow, tool
 from ._worker import Worker, WorkerOptions
 from .gate import Policy
+from .trace import Trace
 from .worker_files import load_workers
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Registry",
     "Risk",
     "ToolContext",
+    "Trace",
     "Worker",
     "WorkerContext",
     "WorkerOptions",

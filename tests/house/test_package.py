@@ -114,6 +114,21 @@ def test_the_front_door_gives_every_name_it_lists() -> None:
         assert getattr(worldagent, name).__name__ == name
 
 
+def test_front_door_has_what_a_normal_program_needs() -> None:
+    from worldagent import harness
+
+    wanted = {"tool", "flow", "Worker", "Shape", "Policy", "Rule", "Approve", "Reject", "Answer", "Limits", "Trace"}
+    assert wanted <= set(worldagent.__all__)
+    assert harness.Trace is worldagent.Trace
+    assert {"Trace", "Policy", "Worker", "Registry", "Risk", "tool"} <= set(harness.__all__)
+
+
+@pytest.mark.parametrize("name", ["Approve", "Limits", "Policy", "Trace", "Worker", "tool"])
+def test_a_name_of_the_front_door_loads_no_model_library(name: str, tmp_path: Path) -> None:
+    loaded = modules_loaded_by(f"from worldagent import {name}", tmp_path)
+    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "opentelemetry"})
+
+
 def test_the_front_door_knows_its_version_and_refuses_other_names() -> None:
     assert worldagent.__version__ == VERSION
     with pytest.raises(AttributeError, match="'Wordlagent'"):

@@ -19,13 +19,16 @@ from worldagent.core.errors import (
     FunctionInvalid,
     InvalidArgument,
     ModelUnavailable,
+    RoleChanged,
     RoleEchoed,
     RoleInvalid,
     RoleRequired,
     RoleTooLong,
 )
 from worldagent.core.events import TurnStarted
+from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import tool
 from worldagent.testing import ScriptedLM
 
 HARSH = Role("harsh", "Be harsh.")
@@ -278,6 +281,34 @@ async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_oth
         await agent.roles.put(Tier.WORKSPACE, Role("house", "house words"))
         await agent.thread("t").task("outer", {}, role=Role("harsh", "Be harsh.", applies_to="*"))
     assert [call.role for call in lm.calls] == [None, None, "Be kind.", None]
+
+
+@pytest.mark.requirement("T8", "R13")
+async def test_role_that_code_gave_a_task_is_compared_when_the_turn_resumes(tmp_path: Path) -> None:
+    given, done = ["Be kind."], list[str]()
+
+    @tool(approval=True)
+    async def pay() -> str:
+        done.append("paid")
+        return "paid"
+
+    async def inner(ctx: TaskContext) -> str:
+        return str(await ctx.call("pay", {}))
+
+    async def outer(ctx: TaskContext) -> str:
+        return str((await ctx.task("inner", {}, role=Role("code", given[0]))).text)
+
+    shapes = [shape(inner, "inner", entry=Muse), shape(outer, "outer")]
+    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=shapes) as agent:
+        thread = agent.thread("t")
+        turn = await thread.task("outer", {})
+        given[0] = "Be harsh."
+        with pytest.raises(RoleChanged):
+            await thread.resume({turn.pauses[0].id: Approve()})
+        assert done == []
+        given[0] = "Be kind."
+        assert (await thread.resume()).text == '{"text":"paid"}'
+    assert done == ["paid"]
 
 
 @pytest.mark.requirement("T8")
