@@ -14,7 +14,7 @@ DEFAULT: Final = "default"
 """Where a setting is from that no file gives."""
 
 _PARTS: Final[Mapping[str, type]] = {"memory": MemoryOverrides, "skills": Skills, "verification": Verification}
-_PLAIN: Final = ("description", "system_prompt", "tools", "agents_md")
+_PLAIN: Final = ("description", "system_prompt", "tools", "sections", "agents_md")
 
 Key = tuple[str, ...]
 

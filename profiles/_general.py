@@ -19,6 +19,7 @@ GENERAL_PROFILE: Final = Profile(
         (
             "system_prompt",
             "tools",
+            "sections",
             "agents_md",
             "memory.short_term_size",
             "memory.compression_threshold",

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 Strategy = Literal["sliding_window", "summary", "selective"]
+Sections = Literal["auto", "all"]
 
 GENERAL: Final = "general"
 """The profile that changes nothing (P3)."""
@@ -66,7 +67,9 @@ class Profile:
         system_prompt: What stands after the identity in the planner's instructions; None changes nothing there.
         tools: Names and globs of what the agent can call; a tool that ships is there where it is named. None is all
             that the agent has, and no tool that ships.
-        agents_md: Whether the instructions tell of AGENTS.md files, where there is a `system_prompt`.
+        sections: Which sections of instructions the planner gets: `auto` is those that belong to every profile with a
+            `system_prompt`, `all` also those for demanding work. A section about a tool is there only with that tool.
+        agents_md: Whether the instructions mention AGENTS.md files.
         memory: How much of a thread the planner sees.
         skills: Whether skills may run.
         verification: Whether answers are checked.
@@ -80,6 +83,7 @@ class Profile:
     description: str = ""
     system_prompt: str | None = None
     tools: tuple[str, ...] | None = None
+    sections: Sections = "auto"
     agents_md: bool = True
     memory: MemoryOverrides = field(default_factory=MemoryOverrides)
     skills: Skills = field(default_factory=Skills)
@@ -89,4 +93,4 @@ class Profile:
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
-__all__ = ["GENERAL", "MemoryOverrides", "Profile", "Skills", "Strategy", "Verification"]
+__all__ = ["GENERAL", "MemoryOverrides", "Profile", "Sections", "Skills", "Strategy", "Verification"]

@@ -20,6 +20,12 @@ AGENTS_FILE: Final = "AGENTS.md"
 _PLAIN: Final = re.compile(r"[\w ./\\:~+@()\[\],-]{1,300}")
 """Paths that are told. A project gives its folders their names, and one may be made to read as an instruction."""
 
+_RULES: Final = """\
+<critical_rules>
+Finish what was asked before you answer; say so where you cannot. Do not claim a result that you have not seen. Do not guess
+what you can look up. Change nothing that you were not asked to change, and ask before you do what cannot be undone.
+</critical_rules>"""
+
 _TASKS: Final = """\
 <task_management>
 Use manage_todo_list for work of three steps or more: write the list first, keep one item in progress, and mark each as
@@ -41,6 +47,13 @@ _WORKFLOW: Final = """\
 </workflow>"""
 
 
+_STRATEGY: Final = (
+    "For work that takes many steps, first find out what it depends on, then decide on an order, and check each part."
+)
+_EXPLORE: Final = "Give wide searches to explore, so that their findings alone reach you."
+_PARALLEL: Final = "Use parallel_execution for calls that do not depend on each other."
+
+
 def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path] = ()) -> str | None:
     """Put a profile's prompt and the sections that belong to it together (004).
 
@@ -50,16 +63,30 @@ def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path]
         roots: Folders that are looked through for AGENTS.md files.
 
     Returns:
-        What stands after the identity in the planner's instructions; None where the profile has no prompt.
+        What stands after the identity in the planner's instructions; None where the profile has neither a prompt nor
+        `sections: all`.
     """
-    if profile.system_prompt is None:
+    whole = profile.sections == "all"
+    if profile.system_prompt is None and not whole:
         return None
-    sections = [profile.system_prompt.strip()]
+    sections = [profile.system_prompt.strip()] if profile.system_prompt is not None else []
+    if whole:
+        sections.append(_RULES)
     if "manage_todo_list" in tools:
         sections.append(_TASKS)
     if profile.agents_md:
         sections.append(_agents_md(roots))
-    return "\n\n".join([*sections, _GUIDELINES, _WORKFLOW])
+    sections += [_GUIDELINES, _WORKFLOW]
+    if whole:
+        sections.append(_complex_strategy(tools))
+    return "\n\n".join(sections)
+
+
+def _complex_strategy(tools: Collection[str]) -> str:
+    """How to go about demanding work; each sentence about a tool is there only with that tool."""
+    about = {"explore": _EXPLORE, "parallel_execution": _PARALLEL}
+    lines = [_STRATEGY, *(line for tool, line in about.items() if tool in tools)]
+    return "\n".join(["<complex_task_strategy>", *lines, "</complex_task_strategy>"])
 
 
 def _agents_md(roots: Iterable[Path]) -> str:

@@ -125,6 +125,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
         "description": profile.description,
         "system_prompt": profile.system_prompt,
         "tools": None if profile.tools is None else list(profile.tools),
+        "sections": profile.sections,
         "agents_md": profile.agents_md,
     }
     for name in ("memory", "skills", "verification"):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...mcp_client.tools import McpEntry
-from .._profile import Strategy
+from .._profile import Sections, Strategy
 
 VERSION: Final = 1
 NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
@@ -102,6 +102,9 @@ class ProfileKeys(Part):
     )
     tools: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None, description="Names and globs of all that the agent can call; null is what it has without a profile"
+    )
+    sections: Sections = Field(
+        "auto", description="Which sections of instructions there are; all adds those for demanding work"
     )
     agents_md: bool = Field(True, description="Whether the instructions tell of AGENTS.md files")
     memory: MemoryKeys | None = None

@@ -17,7 +17,7 @@ from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20))
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
-KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, agents_md, memory, skills, "
+KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, memory, skills, "
 
 
 def load(folder: Path, text: str | bytes, name: str = "mine.yaml") -> Profile:
@@ -90,6 +90,7 @@ memory:
     }
     assert {key for key, where in profile.sources.items() if where == "default"} == {
         "system_prompt",
+        "sections",
         "agents_md",
         "skills.enabled",
         "verification.enabled",

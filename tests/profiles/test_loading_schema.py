@@ -82,6 +82,7 @@ documents = mapping(
         "extends": name,
         "system_prompt": mostly(st.one_of(filled, st.none())),
         "tools": mostly(st.one_of(st.lists(filled, max_size=4), st.none())),
+        "sections": mostly(st.sampled_from(["auto", "all"]), st.sampled_from(["some", None, True])),
         "agents_md": switch,
         "memory": mapping(
             {

@@ -83,8 +83,8 @@ async def rejecting(pause: Pause) -> Reject:
 async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
     tmp_path: Path, lines: list[Line], allow: list[str], named: list[str] | None
 ) -> None:
-    home = next(folder for n in itertools.count() if not (folder := tmp_path / str(n)).exists())
-    (root := home / "root").mkdir(parents=True)
+    fresh = next(folder for n in itertools.count() if not (folder := tmp_path / str(n)).exists())
+    (root := fresh / "root").mkdir(parents=True)
     wanted = [*RISKS, *SHIPPED]
 
     def reply(call: Any) -> Any:
@@ -114,7 +114,7 @@ async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
 
     def agent() -> Any:
         return scripted_agent(
-            home,
+            fresh / "home",
             ScriptedLM(reply),
             functions=effects(done),
             workers=[Worker("greedy", "You call.", tools=("*",), retries=10)],

@@ -16,7 +16,7 @@ from worldagent.core.errors import ProfileInvalid, ToolNotAllowed
 from worldagent.graphs import Shape
 from worldagent.harness import CallContext, Policy, Registry, Worker, flow, tool
 from worldagent.harness.gate import Rule
-from worldagent.profiles import Profile, Skills, Verification
+from worldagent.profiles import Profile, Profiles, Skills, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 from worldagent.tools import BuiltinTools
 
@@ -194,6 +194,40 @@ async def test_instructions_are_identity_prompt_and_sections_in_order(tmp_path: 
     assert "<task_management>" not in bare
     assert "<tool_usage_guidelines>" in bare
     assert "<workflow>" in bare
+    assert "<critical_rules>" not in whole
+    assert "<complex_task_strategy>" not in whole
+
+
+@pytest.mark.requirement("P2")
+async def test_all_sections_are_there_where_a_profile_says_so_and_speak_of_tools_that_are(tmp_path: Path) -> None:
+    async def system(home: str, *tools: str, prompt: str | None = "<role>You look.</role>") -> str:
+        profile = Profile("p", system_prompt=prompt, sections="all", tools=tools, verification=_OFF)
+        lm, allowed = silent(), BuiltinTools(roots=(tmp_path / "project",))
+        async with scripted_agent(tmp_path / home, lm, profile=profile, tools=allowed) as agent:
+            await agent.thread("t").converse("Hello")
+        return lm.calls[0].system
+
+    (tmp_path / "project").mkdir()
+    sections = ["<role>", "<critical_rules>", "<task_management>", "<agents_md>", "<tool_usage_guidelines>"]
+    sections += ["<workflow>", "<complex_task_strategy>"]
+    whole = await system("a", "manage_todo_list", "explore", "read_file")
+    places = [whole.index(section) for section in sections]
+    assert places == sorted(places)
+    assert "searches to explore" in whole
+    assert "Use parallel_execution" not in whole
+    plain = await system("b", "read_file", prompt=None)
+    assert [section for section in sections if section not in plain] == ["<role>", "<task_management>"]
+    assert "searches to explore" not in plain
+
+
+def test_the_coder_has_all_sections_and_the_others_that_ship_have_not() -> None:
+    profiles = Profiles.open()
+    assert {name: profiles.get(name).sections for name in ("coder", "debugger", "general", "searcher")} == {
+        "coder": "all",
+        "debugger": "auto",
+        "general": "auto",
+        "searcher": "auto",
+    }
 
 
 @pytest.mark.requirement("P5")
