@@ -22,8 +22,9 @@ _PLAIN: Final = re.compile(r"[\w ./\\:~+@()\[\],-]{1,300}")
 
 _RULES: Final = """\
 <critical_rules>
-Finish what was asked before you answer; say so where you cannot. Do not claim a result that you have not seen. Do not guess
-what you can look up. Change nothing that you were not asked to change, and ask before you do what cannot be undone.
+Finish what was asked before you answer; say so where you cannot. Do not claim a result that you have not seen. Do not
+guess what you can look up. Change nothing that you were not asked to change, and ask before you do
+what cannot be undone.
 </critical_rules>"""
 
 _TASKS: Final = """\
