@@ -354,7 +354,7 @@ class TurnRunning:
         if record.unattended is None or record.status != "paused":
             return frozenset()
         kept = await self.parts.journal.load(record.id)
-        return frozenset(call.id for call in kept.values() if call.open or call.answered)
+        return frozenset(pause_id_of(call.id) for call in kept.values() if call.open or call.answered)
 
     async def _notified(self, record: TurnRecord, outcome: TurnOutcome) -> None:
         """Notify the person whom an unattended turn waits for, once for each of its new pauses."""

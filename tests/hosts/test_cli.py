@@ -134,7 +134,6 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
     assert turn.pop("id").startswith("turn_")
     assert turn.pop("thread").startswith("ask_")
     assert turn == {
-        "thread": "main",
         "status": "done",
         "text": "Paris.",
         "result": None,

@@ -319,7 +319,7 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run)
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
-    assert failing.stdout.splitlines()[-1] == "14 passed, 1 failed, 1 skipped"
+    assert failing.stdout.splitlines()[-1] == "15 passed, 1 failed, 1 skipped"
 
 
 def test_doctor_prints_one_json_object(home: Path, run: Run) -> None:

@@ -36,7 +36,7 @@ async def test_errors_of_the_sidecar_reach_the_client_with_their_code(tmp_path: 
         [pause] = paused["turn"]["pauses"]
         without = await client.call("resume", thread="c", answers={pause["id"]: {"approve": {}}})
         assert (without["error"]["code"], without["error"]["retryable"]) == ("role_required", False)
-        again = await client.call("resume", thread="c", role=role)
+        again = await client.call("resume", thread="c", answers={pause["id"]: {"approve": {}}}, role=role)
         assert again["turn"]["status"] == "done"
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from worldagent import Settings, Storage, WorldAgent
+from worldagent.agent import Thread
 from worldagent.core import events as ev
+from worldagent.core.pauses import Pause
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -20,6 +22,11 @@ def scripted_agent(home: Path, lm: Any, *, settings: Mapping[str, Any] | None = 
     """An agent of the workspace `novel` whose model calls fail at once instead of being tried again."""
     chosen = Settings(model_backoff=0, **{"model_attempts": 1, **(settings or {})})
     return WorldAgent("novel", lm=lm, storage=Storage(home=home), settings=chosen, **more)
+
+
+async def open_pauses(thread: Thread) -> list[Pause]:
+    """The pauses of a thread that have no answer yet."""
+    return [pause for pause in await thread.pauses() if not pause.answered]
 
 
 def answering(text: str = "Fine.") -> ScriptedLM:

@@ -75,6 +75,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
+    # A command leaves the embedded model to its process, and this one runs other tests.
+    monkeypatch.setattr("worldagent.hosts.cli._session._begin_loading", lambda lm, identity: None)
     return folder
 
 

@@ -16,12 +16,13 @@ from typing import Any
 import dspy
 from pydantic import BaseModel
 
+from support.agents import open_pauses
 from support.databases import contents_of, rows_of, storage_of
 from support.kill_points import AFTER, BEFORE, IN, Killer
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import EffectLost, NothingToResume
-from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain
+from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
@@ -168,8 +169,8 @@ async def _to_the_end(thread: Thread, home: Path, asked: dict[str, bool]) -> str
     """Answer and resume until the turn is done; `asked` gets what is uncertain, and whether it had happened."""
     result = "done"
     while True:
-        pauses = await thread.pauses()
-        asked.update({pause.id: happened(pause, home) for pause in pauses if pause.kind == "uncertain"})
+        pauses = await open_pauses(thread)
+        asked.update({call_id_of(pause.id): happened(pause, home) for pause in pauses if pause.kind == "uncertain"})
         answers = {pause.id: answer_to(pause, home) for pause in pauses}
         try:
             turn = await thread.resume(answers, role=ROLE)

@@ -164,7 +164,7 @@ async def _(turn: Paused) -> None:
         await changed(turn, thread, answers)
         turn.set_thread_role(thread)
         turn.code_role = turn.role("code") if turn.code_role is not None else None
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 async def changed(turn: Paused, thread: Thread, answers: Any) -> None:
@@ -247,9 +247,10 @@ async def _(turn: Paused) -> None:
         turn.release.set()
         begun = await running
         assert begun.status == "paused"
-        await fails(turn, RoleChanged, thread, turn.answers(begun.pauses))
+        answers = turn.answers(begun.pauses)
+        await fails(turn, RoleChanged, thread, answers)
         turn.set_thread_role(thread)
-        await ends(turn, thread)
+        await ends(turn, thread, answers)
 
 
 # --- cancelled, drained ---------------------------------------------------------------------------------------------

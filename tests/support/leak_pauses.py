@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, open_pauses, scripted_agent
 from support.canaries import repeated
 from support.leak_paused_cases import PausedCase
 from support.leak_turns import REQUEST, Review, ReviewParams, ReviewResult, Summarise
@@ -119,7 +119,7 @@ class Paused:
 
     async def to_the_end(self, thread: Thread, **how: Any) -> Turn:
         """Resume and answer until the turn is over."""
-        turn = await self.resume(thread, self.answers(await thread.pauses()), **how)
+        turn = await self.resume(thread, self.answers(await open_pauses(thread)), **how)
         while turn.status == "paused":
             turn = await self.resume(thread, self.answers(turn.pauses), **how)
         return turn

@@ -187,7 +187,8 @@ class Verified:
                     return await stream.wait()
             case _:
                 fired = datetime(2026, 11, 21, 8, tzinfo=UTC)
-                return await thread.run_scheduled(Trigger(schedule="daily", fired_at=fired), **self.call_role)
+                trigger = Trigger(schedule="daily", fired_at=fired)
+                return await thread.run_scheduled(trigger, unattended="pause", **self.call_role)
 
     async def resume(self, thread: Thread, answers: Any = None, **how: Any) -> Turn:
         """Go on with the turn, under the role that there is."""

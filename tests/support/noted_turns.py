@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from support.agents import answering, scripted_agent
+from support.agents import answering, open_pauses, scripted_agent
 from support.jobs import Muse
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
@@ -63,7 +63,7 @@ async def pause_all(agent: WorldAgent) -> None:
 
 async def resumed(agent: WorldAgent, name: str, how: Any = "fail") -> str:
     thread = agent.thread(name)
-    answers = {pause.id: Approve() for pause in await thread.pauses()}
+    answers = {pause.id: Approve() for pause in await open_pauses(thread)}
     if name != "roled":
         await agent.roles.delete(Tier.WORKSPACE)
     turn = await thread.resume(answers, on_role_change=how, skill=SKILL if name == "skill" else None)

@@ -279,7 +279,7 @@ async def _(asking: Asking) -> None:
 async def _(asking: Asking) -> None:
     async with asking.looked.client() as client:
         await asking.place(client)
-        await _left(asking, client, "hold=never")
+        await _left(asking, client, "hold=never", detach=False)
     await _stands(asking, "cancelled")
 
 

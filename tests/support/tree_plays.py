@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+from support.agents import open_pauses
 from support.databases import Engine, made, removed
 from support.loop_steps import Steps
 from support.processes import eventually, others
@@ -100,7 +101,7 @@ class Play:
     async def _moved(self, move: Move | None, *, begin: bool) -> str:
         if move is not None and move.anew:
             await self._anew()
-        pauses = () if begin else await self.agent.thread("t").pauses()
+        pauses = () if begin else await open_pauses(self.agent.thread("t"))
         for pause in pauses:
             assert (
                 self.ids.setdefault((pause.kind + pause.function, path_of(pause) + _number(pause)), pause.id)
@@ -183,7 +184,7 @@ class Play:
     async def _meanwhile(self, move: Move) -> None:
         """Answer from another agent what is asked while the turn runs."""
         async with agent_of(self.home, self.tree) as other:
-            answers = self._answers(await other.thread("t").pauses(), move)
+            answers = self._answers(await open_pauses(other.thread("t")), move)
             if answers:
                 self.seen["answered while it runs"] += 1
                 await self._run(answers, begin=False, agent=other)
@@ -229,7 +230,7 @@ class Play:
             try:
                 await thread.resume({"call": "x", pauses[0].id: fitting})
             except UnknownPause:
-                assert await thread.pauses() == tuple(pauses)
+                assert await open_pauses(thread) == list(pauses)
                 return
             raise AssertionError("an answer to a pause that there is not was taken")
 
@@ -241,7 +242,7 @@ class Play:
         counted = Steps(at, "effects", reached.set)
         await self._anew(counted.passed)
         thread = self.agent.thread("t")
-        answers = self._answers(() if begin else await thread.pauses(), None)
+        answers = self._answers(() if begin else await open_pauses(thread), None)
         running = asyncio.create_task(self._run(answers, begin=begin))
         reaching = asyncio.create_task(reached.wait())
         await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from support.databases import storage_of
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import WorldAgentError
-from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -391,7 +391,7 @@ def said(pause: Pause, effects: Counter[str], looked: dict[str, str]) -> Said:
             return "answer", ({"place": f"at {path}", "sure": True} if properties else f"at {path}")
         case _:
             pass
-    earlier = int(pause.id.rpartition(":")[2].partition(".")[2] or 0)  # calls of the same that came before
+    earlier = int(call_id_of(pause.id).rpartition(":")[2].partition(".")[2] or 0)  # calls of the same that came before
     if effects[path] > earlier:
         looked[path] = "happened"
         return "happened", path

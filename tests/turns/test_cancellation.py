@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, answering, open_pauses, scripted_agent
 from support.jobs import Nothing, Said
 from support.loop_steps import Steps as Stepped
 from support.processes import eventually, others
@@ -321,7 +321,7 @@ async def test_of_two_who_go_on_with_a_turn_in_one_agent_both_are_cancelled_with
         await asyncio.wait_for(waits.wait(), LIMIT)
         second = asyncio.create_task(thread.resume({ids["question"]: "yes"}))
         async with asyncio.timeout(LIMIT):
-            while await thread.pauses():  # noqa: ASYNC110 -- what stands in the database sets no event
+            while await open_pauses(thread):  # noqa: ASYNC110 -- what stands in the database sets no event
                 await asyncio.sleep(0)
             assert await thread.cancel()
             assert [(await turn).status for turn in (first, second)] == ["cancelled", "cancelled"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import answering, open_pauses, scripted_agent
 from support.jobs import Said, Writing, shape
 from support.loop_steps import Steps
 from support.processes import eventually, next_line, others, start_script
@@ -161,7 +161,7 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
 async def taken(thread: Thread) -> None:
     """Wait until somebody has answered all that is open."""
     async with asyncio.timeout(LIMIT):
-        while await thread.pauses():  # noqa: ASYNC110 -- what stands in the database sets no event
+        while await open_pauses(thread):  # noqa: ASYNC110 -- what stands in the database sets no event
             await asyncio.sleep(0)
 
 

@@ -150,7 +150,7 @@ async def test_a_turn_goes_on_with_its_model_in_another_process_of_the_host(tmp_
 
 
 @pytest.mark.requirement("H3", "T5")
-async def test_where_its_model_is_gone_a_turn_says_so_keeps_the_answer_and_goes_on_once_it_is_back(
+async def test_where_its_model_is_gone_a_turn_says_so_takes_no_answer_and_resumes_once_it_is_back(
     tmp_path: Path,
 ) -> None:
     done = list[str]()
@@ -169,7 +169,7 @@ async def test_where_its_model_is_gone_a_turn_says_so_keeps_the_answer_and_goes_
         assert state.status == "paused"
     later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
     async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": later}, **given) as agent:
-        assert (await agent.thread("t").resume()).text == "Done."
+        assert (await agent.thread("t").resume({pause.id: Approve()})).text == "Done."
     assert done == ["hat"]
 
 
@@ -215,7 +215,7 @@ async def test_turns_of_a_home_that_knew_no_models_of_turns_go_on(tmp_path: Path
     database = await Database.open(place, schemas=())
 
     def as_before(transaction: Transaction) -> None:
-        for column in ("model", "origin"):
+        for column in ("model", "origin", "unattended"):
             transaction.execute(f"ALTER TABLE wa_turn DROP COLUMN {column}")
         transaction.execute("UPDATE wa_schema SET version=1 WHERE name='turns'")
 

@@ -179,7 +179,7 @@ async def refused(agent: WorldAgent, pause: str, says: str) -> None:
     with pytest.raises(GraphChanged, match=says) as caught:
         await agent.thread("t").resume({pause: Approve()})
     assert str(caught.value).endswith("resume it with the code that began it, or cancel it and begin a new turn")
-    with pytest.raises(GraphChanged, match=says):  # the answer is there; nothing of it was taken up
+    with pytest.raises(GraphChanged, match=says):  # the answer was not taken
         await agent.thread("t").resume()
 
 
@@ -198,7 +198,7 @@ async def test_code_that_changed_is_named_before_any_effect_and_the_code_of_befo
         await refused(agent, pause, says)
     assert done == ["write hat"]
     async with Code(done).agent(tmp_path) as agent:
-        assert (await agent.thread("t").resume()).status == "done"
+        assert (await agent.thread("t").resume({pause: Approve()})).status == "done"
     assert done == ["write hat", "pay hat"]
 
 
