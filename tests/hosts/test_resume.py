@@ -452,7 +452,6 @@ async def test_an_app_that_is_none_is_named_without_what_its_code_holds(
         ("--role-host-stdio", "host"),
         ("--token-file", "token"),
         ("--workspace", "novel"),
-        ("--home", "elsewhere"),
     ],
 )
 async def test_options_that_would_make_another_agent_are_refused_beside_an_app(run: Run, more: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from support.role_hosts import BOUND, Mode
 from support.sidecar_calls import LEGACY, MODERN, Call, Refused, Revision
@@ -25,8 +27,21 @@ pytestmark = pytest.mark.requirement("T10")
 REVISIONS = pytest.mark.parametrize("revision", [MODERN, LEGACY])
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
-WORDS, LONG = 1000, 8000
+WORDS, LONG = 240, 1000  # an answer may have 262,144 characters
+BUFFER = 4096  # bytes that the operating system holds for one who does not read, of either side; it may take some more
 ROLE = "You are a lighthouse keeper of few words, who speaks of nothing but the tide."
+
+
+@pytest.fixture(autouse=True)
+def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the operating system would hold all of an answer for a client that does not read."""
+    connection_made = H11Protocol.connection_made
+
+    def made(self: H11Protocol, transport: Any) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        connection_made(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", made)
 
 
 def _flood(pace: float) -> ScriptedLM:
@@ -52,10 +67,12 @@ async def _left_unread(client: HttpClient, until: Until, **arguments: Any) -> As
             break
         assert client.wire is not None
         connection: Any = client.wire.writer.transport
+        connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         connection.pause_reading()
         async with asyncio.timeout(BOUND):
             while not await until():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+        connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         connection.resume_reading()
         yield call
 

@@ -62,7 +62,7 @@ class Held:
 
     async def _role(self, scope: Scope) -> Role | None:
         self._looks += 1
-        if self._looks > 1:  # the first is that of its start
+        if self._looks == 3:  # after those of its start and of the check before the first answer is taken
             self.goes_on.set()
             await self.may.wait()
         return None
