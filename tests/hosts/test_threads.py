@@ -308,7 +308,7 @@ async def test_a_pause_that_is_answered_and_not_resumed_is_shown_as_such(home: P
 
 
 @pytest.mark.requirement("T13")
-async def test_a_task_is_begun_unattended_and_its_thread_shows_the_mode(
+async def test_turns_are_begun_unattended_and_their_threads_show_the_mode(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
@@ -317,5 +317,7 @@ async def test_a_task_is_begun_unattended_and_its_thread_shows_the_mode(
     assert (refused.exit_code, "unattended turn" in " ".join(refused.stderr.split())) == (1, True), refused.stderr
     paused = await run("task", "buy", "-p", "what=book", "--thread", "p", "--unattended", "pause", *app)
     assert paused.exit_code == 3
+    said = await run("ask", "Hello", "--thread", "c", "--unattended", "pause", *APP)
+    assert said.exit_code == 0, said.stderr
     found = (await as_json(run, "threads", "list"))["threads"]
-    assert {item["thread"]: item["unattended"] for item in found} == {"r": "refuse", "p": "pause"}
+    assert {item["thread"]: item["unattended"] for item in found} == {"r": "refuse", "p": "pause", "c": "pause"}
