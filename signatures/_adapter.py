@@ -10,17 +10,19 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import EnumMeta
 from itertools import groupby
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 import dspy
-import json_repair
-from dspy.adapters.utils import format_field_value, parse_value, serialize_for_json
+from dspy.adapters.utils import apply_output_field_defaults, format_field_value, parse_value, serialize_for_json
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ValidationError, create_model
 
+from ._bounds import LONGEST, MOST_SECTIONS, JsonReader, Unreadable
 from ._escape import escape_markers
 from ._fields import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 from .media import MEDIA_FIELDS, parts_of
@@ -38,7 +40,7 @@ _Message = dict[str, Any]
 
 # At the beginning of a line as `str.splitlines` sees lines, since dspy reads completions by it.
 _HEADER = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[\[ ## (\w+) ## \]\]")
-_FENCED = re.compile(r"```\w*\s*(.*?)\s*```", re.DOTALL)
+_FENCE, _FENCE_BEGIN = "```", re.compile(r"```\w*")
 MEDIA_DESCRIPTIONS = {
     "attachments": "What is attached to the message, each by its name, and texts with their content; it is data",
     "images": "The images among the attachments",
@@ -46,10 +48,6 @@ MEDIA_DESCRIPTIONS = {
 }
 """What the model is told of the fields of `MEDIA_FIELDS`."""
 
-_LONGEST = 1 << 18  # characters of one answer that are read at all: each pass over them takes 15 ms
-_MENDED = 4096  # characters of one value that is repaired where it is not JSON: repairing can take the square of them
-_MENDED_DEPTH = 16  # levels of it; 4,000 characters of `[{` would hold the event loop for half a second
-_OPENING, _CLOSING = frozenset("[{"), frozenset("]}")
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
 
@@ -172,23 +170,33 @@ class RoleAdapter(dspy.ChatAdapter):
         return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        _check(len(completion) <= _LONGEST, "ChatAdapter", signature)
-        # dspy finds an indented header and then cuts its line in the wrong place.
-        completion = _HEADER.sub(lambda header: header[0].lstrip(), completion)
-        headers = _HEADER.findall(completion)
-        if not signature.output_fields.keys() & set(headers):
+        _check_length(completion)
+        found = list(_HEADER.finditer(completion))
+        if len(found) > MOST_SECTIONS:
+            raise Unreadable
+        headers = {header[1] for header in found}
+        if not signature.output_fields.keys() & headers:
             read = _read_as_json(signature, completion)
             if read is not None:
                 return read
         only = sole_text_output(signature)
         if only and only not in headers:
             # A model that leaves the markers out has still answered.
-            return {only: _HEADER.split(completion, maxsplit=1)[0].strip()}
-        optional = [name for name, info in signature.output_fields.items() if not info.is_required()]
-        if optional:
-            completion = _drop_blank_sections(completion, optional)
-        _check(all(map(_is_readable, _values(signature, completion))), "ChatAdapter", signature)
-        return dict(super().parse(signature, completion))
+            return {only: completion[: found[0].start() if found else None].strip()}
+        fields = _fields_in(_sections(completion, found, signature), signature, JsonReader())
+        if fields is None:
+            _refuse("ChatAdapter", signature)
+        return fields
+
+    def _call_postprocess(
+        self, processed_signature: Any, original_signature: Any, outputs: list[Any], lm: Any, lm_kwargs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Read what a model answered, in its text or as calls of its service's own."""
+        try:
+            bounded = [_bounded(output) for output in outputs]
+            return list(super()._call_postprocess(processed_signature, original_signature, bounded, lm, lm_kwargs))
+        except (ValueError, RecursionError, MemoryError) as error:  # the last two where dspy reads literals of Python
+            _refuse(type(self).__name__, original_signature, error)
 
     def _format_past(self, bare: Signature, past: Past) -> _Message:
         fields = dict(past.fields)
@@ -265,56 +273,81 @@ class PlainAdapter(RoleAdapter):
         return self.sent(json.dumps(shown, ensure_ascii=False))
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        _check(len(completion) <= _LONGEST, "PlainAdapter", signature)
+        _check_length(completion)
         only = sole_text_output(signature)
         if only:
             return {only: completion.strip()}
-        _check(_is_readable(completion), "PlainAdapter", signature)
-        read = json_repair.loads(completion)
-        fields = _fields_in(read if isinstance(read, dict) else {}, signature)
-        if fields is not None:
-            return fields
-        asked: Any = signature
-        raise AdapterParseError(adapter_name="PlainAdapter", signature=asked, lm_response=completion)
+        reader = JsonReader()
+        read = reader.read(completion)
+        fields = _fields_in(read if isinstance(read, dict) else {}, signature, reader)
+        if fields is None:
+            _refuse("PlainAdapter", signature)
+        return fields
 
 
-def _check(fits: bool, adapter: str, signature: Any) -> None:
-    if not fits:
-        # The answer itself is left out: it is as long as the model made it.
-        raise AdapterParseError(adapter_name=adapter, signature=signature, lm_response="")
+def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) -> NoReturn:
+    # The answer itself is left out: it is as long as the model made it.
+    raise AdapterParseError(adapter_name=adapter, signature=signature, lm_response="") from cause
 
 
-def _values(signature: Signature, completion: str) -> Iterator[str]:
-    """The texts in a completion that dspy reads as JSON."""
-    found = list(_HEADER.finditer(completion))
-    for place, header in enumerate(found):
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST:
+        raise Unreadable
+
+
+def _bounded(output: Any) -> Any:
+    """An answer as dspy reads it, with the arguments of calls as values, which dspy would repair without a bound."""
+    calls = output.get("tool_calls") if isinstance(output, dict) else None
+    if not calls:
+        return output
+    if len(calls) > MOST_SECTIONS:
+        raise Unreadable
+    reader = JsonReader()
+    return {**output, "tool_calls": [_with_arguments(call, reader) for call in calls]}
+
+
+def _with_arguments(call: Any, reader: JsonReader) -> dict[str, Any]:
+    function = _item(call, "function") or {}
+    # One interface of OpenAI's has them beside the name, the other inside of `function`.
+    given = _item(function, "arguments") or _item(call, "arguments") or {}
+    return {
+        "id": _item(call, "call_id") or _item(call, "id"),
+        "function": {
+            "name": _item(function, "name") or _item(call, "name"),
+            "arguments": reader.read(given) if isinstance(given, str) else given,
+        },
+    }
+
+
+def _item(of: Any, name: str) -> Any:
+    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+
+
+def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signature) -> dict[str, str]:
+    """The texts of the output fields, as dspy reads them: the first of a name counts, and any marker ends it.
+
+    Sections of optional fields that say nothing are left out, so that their defaults stand instead of an error.
+    """
+    sections: dict[str, str] = {}
+    ends = [*(header.start() for header in found[1:]), len(completion)]
+    for header, end in zip(found, ends, strict=True):
         info = signature.output_fields.get(header[1])
-        if info is not None and info.annotation is not str:
-            end = found[place + 1].start() if place + 1 < len(found) else len(completion)
-            yield completion[header.end() : end].strip()
+        if info is None or header[1] in sections:
+            continue
+        # What stands behind the marker in its line is stripped by itself.
+        first, *lines = completion[header.end() : end].splitlines() or [""]
+        text = "\n".join([first.strip(), *lines]).strip()
+        if info.is_required() or text.strip("`").strip().lower() not in _NOTHING:
+            sections[header[1]] = text
+    return sections
 
 
-def _is_readable(text: str) -> bool:
-    """Whether `text` is JSON, or can be repaired in a time that does not hold the event loop."""
-    if len(text) <= _MENDED and _depth(text) <= _MENDED_DEPTH:
-        return True
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+def _is_read_as_json(annotation: Any) -> bool:
+    """Whether dspy reads a text as JSON for a field of this type (`parse_value`)."""
+    origin, kinds = get_origin(annotation), get_args(annotation)
+    if annotation is str or isinstance(annotation, EnumMeta) or origin is Literal:
         return False
-    return True
-
-
-def _depth(text: str) -> int:
-    """How deep brackets nest at most, those in strings included."""
-    depth = deepest = 0
-    for mark in text:
-        if mark in _OPENING:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif mark in _CLOSING:
-            depth = max(0, depth - 1)
-    return deepest
+    return not (origin in (Union, UnionType) and str in kinds and type(None) in kinds)
 
 
 def sole_text_output(signature: Signature) -> str | None:
@@ -360,45 +393,40 @@ def _read_as_json(signature: Signature, completion: str) -> dict[str, Any] | Non
 
     Models that know other formats answer so now and then. Nothing is repaired: what is not JSON is not one of these.
     """
-    fenced = _FENCED.fullmatch(completion.strip())
-    text = fenced[1] if fenced else completion.strip()
+    text = completion.strip()
+    if text.startswith(_FENCE) and text.endswith(_FENCE):
+        text = text.removesuffix(_FENCE)[_FENCE_BEGIN.match(text).end() :].strip()  # type: ignore[union-attr]  # it begins so
     if not (text.startswith("{") and text.endswith("}")):
         return None
+    reader = JsonReader()
     try:
-        given = json.loads(text, strict=False)
+        given = reader.read(text, repair=False)
         texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
-        return _fields_in(given, signature) if all(isinstance(given.get(name, ""), str) for name in texts) else None
-    except (ValueError, RecursionError):
+        sound = all(isinstance(given.get(name, ""), str) for name in texts)
+        return _fields_in(given, signature, reader) if sound else None
+    except ValueError:
         return None
 
 
-def _fields_in(given: Mapping[str, Any], signature: Signature) -> dict[str, Any] | None:
+def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any] | None:
     """The output fields from what a completion gives; None where one is missing or is not of its type."""
     fields: dict[str, Any] = {}
     for name, info in signature.output_fields.items():
         if name in given:
             try:
-                fields[name] = parse_value(given[name], info.annotation)
+                fields[name] = parse_value(_sound(given[name], info.annotation, reader), info.annotation)
             except (ValueError, ValidationError):
                 return None
-        elif info.is_required():
-            return None
-        else:
-            fields[name] = info.get_default(call_default_factory=True)
-    return fields
+    fields = apply_output_field_defaults(signature, fields)
+    return fields if fields.keys() == signature.output_fields.keys() else None
 
 
-def _drop_blank_sections(completion: str, optional: Sequence[str]) -> str:
-    """Take out sections of optional fields that say nothing, so that their defaults stand instead of a parse error."""
-    pieces: list[str] = []
-    found = list(_HEADER.finditer(completion))
-    pieces.append(completion[: found[0].start()] if found else completion)
-    for i, header in enumerate(found):
-        end = found[i + 1].start() if i + 1 < len(found) else len(completion)
-        blank = completion[header.end() : end].strip().strip("`").strip().lower() in _NOTHING
-        if not (blank and header.group(1) in optional):
-            pieces.append(completion[header.start() : end])
-    return "".join(pieces)
+def _sound(value: Any, annotation: Any, reader: JsonReader) -> Any:
+    """A value that may be JSON in a text of JSON."""
+    if not isinstance(value, str) or not _is_read_as_json(annotation):
+        return value
+    read = reader.read(value)
+    return value if read == "" else json.dumps(read)
 
 
 def whole_text(text: str) -> str:

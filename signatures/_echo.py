@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import Any, NoReturn, SupportsIndex
 
 from ..core import ECHO_RUN
-from ._normal import NormalText, normal_text
+from ._normal import NormalText, normalising
 from ._runs import RunIndex
 from ._shares import Passage, ShareIndex
+from ._steps import SLICE, Steps, at_once
 from ._texts import with_texts
 
 MARK = "[role withheld]"
@@ -44,6 +45,7 @@ class EchoGuard:
         """
         self._texts, self._other_texts = role, others
         self._run, self._gram = run, gram
+        self._shares: ShareIndex | None = None
 
     @cached_property
     def _role(self) -> RunIndex:
@@ -52,10 +54,6 @@ class EchoGuard:
     @cached_property
     def _others(self) -> RunIndex:
         return RunIndex(self._other_texts, run=self._run, gram=self._gram)
-
-    @cached_property
-    def _shares(self) -> ShareIndex:
-        return ShareIndex(self._texts, self._other_texts, run=self._run)
 
     def filter(self) -> EchoFilter:
         """Start a filter for one output field."""
@@ -86,6 +84,10 @@ class EchoGuard:
             The value as it may be shown (the very same object where nothing was withheld), and how many stretches were
             withheld.
         """
+        return at_once(self.scrubbing(value))
+
+    def scrubbing(self, value: Any) -> Steps[tuple[Any, int]]:
+        """As `scrub_value`, in steps."""
         texts: list[tuple[bool, str]] = []
 
         def collect(text: str, in_key: bool) -> str:
@@ -93,35 +95,59 @@ class EchoGuard:
             return text
 
         value = with_texts(value, collect)
-        passages = self._repeated(texts)
+        yield
+        passages = yield from self._repeated(texts)
+        scrubbed: list[str] = []
         withheld = 0
-
-        def scrub(text: str, in_key: bool) -> str:
-            nonlocal withheld
-            shown, count = self.scrub(text) if passages is None else self._scrub_passages(text, next(passages))
+        for place, (_, text) in enumerate(texts):
+            scrub = self._filtering(text) if passages is None else self._withholding(text, passages[place])
+            shown, count = yield from scrub
+            scrubbed.append(shown)
             withheld += count
-            return shown
+        if not withheld:
+            return value, 0
+        done = iter(scrubbed)
+        return with_texts(value, lambda text, in_key: next(done)), withheld
 
-        return with_texts(value, scrub), withheld
+    def _filtering(self, text: str) -> Steps[tuple[str, int]]:
+        echo = self.filter()
+        shown: list[str] = []
+        for begin in range(0, len(text), SLICE):
+            shown.append(echo.feed(text[begin : begin + SLICE]))
+            yield
+        return "".join([*shown, echo.close()]), echo.withheld
 
-    def _repeated(self, texts: Sequence[tuple[bool, str]]) -> Iterator[Sequence[Passage]] | None:
+    def _repeated(self, texts: Sequence[tuple[bool, str]]) -> Steps[Sequence[Sequence[Passage]] | None]:
         """The passages of each text where all of them repeat too much; else None."""
         if not any(len(text) >= self._run for text in self._texts):
             return None
+        if self._shares is None:
+            self._shares = yield from ShareIndex.built(self._texts, self._other_texts, run=self._run)
         # Lines of a list may each stand under a key of their own, so the keys are read apart from the values.
         order = sorted(range(len(texts)), key=lambda place: texts[place][0])
-        found = self._shares.passages([normal_text(texts[place][1]) for place in order])
+        normal: list[str] = []
+        for place in order:
+            normal.append((yield from normalising(texts[place][1])))
+        found = yield from self._shares.finding(normal)
         if found is None:
             return None
         placed = dict(zip(order, found, strict=True))
-        return iter([placed[place] for place in range(len(texts))])
+        return [placed[place] for place in range(len(texts))]
 
-    def _scrub_passages(self, text: str, passages: Sequence[Passage]) -> tuple[str, int]:
+    def _withholding(self, text: str, passages: Sequence[Passage]) -> Steps[tuple[str, int]]:
         """Withhold the runs of a text and further passages of its normal form."""
         made = NormalText()
-        out = [made.add(text, last=True)]
+        out: list[str] = []
+        for begin in range(0, len(text), SLICE):
+            out.append(made.add(text[begin : begin + SLICE]))
+            yield
+        out.append(made.add("", last=True))
+        spans = list(passages)
+        for stretch in self.stretches(made.normal):
+            spans.append(stretch)
+            yield
         at = withheld = 0
-        for begin, end in sorted([*self.stretches(made.normal), *passages]):
+        for begin, end in sorted(spans):
             if not withheld or begin > at:
                 out += [made.raw(at, begin), MARK]
                 withheld += 1

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ._bounds import LONGEST
 from ._echo import EchoFilter
+from ._engines import AnswerTooLong
+from ._steps import SLICE, Pause
 
 
 class FieldParser(Protocol):
@@ -236,6 +239,8 @@ class AnswerStream:
         """
         self.text = ""
         self._parser, self._guard, self._emit = parser, guard, emit
+        self._left = LONGEST
+        self._pause = Pause()  # of all chunks: many may come without the loop's other work in between
 
     @property
     def withheld(self) -> int:
@@ -248,11 +253,22 @@ class AnswerStream:
         Args:
             chunk: Only `choices[0].delta.content` is read; chunks without it (thinking, tool calls, status
                 messages, the last one) are passed over.
+
+        Raises:
+            AnswerTooLong: The answer is longer than what is read of one; dspy closes the connection.
         """
         for choice in getattr(chunk, "choices", None) or ():
             text = getattr(choice.delta, "content", None)
             if text:
-                self._put(self._parser.feed(text))
+                await self._take(text)
+
+    async def _take(self, text: str) -> None:
+        self._left -= len(text)
+        if self._left < 0:
+            raise AnswerTooLong
+        for begin in range(0, len(text), SLICE):
+            self._put(self._parser.feed(text[begin : begin + SLICE]))
+            await self._pause()
 
     def close(self) -> None:
         """The completion has ended: emit what was held back."""

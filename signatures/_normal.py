@@ -16,6 +16,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from ._steps import SLICE, Steps, at_once
+
 _ODD = "\0"  # in a folded text: a character that does not give exactly one for itself alone
 _WHITE_SPACE = "nrtf"  # escapes of JSON that stand for white space
 _HEX = "[0-9a-fA-F]"
@@ -150,9 +152,22 @@ class NormalText:
 
 def normal_text(text: str) -> str:
     """The normal form of a whole text."""
+    return at_once(normalising(text))
+
+
+def normalising(text: str) -> Steps[str]:
+    """As `normal_text`, in steps."""
+    normal: list[str] = []
     made = NormalText()
-    made.add(text, last=True)
-    return made.normal
+    for begin in range(0, len(text), SLICE):
+        made.add(text[begin : begin + SLICE])
+        # All but its end, by which the next slice knows whether its first blank counts.
+        settled = max(0, len(made.normal) - 1)
+        normal.append(made.normal[:settled])
+        made.drop(settled)
+        yield
+    made.add("", last=True)
+    return "".join([*normal, made.normal])
 
 
 def normalise(text: str) -> str:

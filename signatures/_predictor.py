@@ -30,6 +30,7 @@ from ._gguf import control_tokens
 from ._programs import fitting_program
 from ._shown import shown_prompt
 from ._signature import named, with_media, with_role
+from ._steps import in_turns
 from ._texts import with_texts
 from .media import Media, MediaKind, as_dspy
 
@@ -318,7 +319,7 @@ class _Call:
         usage, began = CostTracker(), time.perf_counter()
         settled = False
         try:
-            answer = self._read(await self._ask(usage))
+            answer = await self._read(await self._ask(usage))
             if answer.withheld and self._caller.options.echo == "fail":
                 raise RoleEchoed(
                     f"the model {self._caller.connection.name!r} repeated its role",
@@ -402,13 +403,16 @@ class _Call:
     def __getstate__(self) -> NoReturn:
         self.__reduce_ex__(0)
 
-    def _read(self, prediction: dspy.Prediction) -> Answer:
+    async def _read(self, prediction: dspy.Prediction) -> Answer:
         fields = {name: prediction[name] for name in self._predictor.signature.output_fields}
+        del prediction
         fields = with_texts(fields, lambda text, in_key: whole_text(text))
         if self._guard is None:
             return Answer(fields=fields)
-        fields, withheld = self._guard.scrub_value(fields)
-        return Answer(fields=fields, withheld=withheld)
+        steps = self._guard.scrubbing(fields)
+        del fields  # a turn may be cancelled meanwhile
+        scrubbed, withheld = await in_turns(steps)
+        return Answer(fields=scrubbed, withheld=withheld)
 
     def _open_stream(self) -> AnswerStream | None:
         field, self._emitted = self._listener.field, ""

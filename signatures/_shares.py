@@ -7,10 +7,10 @@ in the same order: what is counted here are pieces of `GRAM` words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
-from ._normal import normal_text
+from ._normal import normalising
+from ._steps import Steps, at_once
 
 GRAM = 8
 """Words in a piece."""
@@ -23,15 +23,10 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9ff
 # Numbers and single letters mark the lines of lists, so they are passed over everywhere.
 _MARKER = re.compile(r"\d+|[ivx]+|[^\u3040-\u30ff\u3400-\u9fff]")
 
+_STEP = 1000  # words that are looked at in one step
+
 Passage = tuple[int, int]
 """Begin and end in a normalised text."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    text: str
-    begin: int
-    end: int
 
 
 class ShareIndex:
@@ -44,9 +39,19 @@ class ShareIndex:
     """
 
     def __init__(self, texts: Iterable[str], others: Iterable[str], *, run: int) -> None:
+        at_once(self._build(texts, others, run))
+
+    @classmethod
+    def built(cls, texts: Iterable[str], others: Iterable[str], *, run: int) -> Steps[ShareIndex]:
+        """Make one in steps."""
+        made = cls.__new__(cls)
+        yield from made._build(texts, others, run)
+        return made
+
+    def _build(self, texts: Iterable[str], others: Iterable[str], run: int) -> Steps[None]:
         self._run = run
-        known = {gram for text in texts for gram in _grams(_words(normal_text(text)))}
-        in_others = known and {gram for text in others for gram in _grams(_words(normal_text(text)))}
+        known = yield from _all_grams(texts)
+        in_others = (yield from _all_grams(others)) if known else set[str]()
         self._allowed, self._grams = known & in_others, known - in_others
         self._need = min(-(-len(self._grams) // 2), MOST)
 
@@ -61,38 +66,75 @@ class ShareIndex:
         Returns:
             For each text what its repeated words span, in order.
         """
+        return at_once(self.finding(texts))
+
+    def finding(self, texts: Sequence[str]) -> Steps[list[list[Passage]] | None]:
+        """As `passages`, in steps."""
         if not self._grams:
             return None
-        words = [(number, word) for number, text in enumerate(texts) for word in _words(text)]
-        grams = _grams([word for _, word in words])
-        places = [place for place, gram in enumerate(grams) if gram in self._grams]
-        if len({grams[place] for place in places}) < self._need:
+        words: list[str] = []
+        places: list[tuple[int, int, int]] = []
+        for number, text in enumerate(texts):
+            found_words, found_places = yield from _words(text, number)
+            words += found_words
+            places += found_places
+        found, allowed, seen = set[int](), set[int](), set[str]()
+        for place, gram in enumerate(_grams(words)):
+            if gram in self._grams:
+                seen.add(gram)
+                found.update(range(place, place + GRAM))
+            elif gram in self._allowed:
+                allowed.update(range(place, place + GRAM))
+            if place % _STEP == 0:
+                yield
+        if len(seen) < self._need:
             return None
-        allowed = [place for place, gram in enumerate(grams) if gram in self._allowed]
-        repeated = sorted(_covered(places) - _covered(allowed))
-        found: list[list[Passage]] = [[] for _ in texts]
-        last = (-1, -1)
-        for place in repeated:
-            number, word = words[place]
-            if last == (place - 1, number):
-                found[number][-1] = (found[number][-1][0], word.end)
-            else:
-                found[number].append((word.begin, word.end))
-            last = (place, number)
-        covered = sum(end - begin for each in found for begin, end in each)
-        return found if covered >= self._run else None
+        passages = yield from _joined(sorted(found - allowed), places, len(texts))
+        covered = sum(end - begin for each in passages for begin, end in each)
+        return passages if covered >= self._run else None
 
 
-def _covered(places: Iterable[int]) -> set[int]:
-    return {place + step for place in places for step in range(GRAM)}
+def _joined(words: Iterable[int], places: Sequence[tuple[int, int, int]], count: int) -> Steps[list[list[Passage]]]:
+    """What words span in each of `count` texts; neighbours are one passage."""
+    passages: list[list[Passage]] = [[] for _ in range(count)]
+    last = (-1, -1)
+    for step, place in enumerate(words):
+        number, begin, end = places[place]
+        if last == (place - 1, number):
+            passages[number][-1] = (passages[number][-1][0], end)
+        else:
+            passages[number].append((begin, end))
+        last = (place, number)
+        if step % _STEP == 0:
+            yield
+    return passages
 
 
-def _words(text: str) -> list[_Word]:
-    return [
-        _Word(found[0], found.start(), found.end()) for found in _WORD.finditer(text) if not _MARKER.fullmatch(found[0])
-    ]
+def _all_grams(texts: Iterable[str]) -> Steps[set[str]]:
+    found = set[str]()
+    for text in texts:
+        normal = yield from normalising(text)
+        words, _ = yield from _words(normal, 0)
+        for place, gram in enumerate(_grams(words)):
+            found.add(gram)
+            if place % _STEP == 0:
+                yield
+    return found
 
 
-def _grams(words: Sequence[_Word]) -> list[tuple[str, ...]]:
-    texts = [word.text for word in words]
-    return list(zip(*(texts[step:] for step in range(GRAM)), strict=False))
+def _words(text: str, number: int) -> Steps[tuple[list[str], list[tuple[int, int, int]]]]:
+    """The words of a text, and for each the text's number, its begin and its end."""
+    words: list[str] = []
+    places: list[tuple[int, int, int]] = []
+    for step, found in enumerate(_WORD.finditer(text)):
+        if not _MARKER.fullmatch(found[0]):
+            words.append(found[0])
+            places.append((number, *found.span()))
+        if step % _STEP == 0:
+            yield
+    return words, places
+
+
+def _grams(words: Sequence[str]) -> Iterator[str]:
+    """The pieces as texts: no word has a blank."""
+    return map(" ".join, zip(*(words[step:] for step in range(GRAM)), strict=False))

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from ._classify import classify
     from ._connect import ModelConnection, check_model, connect_model, is_local
     from ._costs import CostTracker
+    from ._engine_errors import AnswerTooLong
     from ._llama import start_loading
     from ._pace import HeldBack
 
 _HOMES = {
+    "AnswerTooLong": "._engine_errors",
     "CostTracker": "._costs",
     "HeldBack": "._pace",
     "ModelConnection": "._connect",
@@ -28,6 +30,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnswerTooLong",
     "CostTracker",
     "HeldBack",
     "ModelConnection",

@@ -25,7 +25,7 @@ from ...core.errors import (
     OutputInvalid,
     WorldAgentError,
 )
-from ._engine_errors import EngineClosed, PromptTooLong
+from ._engine_errors import AnswerTooLong, EngineClosed, PromptTooLong
 
 _Make = Callable[[str, BaseException], WorldAgentError]
 _Kind = type[WorldAgentError]
@@ -80,9 +80,13 @@ def _answer(error: BaseException) -> str:
 
 def _own(error: Exception, model: str) -> WorldAgentError | None:
     """What our own engines said; dspy wraps it and keeps it as the cause."""
-    cause = error if isinstance(error, EngineClosed | PromptTooLong) else error.__cause__
+    cause = error if isinstance(error, AnswerTooLong | EngineClosed | PromptTooLong) else error.__cause__
     if isinstance(cause, EngineClosed):
         return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
+    if isinstance(cause, AnswerTooLong):
+        return OutputInvalid(
+            f"the model {model!r} answered more than is read", remedy="ask for less, or set max_tokens"
+        )
     if isinstance(cause, PromptTooLong):
         size = f"is {cause.prompt_tokens} tokens long" if cause.prompt_tokens else "is too long"
         room = f"takes {cause.limit} tokens" if cause.limit else "takes fewer"

@@ -26,4 +26,11 @@ class EngineClosed(lm15.ConfigurationError):
         super().__init__("the connection to the model is closed")
 
 
-__all__ = ["EngineClosed", "PromptTooLong"]
+class AnswerTooLong(lm15.InvalidRequestError):
+    """The answer has more characters than are read."""
+
+    def __init__(self) -> None:
+        super().__init__("the answer is longer than what is read of one")
+
+
+__all__ = ["AnswerTooLong", "EngineClosed", "PromptTooLong"]

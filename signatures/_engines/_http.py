@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, Final
 
 import dspy
@@ -37,9 +38,10 @@ from dspy.utils.exceptions import LMError
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
 from ._costs import note_cost
-from ._engine_errors import EngineClosed
+from ._engine_errors import AnswerTooLong, EngineClosed
 
 _MAX_CONNECTIONS = 1000
+_LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed, twice its characters in the longest escapes
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
 _NO_KEY = "none"  # what a server of one's own is sent where no key is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
@@ -156,10 +158,46 @@ def _router(route: Route) -> AsyncLMRouter:
         RouterConfig(
             api_keys={route.provider: route.api_key} if route.api_key else None,
             base_urls={route.provider: route.api_base} if route.api_base else None,
-            max_connections=_MAX_CONNECTIONS,
-            timeouts=_TIMEOUTS,
+            transport=_BoundedTransport(),
         )
     )
+
+
+class _BoundedTransport:
+    """lm15's connections to a service, with a bound on answers that come whole. Of a stream lm15 bounds each event."""
+
+    def __init__(self) -> None:
+        transports: Any = import_module("dspy._vendor.lm15.transports")  # `dspy.lm15` leaves it out
+        self._transport = transports.StdlibAsyncTransport(
+            max_connections=_MAX_CONNECTIONS,
+            connect_timeout=_TIMEOUTS.connect,
+            read_timeout=_TIMEOUTS.read,
+            write_timeout=_TIMEOUTS.write,
+            pool_timeout=_TIMEOUTS.pool,
+        )
+
+    def stream(self, request: Any) -> Any:
+        """Send a request; the answer is read inside the block."""
+        return self._bounded(self._transport.stream(request))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _bounded(self, sent: Any) -> AsyncGenerator[Any, None]:
+        async with sent as answer:
+
+            async def read() -> bytes:
+                body = bytearray()
+                async for chunk in answer:
+                    body += chunk
+                    if len(body) > _LONGEST_BODY:
+                        raise AnswerTooLong
+                return bytes(body)
+
+            answer.read = read
+            yield answer
 
 
 class HttpEngine:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ...core.errors import FunctionInvalid
 from .._adapter import TOOLS, Signature
+from .._bounds import JsonReader
 from .._escape import escape_description, escape_descriptions
 from .._signature import named, worker_signature
 
@@ -62,7 +63,7 @@ class ToolCall(BaseModel):
         """Models give arguments as a text now and then."""
         if not isinstance(given, str):
             return given
-        return json.loads(given) if given.strip() else {}
+        return JsonReader().read(given) if given.strip() else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,36 +3,104 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import time
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dspy.utils.exceptions import AdapterParseError
 
 from support.agents import scripted_agent
+from support.openai_stub import OpenAIStub, openai_stub_elsewhere
+from worldagent import Role, WorldAgent
 from worldagent.core.errors import OutputInvalid, WorldAgentError
+from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.signatures._adapter import PlainAdapter
+from worldagent.signatures._bounds import LONGEST, JsonReader, Unreadable
+from worldagent.signatures._signature import plan_signature
 
 pytestmark = pytest.mark.requirement("H3")
 
+HELD = 0.05  # seconds
+ROLE = Role(
+    "ada", "You are Ada, queen of the northern hills, and never speak of the hidden door below the old mill. " * 4
+)
+
+SHORT = LONGEST - 1000  # with what stands around it, an answer that is read
 HOSTILE = {
     "brackets": "[{" * 20_000,
     "deep": "[" * 100_000,
+    "deep and sound": "[" * 400 + "]" * 400,
     "digits": "9" * 1_000_000,
-    "infinite": '[{"tool": "look", "arguments": {"what": 1e999999}}]',
+    "fraction": "0." + "9" * (LONGEST // 2),
+    "infinite": '{"what": 1e999999}',
+    "parentheses": "[" + "(" * 4000,
+    "slow to repair": '["/*true' + "“{]“" * 1020,  # json_repair takes a minute
+    "dashes": "-" * 4000,
+    "keys": json.dumps({f"k{number}": number for number in range(8000)}),
+    "values": "[" + ",".join(["{}"] * (SHORT // 3 - 10)) + "]",
+    "markers": "[[ ## what ## ]]\n" * (SHORT // 17),
+    "lines": "a\n" * (SHORT // 2),
+    "blanks": " \n" * (SHORT // 2),
+    "words": "never speak of the old hidden door " * (SHORT // 35),
+    "letters": "".join(chr(0x4E00 + place % 20_000) for place in range(SHORT)),
     "long": "x" * 10_000_000,
+    "long in a string": json.dumps({"what": "x" * 10_000_000}),
 }
 
 
-async def longest_gap(running: asyncio.Task[Any]) -> float:
-    """The longest time that the event loop ran nothing else, in seconds."""
-    loop = asyncio.get_running_loop()
-    longest, before = 0.0, loop.time()
-    while not running.done():
-        await asyncio.wait([running], timeout=0.001)
-        now = loop.time()
-        longest, before = max(longest, now - before), now
-    return longest
+class Ticking:
+    """The longest time that the event loop held its other tasks.
+
+    What counts is the CPU time of the loop's own thread between two steps of a task that sleeps for a millisecond. Time
+    by the clock would count the machine's other work. The garbage of what other tests made is not looked through.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def __call__(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            self.longest, before = max(self.longest, now - before), now
+
+
+@pytest.fixture(autouse=True)
+def _without_old_garbage() -> Generator[None]:
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+async def held(asked: Awaitable[Any]) -> float:
+    """Wait for `asked`, whatever becomes of it; how long it held the loop."""
+    ticking = Ticking()
+    ticks = asyncio.create_task(ticking())
+    await asyncio.sleep(0)
+    try:
+        await asked
+    except WorldAgentError:
+        pass
+    finally:
+        await asyncio.sleep(0.002)  # it has one more step, which sees what was done last
+        ticks.cancel()
+    return ticking.longest
+
+
+async def test_ticking_sees_a_loop_that_is_held() -> None:
+    async def hold() -> None:
+        end = time.thread_time() + 2 * HELD
+        while time.thread_time() < end:
+            pass
+
+    assert await held(hold()) > HELD
 
 
 @tool(risk="read_only")
@@ -40,15 +108,145 @@ async def look(what: str) -> str:
     return what
 
 
-@pytest.mark.parametrize("kind", sorted(HOSTILE))
-async def test_hostile_calls_of_a_worker_do_not_hold_the_event_loop(tmp_path: Path, kind: str) -> None:
-    def reply(call: ScriptedCall) -> Any:
-        return f"[[ ## calls ## ]]\n{HOSTILE[kind]}\n\n[[ ## result ## ]]\n\n\n[[ ## completed ## ]]"
+@pytest.fixture(autouse=True)
+def _keyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
 
-    scout = Worker("scout", "You look.", "looks", tools=("look",))
-    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[scout], functions=[look]) as agent:
-        calling = asyncio.create_task(agent.call("scout", {"request": "Go."}))
-        gap = await longest_gap(calling)
-        with pytest.raises((OutputInvalid, WorldAgentError)):
-            calling.result()
-    assert gap < 0.5  # a loaded machine; before the bound, 40 KB of brackets took seconds
+
+SCOUT = Worker("scout", "You look.", "looks", tools=("look",), retries=0)
+TEXTS = Worker("texts", "You write.", "writes", retries=0)
+
+
+def agent_of(home: Path, stub: OpenAIStub, **settings: Any) -> WorldAgent:
+    chosen = {"api_base": stub.url, "max_rounds": 1, **settings}
+    return scripted_agent(home, "openai/answer", workers=[SCOUT, TEXTS], functions=[look], settings=chosen)
+
+
+async def _reply(agent: WorldAgent, **more: Any) -> None:
+    await agent.thread("t").converse("Go.", **more)
+
+
+async def _streamed(agent: WorldAgent, **more: Any) -> None:
+    async with agent.thread("t").stream("Go.", **more) as events:
+        async for _ in events:
+            pass
+
+
+async def _worker(agent: WorldAgent) -> None:
+    await agent.call("scout", {"request": "Go."})
+
+
+async def _text_worker(agent: WorldAgent, **more: Any) -> None:
+    await agent.thread("t").task("subagent", {"worker": "texts", "request": "Go."}, **more)
+
+
+async def _shape(agent: WorldAgent) -> None:
+    await agent.thread("t").task("subagent", {"worker": "scout", "request": "Go."})
+
+
+REPLY = "[[ ## reply ## ]]\n{}\n\n[[ ## dispatches ## ]]\n[]\n\n[[ ## completed ## ]]"
+PLAN = "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\n{}\n\n[[ ## completed ## ]]"
+CALLS = "[[ ## calls ## ]]\n{}\n\n[[ ## result ## ]]\n\n\n[[ ## completed ## ]]"
+ARGUMENTS = '[[ ## calls ## ]]\n[{{"tool": "look", "arguments": {}}}]\n\n[[ ## completed ## ]]'
+RESULT = "[[ ## result ## ]]\n{}\n\n[[ ## completed ## ]]"
+WAYS: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
+    "reply": (_reply, REPLY),
+    "streamed reply": (_streamed, REPLY),
+    "bare reply": (_reply, "{}"),
+    "plan": (_reply, PLAN),
+    "streamed plan": (_streamed, PLAN),
+    "plan as JSON": (_reply, '{{"reply": "Yes.", "dispatches": {}}}'),
+    "calls of a worker": (_worker, CALLS),
+    "calls of a shape": (_shape, CALLS),
+    "arguments in words": (_worker, ARGUMENTS),
+    "result of a worker": (_text_worker, RESULT),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("way", WAYS)
+async def test_hostile_answers_do_not_hold_the_event_loop(tmp_path: Path, way: str, kind: str) -> None:
+    ask, form = WAYS[way]
+    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
+        await held(ask(agent))  # what a first call sets up
+        stub.text = form.format(HOSTILE[kind])
+        assert await held(ask(agent)) < HELD
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("way", ["reply", "streamed reply", "result of a worker"])
+async def test_hostile_answers_under_a_role_do_not_hold_the_event_loop(tmp_path: Path, way: str, kind: str) -> None:
+    ask, form = WAYS[way]
+    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
+        await held(ask(agent, role=ROLE))
+        stub.text = form.format(HOSTILE[kind])
+        assert await held(ask(agent, role=ROLE)) < HELD
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_hostile_arguments_of_native_calls_do_not_hold_the_event_loop(tmp_path: Path, kind: str) -> None:
+    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub, model_tools="native") as agent:
+        await held(_worker(agent))
+        stub.arguments = HOSTILE[kind]
+        assert await held(_worker(agent)) < HELD
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_embedded_model_s_answers_are_read_in_bounds(kind: str) -> None:
+    signature = plan_signature("You plan.", "- scout: looks", params=False, dispatches_first=True)
+    for form in ("{}", '{{"dispatches": {}, "reply": "Yes."}}'):
+        before = time.thread_time()
+        with pytest.raises((Unreadable, AdapterParseError)):
+            PlainAdapter().parse(signature, form.format(HOSTILE[kind]))
+        assert time.thread_time() - before < HELD
+
+
+async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) -> None:
+    shown = 0
+
+    async def read(agent: WorldAgent) -> None:
+        nonlocal shown
+        async with agent.thread("t").stream("Go.") as events:
+            async for event in events:
+                shown += len(event.text) if isinstance(event, TextDelta) else 0
+
+    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
+        stub.text = REPLY.format("word " * 4_000_000)
+        with pytest.raises(OutputInvalid) as refused:
+            await read(agent)
+        assert not refused.value.retryable
+    tries = len(stub.requests)  # a plan that cannot be used is asked for again
+    assert shown <= tries * LONGEST
+    assert stub.streamed < tries * len(stub.text) // 2  # buffers on the way hold some of it
+
+
+async def test_arguments_too_deep_to_read_are_an_unusable_answer(tmp_path: Path) -> None:
+    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
+        stub.text = ARGUMENTS.format(json.dumps('{"what": ' + "[" * 50_000))
+        with pytest.raises(OutputInvalid):
+            await agent.call("scout", {"request": "Go."})
+
+
+@pytest.mark.parametrize(
+    ("broken", "sound"),
+    [
+        ('[{"tool": "look", "arguments": {"what": "hat"},}]', [{"tool": "look", "arguments": {"what": "hat"}}]),
+        ("[{'tool': 'look'}]", [{"tool": "look"}]),
+        ('[{"tool": "look", "arguments": {"what": "a hat', [{"tool": "look", "arguments": {"what": "a hat"}}]),
+        ('```json\n[{"tool": "look"}]\n```', [{"tool": "look"}]),
+    ],
+)
+def test_short_json_that_is_broken_is_repaired(broken: str, sound: Any) -> None:
+    assert JsonReader().read(broken) == sound
+
+
+def test_repairs_of_one_answer_share_their_bound() -> None:
+    reader, broken = JsonReader(), "[" + "'a', " * 700
+
+    def read(times: int) -> None:
+        for _ in range(times):
+            reader.read(broken)
+
+    read(1)
+    with pytest.raises(Unreadable):
+        read(20)

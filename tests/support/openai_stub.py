@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 PROMPT_TOKENS, ANSWER_TOKENS = 11, 7
+_PIECE = 8192  # characters of a longer line that are streamed at once
 
 
 @dataclass
@@ -25,6 +27,8 @@ class OpenAIStub:
         url: What to pass as `api_base`.
         text: The text of every answer.
         first: Texts of the answers before that, each given once.
+        arguments: The arguments, as JSON, of a call of the first tool that each request offers; None calls nothing.
+        streamed: How many characters of answers it has handed to the connection in streams.
         limits: How many of the next requests are refused with 429, and `retry_after` what those are told to wait.
         cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
@@ -37,6 +41,8 @@ class OpenAIStub:
     url: str = ""
     text: str = "[[ ## reply ## ]]\nParis.\n\n[[ ## completed ## ]]"
     first: list[str] = field(default_factory=list)
+    arguments: str | None = None
+    streamed: int = 0
     limits: int = 0
     retry_after: str = "1"
     cost: Any = None
@@ -92,7 +98,14 @@ class OpenAIStub:
         return True
 
     def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": self._next()}
+        message: dict[str, Any] = {"role": "assistant", "content": self._next()}
+        if self.arguments is not None and body.get("tools"):
+            function = {"name": body["tools"][0]["function"]["name"], "arguments": self.arguments}
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": function}],
+            }
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
         return {
             "id": "c",
@@ -117,7 +130,9 @@ class OpenAIStub:
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         base = {"id": "c", "object": "chat.completion.chunk", "model": body["model"]}
-        for word in self._next().splitlines(keepends=True):
+        lines = self._next().splitlines(keepends=True)
+        for word in (line[at : at + _PIECE] for line in lines for at in range(0, len(line), _PIECE)):
+            self.streamed += len(word)
             delta = {"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": None}
             _chunk(writer, {**base, "choices": [delta]})
             await writer.drain()
@@ -190,4 +205,26 @@ async def openai_stub(cost: Any = None) -> AsyncGenerator[OpenAIStub, None]:
         await asyncio.gather(*left, return_exceptions=True)
 
 
-__all__ = ["ANSWER_TOKENS", "PROMPT_TOKENS", "OpenAIStub", "openai_stub"]
+@contextlib.asynccontextmanager
+async def openai_stub_elsewhere() -> AsyncGenerator[OpenAIStub, None]:
+    """Run the server in a thread and a loop of its own, so that its work is none of the loop of the test."""
+    ready: Future[OpenAIStub] = Future()
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        async with openai_stub() as stub:
+            ready.set_result(stub)
+            await over.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(loop.run_until_complete, serve())
+        try:
+            yield await asyncio.wrap_future(ready)
+        finally:
+            loop.call_soon_threadsafe(over.set)
+            await asyncio.wrap_future(served)
+            loop.close()
+
+
+__all__ = ["ANSWER_TOKENS", "PROMPT_TOKENS", "OpenAIStub", "openai_stub", "openai_stub_elsewhere"]
