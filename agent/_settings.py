@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
 from ..harness import Policy
 from ..harness.gate import load_policy
-from ..harness.limits import DEPTH, Limits
+from ..harness.limits import AT_ONCE, CHOSEN, DEPTH, Limits
 from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
@@ -125,7 +125,13 @@ class Settings(BaseSettings):
         description="seconds a turn may run before it fails and can be resumed; none is no limit",
     )
     turn_calls: int | None = Field(
-        default=None, ge=0, description="calls of functions, workers and shapes in one turn; none is no limit"
+        default=None,
+        ge=0,
+        description="calls of functions, workers and shapes in one turn; none is no limit; "
+        f"left out, {CHOSEN} of those that models choose",
+    )
+    turn_concurrency: int = Field(
+        default=AT_ONCE, ge=1, description="model calls and tools that models choose which run at once in one turn"
     )
     turn_tokens: int | None = Field(
         default=None, ge=0, description="tokens of models, sent and received, in one turn; none is no limit"

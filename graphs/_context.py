@@ -126,7 +126,8 @@ class TurnContext:
         role_key: The id of the key that the turn's role was noted with; empty is the present one.
         noted: What stands for the role in the turn's state; the same at every node (R13).
         gate: What decides about its calls.
-        caller: Who dispatches its tasks: the planner, the host's own code, or a call that began the turn.
+        caller: Who dispatches its tasks: the planner, the host's own code, or a call that began the turn; of a task,
+            who dispatched it.
         depth: How deep that stands which dispatches them.
         task: The path id of the task that this context was made for; empty is the turn itself.
         budget: What the turn, or the task, may still use.
@@ -183,10 +184,16 @@ class TurnContext:
         callers = [each for name in names for each in ((name,) if name is not None else (None, *services.fallbacks))]
         for name in callers[:-1]:
             try:
-                return await call(await self._model(name))
+                return await self._asked(call, name)
             except _OUTAGE:
                 continue
-        return await call(await self._model(callers[-1]))
+        return await self._asked(call, callers[-1])
+
+    async def _asked(self, call: Callable[[ModelCaller], Awaitable[T]], name: str | None) -> T:
+        if not self.caller.modelled:
+            return await call(await self._model(name))
+        async with self.budget.book.slots:
+            return await call(await self._model(name))
 
     async def _model(self, name: str | None) -> ModelCaller:
         return self.services.caller if name is None else await self.services.models.get(name)

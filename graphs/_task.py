@@ -286,8 +286,8 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     path, site = (call.id, None) if call.id else await frame.child(shape.key, params_json, call.key)
     noted = turn.role_digest(how.role)
     prompt = turn.prompt if how.prompted else None
-    turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path)
     caller = call.ctx.told_caller
+    turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path, caller=caller)
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again: a handler may change what it is given.

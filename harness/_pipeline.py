@@ -139,7 +139,8 @@ def _limited(inner: Handler) -> Handler:
         reached: LimitReached | None = None
         if ctx.frame.drive.recorded(step.id) is None:  # else it was counted when it was made
             try:
-                ctx.budget.take(step.id)
+                # The items of a map are bounded by the map, which counts as one call.
+                ctx.budget.take(step.id, chosen=ctx.told_caller.modelled and call.slot is None)
             except LimitReached as error:
                 reached = error
         if reached is not None:
@@ -203,7 +204,10 @@ def _journaled(inner: Handler) -> Handler:
             call.changed = None if let is None else let.get("arguments")
             return await inner(call)
 
-        call.prepared.step.body, call.prepared.step.slot = body, call.slot
+        slot = call.slot
+        if slot is None and call.function.kind == "leaf" and call.ctx.told_caller.modelled:
+            slot = call.budget.book.slots  # not for what waits for calls of its own: that could wait for itself
+        call.prepared.step.body, call.prepared.step.slot = body, slot
         return await _stepped(call)
 
     return layer

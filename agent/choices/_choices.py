@@ -11,7 +11,7 @@ from ...core.errors import InvalidArgument
 from ...core.validation import is_text
 from ...graphs import GraphOptions
 from ...harness import Function, Worker, load_workers
-from ...harness.limits import Limits, Usage
+from ...harness.limits import CHOSEN, Limits, Usage
 from ...profiles import Profile
 from ...signatures import LM, ModelCaller, ModelOptions
 from ...signatures.models import check_named
@@ -113,6 +113,8 @@ def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
         account=limits_of(settings.account_limits),
         workspace=limits_of(settings.workspace_limits),
         depth=settings.turn_depth,
+        chosen=None if "turn_calls" in settings.model_fields_set else CHOSEN,
+        at_once=settings.turn_concurrency,
     )
 
 

@@ -81,16 +81,21 @@ class WholeSaver(AsyncSqliteSaver):
 
     async def aput(self, *args: Any, **kwargs: Any) -> Any:
         put = super().aput
-        return await whole(self._write(lambda: put(*args, **kwargs)))
+        return await self._write(lambda: put(*args, **kwargs))
 
     async def aput_writes(self, config: Any, writes: Any, *args: Any, **kwargs: Any) -> None:
         put = super().aput_writes
         if not passing(writes):
-            await whole(self._write(lambda: put(config, writes, *args, **kwargs)))
+            await self._write(lambda: put(config, writes, *args, **kwargs))
 
     async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
+        await self._one.acquire()  # cancelled here, nothing is written
+        return await whole(self._written(write))
+
+    async def _written(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write, and let the next one: also where who asked for it was cancelled meanwhile."""
         lease = LEASE.get()
-        async with self._one:
+        try:
             if self._closed:
                 raise closed(str(self._path))
             with self._translated():
@@ -102,6 +107,8 @@ class WholeSaver(AsyncSqliteSaver):
                 except BaseException:  # cancelled, too: no transaction stays open
                     await self.conn.rollback()
                     raise
+        finally:
+            self._one.release()
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None]:

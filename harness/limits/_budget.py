@@ -6,13 +6,14 @@ pause or a crash is `_usage`'s; who asks it, and when, is decided in `_pipeline`
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from ...core import Clock, SystemClock
 from ...core.errors import LimitReached
-from ._limits import DEPTH, Limits, Spent
+from ._limits import AT_ONCE, DEPTH, Limits, Spent
 
 Kind = Literal["calls", "tokens", "cost"]
 
@@ -76,6 +77,8 @@ class Book:
         settle: Writes down what was used since the last time; None where nothing is kept.
         always: Whether it is written down after each model call, whatever the limits.
         depth: How deep calls may nest.
+        chosen: What models may choose to call, where nothing else says how much the turn may use.
+        slots: Held by each model call and each leaf that a model chose, so that not too many run at once.
     """
 
     counted: set[str] = field(default_factory=set)
@@ -84,6 +87,8 @@ class Book:
     settle: Callable[[], Awaitable[None]] | None = None
     always: bool = False
     depth: int = DEPTH
+    chosen: Purse | None = None
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +105,23 @@ class Budget:
     book: Book = field(default_factory=Book)
     clock: Clock = field(default_factory=SystemClock)
 
-    def take(self, call_id: str) -> None:
+    def take(self, call_id: str, *, chosen: bool = False) -> None:
         """Count a call that is to be made. One that is counted is not counted again, in whatever run it was made.
+
+        Args:
+            call_id: Its path id.
+            chosen: Whether a model chose it.
 
         Raises:
             LimitReached: A limit is used up, and the call must not be made.
         """
         if call_id in self.book.counted:
             return
-        for purse in self.purses:
+        bound = self.book.chosen if chosen else None
+        for purse in self.purses if bound is None else (*self.purses, bound):
             purse.check(_CALL)
+        if bound is not None:
+            bound.add(Spent(calls=1))
         self.book.counted.add(call_id)
         if self.purses:
             self._add(Spent(calls=1))

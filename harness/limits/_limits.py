@@ -11,6 +11,12 @@ from ...core.errors import FunctionInvalid
 DEPTH: Final = 5
 """How deep calls may nest, where nothing else is said."""
 
+CHOSEN: Final = 500
+"""How many calls models may choose in one turn, where nothing else is said."""
+
+AT_ONCE: Final = 32
+"""How many model calls and leaves that models chose may run at once in one turn, where nothing else is said."""
+
 _WHOLE: Final = ("calls", "tokens")
 
 
@@ -72,4 +78,4 @@ class Spent:
         return Spent(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
 
 
-__all__ = ["DEPTH", "Limits", "Spent"]
+__all__ = ["AT_ONCE", "CHOSEN", "DEPTH", "Limits", "Spent"]

@@ -7,6 +7,7 @@ a new day's rows removes such old ones.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from ...core import Clock, Scope
 from ...core.errors import HostError
 from ...storage import Database, Row, Schema, Transaction, check_row
 from ._budget import Budget, Kind, Purse
-from ._limits import DEPTH, Limits, Spent
+from ._limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent
 
 USAGE: Final = Schema(
     "usage",
@@ -46,6 +47,7 @@ USAGE: Final = Schema(
 )
 _TOGETHER: Final = 100  # calls outside turns that are written at once
 _ALL = ""  # stands for all accounts of a workspace, and for the turn among the paths of its calls
+_MODELS = "models"  # stands among the paths of calls for what models chose; a path begins with the id of its turn
 _MOST: Final = 1 << 53  # more than is used in a day; what is added to less fits its column
 # A row that nobody here wrote is left as it is: a text that is added to would become a number.
 _ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, ?, ?, ?)
@@ -206,6 +208,8 @@ class Usage:
         account: What each account may use in a day.
         workspace: What each workspace may use in a day.
         depth: How deep the calls of one turn may nest.
+        chosen: How many calls models may choose in one turn; None is no limit beside `turn`.
+        at_once: How many model calls and leaves that models chose may run at once in one turn.
     """
 
     def __init__(
@@ -217,11 +221,15 @@ class Usage:
         account: Limits | None = None,
         workspace: Limits | None = None,
         depth: int = DEPTH,
+        chosen: int | None = CHOSEN,
+        at_once: int = AT_ONCE,
     ) -> None:
         self.clock = clock
         self._database = database
         self._limits = turn or Limits()
         self._depth = depth
+        self._chosen = chosen
+        self._at_once = at_once
         self._by_day = {"account": account or Limits(), "workspace": workspace or Limits()}
         self._purses: WeakValueDictionary[tuple[str, str], _DayPurse] = WeakValueDictionary()
         self._later: dict[tuple[str, str | None], Spent] = {}
@@ -254,10 +262,16 @@ class Usage:
         written = kept.get(_ALL, Spent())
         total = Purse("the turn", self._limits, _TURN, replace(written), ends_turn=True)
         use = Use(self, turn, scope, total, days, replace(written), bool(kept))
-        use.budget.book.kept = kept
-        use.budget.book.always = bool(days)
-        use.budget.book.depth = self._depth
-        use.budget.book.settle = use.settle
+        book = use.budget.book
+        book.kept = kept
+        book.always = bool(days)
+        book.depth = self._depth
+        book.settle = use.settle
+        book.slots = asyncio.Semaphore(self._at_once)
+        if self._chosen is not None:
+            limits, spent = Limits(calls=self._chosen), kept.get(_MODELS, Spent())
+            book.chosen = Purse("the turn", limits, _CALLS, spent, ends_turn=True, per=" that models choose")
+            book.purses[_MODELS] = book.chosen
         return use
 
     async def write(self, writing: Writing, *, still: bool) -> None:
@@ -359,6 +373,7 @@ class Usage:
 
 
 _TURN: Final = "raise the setting turn_{kind}, and resume the turn to go on"
+_CALLS: Final = "set turn_calls to what the turn may use in all, and resume the turn to go on"
 _DAY: Final = "wait for the next day (UTC), or raise the setting {kind}_limits"
 
 __all__ = ["USAGE", "Usage", "Use", "Writing"]

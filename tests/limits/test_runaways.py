@@ -1,0 +1,179 @@
+"""What bounds a turn whose models choose more and more, where nothing else is said, and how soon it can be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.agents import scripted_agent
+from support.processes import eventually, others
+from support.shoppers import calls
+from worldagent.core.errors import LimitReached, TurnTimeout
+from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.shapes import map_shape
+from worldagent.harness import CallContext, Function, Worker, flow, tool
+from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+BOUND = 10  # seconds; it takes a tenth of one on a machine that does nothing else
+CHOSEN, AT_ONCE = 500, 32
+
+
+def ants(asked: list[str], many: asyncio.Event) -> ScriptedLM:
+    """A model of which each call wants 16 more."""
+
+    async def reply(call: ScriptedCall) -> Any:
+        asked.append(call.fields["request"])
+        if len(asked) == 100:
+            many.set()
+        await asyncio.sleep(0)
+        return calls(*(("ant", {"request": f"{len(asked)}.{n}"}) for n in range(16)))
+
+    return ScriptedLM(reply)
+
+
+@pytest.mark.requirement("H4", "T4")
+@pytest.mark.parametrize("how", ["task", "thread", "timeout"])
+async def test_a_worker_that_calls_itself_ends_as_soon_as_it_is_cancelled(
+    tmp_path: Path, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked, many, failures, clock = list[str](), asyncio.Event(), list[Any](), VirtualClock()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    ant = Worker("ant", "You dig.", "digs", tools=("ant",))
+    settings = {"turn_timeout": 100, "trace": False}
+    async with scripted_agent(tmp_path, ants(asked, many), workers=[ant], settings=settings, clock=clock) as agent:
+        before, thread = others(), agent.thread("t")
+        running = asyncio.create_task(thread.task("subagent", {"worker": "ant", "request": "Dig."}))
+        await asyncio.wait_for(many.wait(), 60)
+        async with asyncio.timeout(BOUND):
+            if how == "task":
+                running.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await running
+            elif how == "thread":
+                assert await thread.cancel()
+                assert (await running).status == "cancelled"
+            else:
+                await clock.advance(100)
+                with pytest.raises(TurnTimeout):
+                    await running
+        made = len(asked)
+        assert await eventually(lambda: others() <= before, BOUND)
+    gc.collect()
+    assert len(asked) == made, "a model was asked after the end"
+    assert failures == []
+    assert capfd.readouterr().err == ""
+
+
+def digger(done: list[str]) -> tuple[ScriptedLM, list[Function]]:
+    """A model that calls `dig` 16 times with each answer, and more than a thousand times in all."""
+
+    @tool(risk="read_only")
+    async def dig(where: str) -> str:
+        done.append(where)
+        return where
+
+    def reply(call: ScriptedCall) -> Any:
+        if len(done) > 1000 or "You can call nothing any more" in str(call.messages):
+            return {"result": "deep enough"}
+        return calls(*(("dig", {"where": f"{len(done)}.{n}"}) for n in range(16)))
+
+    return ScriptedLM(reply), [dig]
+
+
+MOLE = Worker("mole", "You dig.", "digs", tools=("dig",), max_steps=1000)
+
+
+@pytest.mark.requirement("H4", "T5")
+async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_many(tmp_path: Path) -> None:
+    done: list[str] = []
+    lm, functions = digger(done)
+    given: dict[str, Any] = {"workers": [MOLE], "functions": functions}
+    async with scripted_agent(tmp_path, lm, **given) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(LimitReached, match="may use 500 calls that models choose, and has; set turn_calls"):
+            await thread.task("subagent", {"worker": "mole", "request": "Dig."})
+        assert len(done) == CHOSEN
+        with pytest.raises(LimitReached):  # it has used them, in whatever run
+            await thread.resume()
+        assert len(done) == CHOSEN
+    async with scripted_agent(tmp_path, lm, settings={"turn_calls": 700}, **given) as agent:
+        with pytest.raises(LimitReached, match="the turn may use 700 calls, and has"):
+            await agent.thread("t").resume()
+    assert len(done) == 700 - 1  # and the worker itself
+
+
+@pytest.mark.requirement("H4")
+async def test_a_setting_says_that_there_is_no_bound(tmp_path: Path) -> None:
+    done: list[str] = []
+    lm, functions = digger(done)
+    given: dict[str, Any] = {"workers": [MOLE], "functions": functions, "settings": {"turn_calls": None}}
+    async with scripted_agent(tmp_path, lm, **given) as agent:
+        await agent.thread("t").task("subagent", {"worker": "mole", "request": "Dig."})
+    assert len(done) > 1000
+
+
+class Place(BaseModel):
+    where: str
+
+
+@pytest.mark.requirement("H4", "T3")
+async def test_a_map_that_a_model_chooses_counts_as_one_call(tmp_path: Path) -> None:
+    marked: list[str] = []
+
+    async def mark(params: Place, ctx: TaskContext) -> Place:
+        marked.append(params.where)
+        return params
+
+    items = [{"where": str(n)} for n in range(CHOSEN + 100)]
+
+    def reply(call: ScriptedCall) -> Any:
+        if marked:
+            return {"reply": "All marked."}
+        return {"reply": "", "dispatches": [{"to": "map", "params": {"shape": "mark", "items": items}}]}
+
+    shapes = [Shape("mark", Place, Place, mark), map_shape(over=["mark"], description="does many")]
+    async with scripted_agent(tmp_path, ScriptedLM(reply), shapes=shapes) as agent:
+        assert (await agent.thread("t").converse("Mark all.")).text == "All marked."
+    assert len(marked) == CHOSEN + 100
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize(("settings", "expected"), [({}, AT_ONCE), ({"turn_concurrency": 3}, 3)])
+async def test_at_most_32_calls_that_models_choose_run_at_once(
+    tmp_path: Path, settings: dict[str, Any], expected: int
+) -> None:
+    now = most = 0
+    full = asyncio.Event()
+
+    @tool(risk="read_only")
+    async def dig(where: int) -> int:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        if now == expected:
+            full.set()
+        await asyncio.wait_for(full.wait(), BOUND)
+        now -= 1
+        return where
+
+    @flow
+    async def dig_all(ctx: CallContext) -> int:
+        await asyncio.gather(*(ctx.call("dig", {"where": n}) for n in range(100)))
+        return most
+
+    def reply(call: ScriptedCall) -> Any:
+        if "called" in str(call.messages[1:]):
+            return {"result": "done"}
+        boss = call.fields["request"] == "Dig."
+        return calls(*(("mole", {"request": f"{n}"}) if boss else ("dig", {"where": n}) for n in range(16)))
+
+    boss = Worker("boss", "You have others dig.", "digs", tools=("mole",))
+    given: dict[str, Any] = {"workers": [boss, MOLE], "functions": [dig, dig_all], "settings": settings}
+    async with scripted_agent(tmp_path, ScriptedLM(reply), **given) as agent:
+        assert (await agent.thread("t").task("subagent", {"worker": "boss", "request": "Dig."})).status == "done"
+        assert most == expected
+        assert await agent.call("dig_all", {}) == 100  # that is chosen by code
