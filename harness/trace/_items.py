@@ -34,7 +34,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A sink was too slow for a turn's events, and did not get some of them.
+    """A sink was too slow for a turn's events, or failed, and did not get some of them.
 
     Attributes:
         turn_id: The turn's id.
@@ -64,8 +64,8 @@ class Traced:
 class TraceSink(Protocol):
     """Takes what happens, for instance to write it down. Implement it to send traces where you want them.
 
-    It is called by one task at a time and holds no turn up. One that raises, or takes longer than a minute, is logged
-    once and gets nothing more until the agent is started again.
+    It is called by one task at a time and holds no turn up. A write that raises, or takes longer than a minute, is not
+    repeated; its events count as dropped. The sink is tried again after pauses that grow from a second to a minute.
     """
 
     async def write(self, items: Sequence[Traced]) -> None:

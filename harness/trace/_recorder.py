@@ -53,7 +53,9 @@ class Recorder:
             case Captured():
                 self._captured(item.what)
             case Dropped() as dropped:
-                run = self._run(item.scope, dropped.turn_id, dropped.at)
+                run = self._runs.get(dropped.turn_id)
+                if run is None:  # it ended while its sink failed: a run made here would stay open for good
+                    return
                 yield _moment(run, "dropped", dropped.turn_id, run.last, dropped.at, count=dropped.count)
             case event:
                 run = self._run(item.scope, event.turn_id, event.at, event)

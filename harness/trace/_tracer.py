@@ -37,6 +37,8 @@ LIMIT: Final = 10_000
 _LINGER: Final = 0.1  # seconds that what happens is gathered, so that a turn is few writes
 _STUCK: Final = 60.0  # seconds that one write may take
 _LEAVE: Final = 5.0  # seconds that closing waits for a sink
+_PAUSE: Final = 1.0  # seconds until a sink that failed is tried again; doubles with each further failure
+_LONGEST_PAUSE: Final = 60.0
 
 _LOG = logging.getLogger("worldagent.traces")
 
@@ -157,7 +159,11 @@ class Tap:
 
 
 class _Lane:
-    """One sink, its queue and the task that empties it; while nothing waits there is no task."""
+    """One sink, its queue and the task that empties it; while nothing waits there is no task.
+
+    A write that failed is not repeated: the sink may have taken part of it. Its events count as dropped, and the next
+    write follows after a pause. So memory holds at most what happens in one pause, within `limit`.
+    """
 
     def __init__(self, sink: TraceSink, limit: int) -> None:
         self._sink = sink
@@ -166,29 +172,50 @@ class _Lane:
         self._dropped: dict[str, tuple[Scope, int, datetime]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._gone = False
+        self._closed = False
+        self._pause = 0.0  # seconds; 0 while the sink works
+        self._until = 0.0  # when the pause is over, by the clock of the loop
+        self._missed = 0  # events of this outage
 
     def put(self, item: Traced) -> None:
-        if self._gone:
+        if self._closed:
             return
         what = item.what
         if self._dropped and len(self._queue) < self._limit:
             self._tell()
         if len(self._queue) >= self._limit and not isinstance(what, TurnStarted | TurnEnded):
-            if not isinstance(what, Captured | Dropped):
-                _, count, _ = self._dropped.get(what.turn_id, (item.scope, 0, what.at))
-                self._dropped[what.turn_id] = (item.scope, count + 1, what.at)
+            self._drop(item)
             return
         if isinstance(what, TurnEnded) and what.turn_id in self._dropped:
             self._tell(what.turn_id)
         self._queue.append(item)
         self._gather()
 
+    def _drop(self, item: Traced) -> None:
+        """Count one item that the sink does not get, in its turn and in the outage."""
+        what = item.what
+        if isinstance(what, Captured):
+            return
+        _, count, _ = self._dropped.pop(what.turn_id, (item.scope, 0, what.at))
+        if isinstance(what, Dropped):  # its events were counted when they were dropped
+            count += what.count
+        else:
+            count += 1
+            self._missed += 1 if self._pause else 0
+        self._dropped[what.turn_id] = (item.scope, count, what.at)
+        if len(self._dropped) > self._limit:  # an outage of many turns: the oldest are in the log's count alone
+            del self._dropped[next(iter(self._dropped))]
+
     def _gather(self) -> None:
         """See that what waits is written in a while, with what comes until then."""
         if self._timer is None and self._writing is None:
+            wait = max(_LINGER, self._pause_left())
             # In an empty context: this one may hold what belongs to the turn.
-            self._timer = asyncio.get_running_loop().call_later(_LINGER, self._begin, context=Context())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._begin, context=Context())
+
+    def _pause_left(self) -> float:
+        """Return how many seconds the sink is not tried, after it failed."""
+        return max(0.0, self._until - asyncio.get_running_loop().time()) if self._pause else 0.0
 
     def _tell(self, turn_id: str | None = None) -> None:
         """Put how much was dropped in its place: of one turn, or of all."""
@@ -205,10 +232,10 @@ class _Lane:
 
     async def _write(self) -> None:
         try:
-            while self._queue and not self._gone:
+            while self._queue and not self._closed:
                 batch, self._queue = self._queue, []
                 await self._hand_on(batch)
-                if len(self._queue) * 2 < self._limit:
+                if self._pause or len(self._queue) * 2 < self._limit:
                     break  # else a turn that goes on would be a write for each of its calls
         finally:
             self._writing = None
@@ -223,27 +250,50 @@ class _Lane:
         except Exception as error:  # whatever a sink raises is its own matter; its words may hold anything
             problem = type(error).__name__
         if problem:
-            self._gone = True
-            self._queue.clear()
+            self._failed(batch, problem)
+        elif self._pause:
+            self._pause = 0.0
+            _LOG.warning("the trace sink %s works again; it missed %d events", self._name, self._missed)
+            self._missed = 0
+
+    def _failed(self, batch: Sequence[Traced], problem: str) -> None:
+        begins = not self._pause
+        self._pause = _PAUSE if begins else min(2 * self._pause, _LONGEST_PAUSE)
+        self._until = asyncio.get_running_loop().time() + self._pause
+        for item in batch:
+            self._drop(item)
+        if begins:
             _LOG.error(
-                "the trace sink %s failed with %s and gets nothing more until the agent is started again",
-                type(self._sink).__name__,
+                "the trace sink %s failed with %s; until it works again it is tried after growing pauses, "
+                "and what it misses is counted",
+                self._name,
                 problem,
             )
 
-    async def flush(self, seconds: float) -> None:
+    @property
+    def _name(self) -> str:
+        return type(self._sink).__name__
+
+    async def flush(self, seconds: float, *, closing: bool = False) -> None:
         now = asyncio.get_running_loop().time
         until = now() + seconds  # of all that it takes, in however many batches
         while self._queue or self._writing is not None:
+            if self._writing is None and self._pause_left() and not closing:
+                return
             self._begin()
             if self._writing is None or (await asyncio.wait({self._writing}, timeout=max(0.0, until - now())))[1]:
                 return
 
     async def aclose(self) -> None:
+        self._tell()
         try:
-            await self.flush(_LEAVE)
+            await self.flush(_LEAVE, closing=True)
         finally:  # cut off, too: nothing more is begun
-            self._gone = True
+            self._closed = True
+            if self._pause:
+                _LOG.error(
+                    "the trace sink %s still fails as the agent closes; it missed %d events", self._name, self._missed
+                )
             await self._end()
 
     async def _end(self) -> None:
@@ -261,7 +311,7 @@ class _Lane:
         except Exception as error:  # whatever a sink raises is its own matter; the agent closes all the same
             problem = type(error).__name__
         if problem:
-            _LOG.error("the trace sink %s failed with %s as it was closed", type(self._sink).__name__, problem)
+            _LOG.error("the trace sink %s failed with %s as it was closed", self._name, problem)
 
 
 __all__ = ["LIMIT", "Tap", "Tracer"]

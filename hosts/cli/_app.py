@@ -9,6 +9,7 @@ import typer
 from ._approvals_commands import add_approvals
 from ._debug import DEBUG
 from ._doctor_options import DoctorOptions
+from ._models_options import ModelsOptions
 from ._options import AskOptions, ChatOptions, TaskOptions, options_of
 from ._profiles_commands import add_profiles
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
@@ -129,6 +130,20 @@ of messages.
 [bold]Example[/bold]
 
   worldagent threads fork t1 --to plan-b
+"""
+
+_MODELS = """\
+List the providers of models that --lm and the setting lm can name.
+
+For each provider: its prefix, the environment variable of its key, whether that is set, what else it needs, and an
+example. Keys are not printed, and nothing is contacted. Any other server that speaks OpenAI's chat protocol is
+openai/MODEL with the setting api_base.
+
+[bold]Examples[/bold]
+
+  worldagent models
+
+  worldagent models --json
 """
 
 _ROLES = """\
@@ -317,6 +332,12 @@ def _doctor(options: DoctorOptions) -> int:
     return doctor(options)
 
 
+def _models(options: ModelsOptions) -> int:
+    from ._models import models
+
+    return models(options)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -343,6 +364,7 @@ app.command("task", help=_TASK)(options_of(TaskOptions, _task))
 app.command("resume", help=_RESUME, cls=BareValues)(options_of(ResumeOptions, _resume))
 app.command("role-host", help=_ROLE_HOST)(options_of(RoleHostOptions, _role_host))
 app.command("doctor", help=_DOCTOR)(options_of(DoctorOptions, _doctor))
+app.command("models", help=_MODELS)(options_of(ModelsOptions, _models))
 
 roles = typer.Typer(no_args_is_help=True, help=_ROLES, rich_markup_mode="rich")
 roles.command("list", help=_LIST)(options_of(RolesOptions, _list_roles))

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from ._engine_errors import AnswerTooLong
     from ._llama import start_loading
     from ._pace import HeldBack
+    from ._providers import PROVIDERS
 
 _HOMES = {
     "AnswerTooLong": "._engine_errors",
+    "PROVIDERS": "._providers",
     "CostTracker": "._costs",
     "HeldBack": "._pace",
     "ModelConnection": "._connect",
@@ -30,6 +32,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "PROVIDERS",
     "AnswerTooLong",
     "CostTracker",
     "HeldBack",

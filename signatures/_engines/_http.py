@@ -39,6 +39,7 @@ from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
 from ._costs import note_cost
 from ._engine_errors import AnswerTooLong, EngineClosed
+from ._providers import advice, declared, engine_string, setup
 
 _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed, twice its characters in the longest escapes
@@ -84,14 +85,16 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
         ModelNotConfigured: The vendor is not known, or there is no key.
     """
     env = os.environ if env is None else env
-    try:
-        found = AsyncLMRouter(RouterConfig(env=env)).resolve_openai_chat(model)
-    except (UnknownModelError, AmbiguousModelError, UnsupportedFeatureError):
-        found = None
+    router = AsyncLMRouter(RouterConfig(env=env, providers=declared()))
+    found = None
+    for spelling in dict.fromkeys((engine_string(model), model.replace("/", ":", 1))):  # then the engine's own names
+        with contextlib.suppress(UnknownModelError, AmbiguousModelError, UnsupportedFeatureError):
+            found = router.resolve_openai_chat(spelling)
+            break
     if found is None or not found.model:
         raise ModelNotConfigured(
             f"the model string {model!r} names no service that is known here",
-            remedy=f"write it as 'vendor/model', for instance 'openai/gpt-4o', {_OWN_LM}",
+            remedy=f"{advice(model)}, {_OWN_LM}",
         )
     api_base = api_base or _base_from(env, model, found.provider)
     key = api_key or (env.get(found.env_key) if found.env_key else None)
@@ -156,6 +159,7 @@ _ROUTERS = _Routers()  # the sockets of this process, as its event loops are; an
 def _router(route: Route) -> AsyncLMRouter:
     return AsyncLMRouter(
         RouterConfig(
+            providers=declared(),
             api_keys={route.provider: route.api_key} if route.api_key else None,
             base_urls={route.provider: route.api_base} if route.api_base else None,
             transport=_BoundedTransport(),
@@ -284,7 +288,9 @@ class HttpAbilities:
     `LITELLM_LOCAL_MODEL_COST_MAP=true` is set.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, route: Route) -> None:
+        ours = any(each.id == route.provider for each in declared())  # dspy's own LM does not know these
+        model = f"{'openai-chat' if ours else route.provider}:{route.model}"
         self._probe = dspy.LM(model, engine="lm15", api_key=_NO_KEY, cache=False)
 
     @property
@@ -323,7 +329,7 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
     try:
         engine.check()
         return (
-            dspy.LM(model, engine=HttpAbilities(model), async_engine=engine, cache=False, num_retries=0),
+            dspy.LM(model, engine=HttpAbilities(route), async_engine=engine, cache=False, num_retries=0),
             engine,
         )
     except NotConfiguredError as error:
@@ -334,7 +340,9 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
         await engine.aclose()
         raise
     await engine.aclose()
-    how = f"set the environment variable {variables}" if variables else "check its name and address"
+    how = "" if route.api_base else setup(route.provider)
+    if not how:
+        how = f"set the environment variable {variables}" if variables else "check its name and address"
     raise ModelNotConfigured(f"the model {model!r} is not configured", remedy=f"{how}, {_OWN_LM}")
 
 

@@ -72,12 +72,99 @@ async def test_a_sink_that_raises_is_logged_once_and_the_others_go_on(
                 await agent.traces.list()
     told = [record.getMessage() for record in caplog.records if record.name == "worldagent.traces"]
     assert told == [
-        "the trace sink Broken failed with RuntimeError and gets nothing more until the agent is started again",
+        "the trace sink Broken failed with RuntimeError; until it works again it is tried after growing pauses, "
+        "and what it misses is counted",
+        "the trace sink Broken still fails as the agent closes; it missed 6 events",
         "the trace sink Broken failed with OSError as it was closed",
     ]
     assert "words" not in caplog.text
-    assert broken.calls == 1
+    assert broken.calls == 2  # the first write, and one more as the agent closes: the pause is longer than this test
     assert [type(item.what) for item in kept.items].count(ev.TurnEnded) == 2
+
+
+class FullDisk(Kept):
+    """Raises as long as the disk is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = True
+        self.failed = asyncio.Event()
+        self.took = asyncio.Event()
+        self.calls = 0
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        self.calls += 1
+        if self.full:
+            self.failed.set()
+            raise OSError(28, "No space left on device")
+        await super().write(items)
+        self.took.set()
+
+
+async def test_sink_gets_events_again_once_the_disk_has_space(caplog: pytest.LogCaptureFixture) -> None:
+    sink = FullDisk()
+    tracer = Tracer([sink])
+    async with asyncio.timeout(BOUND):
+        for turn, full in (("turn_1", True), ("turn_2", False), ("turn_3", True), ("turn_4", False)):
+            sink.full = full
+            sink.failed.clear()
+            sink.took.clear()
+            emit = emitter(tracer, turn)
+            emit(ev.TurnStarted, thread="t1", kind="message")
+            emit(ev.TurnEnded, status="done")
+            await (sink.failed if full else sink.took).wait()
+        await tracer.aclose()
+    what = [(type(item.what), item.what.turn_id) for item in sink.items]
+    assert what == [
+        (Dropped, "turn_1"),
+        (ev.TurnStarted, "turn_2"),
+        (ev.TurnEnded, "turn_2"),
+        (Dropped, "turn_3"),
+        (ev.TurnStarted, "turn_4"),
+        (ev.TurnEnded, "turn_4"),
+    ]
+    assert [item.what.count for item in sink.items if isinstance(item.what, Dropped)] == [2, 2]
+    told = [record.getMessage() for record in caplog.records if record.name == "worldagent.traces"]
+    outage = [
+        "the trace sink FullDisk failed with OSError; until it works again it is tried after growing pauses, "
+        "and what it misses is counted",
+        "the trace sink FullDisk works again; it missed 2 events",
+    ]
+    assert told == outage * 2
+
+
+async def test_outage_bounds_what_waits_and_holds_up_no_flush(caplog: pytest.LogCaptureFixture) -> None:
+    sink = FullDisk()
+    tracer = Tracer([sink], limit=3)
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(BOUND):
+        for number in range(50):
+            emitter(tracer, f"turn_{number}")(ev.CallEnded, call_id=f"turn_{number}/c:1", status="done")
+            began = loop.time()
+            await tracer.flush()
+            assert loop.time() - began < 0.5
+        assert sink.calls == 1  # the first write failed, and the pause is not over
+        sink.full = False
+        await tracer.aclose()
+    assert len(sink.items) <= 2 * 3 + 1
+    assert "missed 48 events" in caplog.text  # of 50, the 2 that waited were taken in the end
+
+
+async def test_turn_recorded_whole_in_a_file_after_an_outage(tmp_path: Path) -> None:
+    place = tmp_path / "traces"
+    place.write_text("a file where the folder belongs")
+    lines = JsonLinesTrace(place / "t.jsonl")
+    tracer = Tracer([lines])
+    for turn in ("turn_1", "turn_2"):
+        emit = emitter(tracer, turn)
+        emit(ev.TurnStarted, thread="t1", kind="message")
+        emit(ev.TurnEnded, status="done")
+        if turn == "turn_1":
+            await tracer.flush()
+            place.unlink()
+    await tracer.aclose()
+    found = [(record.turn, record.kind, record.status) for record in read_trace(lines.file).records]
+    assert found == [("turn_2", "turn", "done")]
 
 
 async def test_a_turn_does_not_wait_for_a_sink(tmp_path: Path) -> None:

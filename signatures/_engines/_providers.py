@@ -1,0 +1,189 @@
+"""The providers that a model string can name: one table for routing, errors, the command `models` and the docs.
+
+dspy's engine brings most of them. The ones with an `address` are declared here: they speak OpenAI's chat protocol.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dspy.lm15 import ProviderDefinition
+
+_AWS: Final = "`AWS_REGION`, and the AWS credentials of the machine where the key is not set"
+_GCP: Final = "`GOOGLE_CLOUD_PROJECT` and the Google credentials of the machine"
+_AZURE: Final = "`AZURE_OPENAI_RESOURCE` or `AZURE_OPENAI_ENDPOINT`"
+_SERVER: Final = "a server at {}, or `api_base`"
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider and how to reach it.
+
+    Attributes:
+        prefix: What a model string begins with, before the slash.
+        model: A model of it, for examples.
+        variables: The environment variables that a key is read from, the first one that is set; none needs no key.
+        needs: What it needs beside a key, for people.
+        engine: The engine's name of it where that is not the prefix.
+        address: Where it is, for a provider that the engine does not bring.
+        api_base: Whether the setting `api_base` must say where it is.
+    """
+
+    prefix: str
+    model: str
+    variables: tuple[str, ...] = ()
+    needs: str = ""
+    engine: str = ""
+    address: str = ""
+    api_base: bool = False
+
+    @property
+    def id(self) -> str:
+        """The engine's name of it."""
+        return self.engine or self.prefix.replace("_", "-")
+
+    @property
+    def example(self) -> str:
+        """A model string."""
+        return f"{self.prefix}/{self.model}"
+
+    def is_set(self, env: Mapping[str, str] | None = None) -> bool | None:
+        """Whether a key is in the environment; None where it needs none."""
+        env = os.environ if env is None else env
+        return any(env.get(name) for name in self.variables) if self.variables else None
+
+
+PROVIDERS: Final = (
+    Provider("openai", "gpt-4o", ("OPENAI_API_KEY",), engine="openai-chat"),
+    Provider("anthropic", "claude-sonnet-4-5", ("ANTHROPIC_API_KEY",)),
+    Provider("gemini", "gemini-2.5-flash", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+    Provider("xai", "grok-4", ("XAI_API_KEY",)),
+    Provider("groq", "openai/gpt-oss-20b", ("GROQ_API_KEY",)),
+    Provider("openrouter", "openai/gpt-4o", ("OPENROUTER_API_KEY",)),
+    Provider("deepseek", "deepseek-chat", ("DEEPSEEK_API_KEY",)),
+    Provider("zai", "glm-4.6", ("ZAI_API_KEY",)),
+    Provider("moonshot", "kimi-k2.6", ("MOONSHOTAI_API_KEY", "MOONSHOT_API_KEY"), engine="moonshotai"),
+    Provider("meta", "muse-spark", ("META_API_KEY",)),
+    Provider("mistral", "mistral-small-latest", ("MISTRAL_API_KEY",), address="https://api.mistral.ai/v1"),
+    Provider("cohere", "command-a-03-2025", ("COHERE_API_KEY",), address="https://api.cohere.ai/compatibility/v1"),
+    Provider(
+        "together_ai",
+        "meta-llama/Llama-3.3-70B-Instruct-Turbo",
+        ("TOGETHER_API_KEY",),
+        address="https://api.together.xyz/v1",
+    ),
+    Provider(
+        "fireworks_ai",
+        "accounts/fireworks/models/gpt-oss-20b",
+        ("FIREWORKS_API_KEY",),
+        address="https://api.fireworks.ai/inference/v1",
+    ),
+    Provider("cerebras", "gpt-oss-120b", ("CEREBRAS_API_KEY",), address="https://api.cerebras.ai/v1"),
+    Provider("perplexity", "sonar", ("PERPLEXITY_API_KEY",), address="https://api.perplexity.ai"),
+    Provider(
+        "deepinfra",
+        "meta-llama/Llama-3.3-70B-Instruct",
+        ("DEEPINFRA_API_KEY",),
+        address="https://api.deepinfra.com/v1/openai",
+    ),
+    Provider(
+        "nvidia_nim", "meta/llama-3.3-70b-instruct", ("NVIDIA_API_KEY",), address="https://integrate.api.nvidia.com/v1"
+    ),
+    Provider("sambanova", "Meta-Llama-3.3-70B-Instruct", ("SAMBANOVA_API_KEY",), address="https://api.sambanova.ai/v1"),
+    Provider("huggingface", "openai/gpt-oss-20b", ("HF_TOKEN",), address="https://router.huggingface.co/v1"),
+    Provider("azure", "my-deployment", ("AZURE_OPENAI_API_KEY",), _AZURE, engine="azure-chat"),
+    Provider("azure-anthropic", "claude-sonnet-4-5", ("ANTHROPIC_FOUNDRY_API_KEY",), "`ANTHROPIC_FOUNDRY_RESOURCE`"),
+    Provider("bedrock-chat", "openai.gpt-oss-20b-1:0", ("AWS_BEARER_TOKEN_BEDROCK",), _AWS),
+    Provider("bedrock-anthropic", "anthropic.claude-opus-4-7", ("AWS_BEARER_TOKEN_BEDROCK",), _AWS),
+    Provider(
+        "aws-anthropic",
+        "claude-sonnet-4-5",
+        ("ANTHROPIC_AWS_API_KEY",),
+        "`AWS_REGION` and `ANTHROPIC_AWS_WORKSPACE_ID`",
+    ),
+    Provider("vertex", "gemini-2.5-flash", needs=_GCP),
+    Provider("vertex-anthropic", "claude-sonnet-4-5", needs=_GCP),
+    Provider("vertex-express", "gemini-2.5-flash", ("GOOGLE_API_KEY",)),
+    Provider("ollama", "llama3.2", needs=_SERVER.format("localhost:11434")),
+    Provider("vllm", "my-model", needs=_SERVER.format("localhost:8000")),
+    Provider("sglang", "my-model", needs=_SERVER.format("localhost:30000")),
+    Provider("lm_studio", "my-model", needs=_SERVER.format("localhost:1234"), address="http://localhost:1234/v1"),
+    Provider(
+        "openai",
+        "MODEL",
+        ("OPENAI_API_KEY",),
+        "`api_base`: any server that speaks OpenAI's chat protocol; the key only if the server asks for one",
+        engine="openai-chat",
+        api_base=True,
+    ),
+)
+"""All of them, in the order that people see."""
+
+_OTHER_SPELLINGS: Final = {
+    "bedrock": "write 'bedrock-chat/MODEL' (OpenAI's chat protocol) or 'bedrock-anthropic/MODEL' (Claude)",
+    "vertex_ai": "write 'vertex/MODEL' (Gemini) or 'vertex-anthropic/MODEL' (Claude)",
+    "google": "write 'gemini/MODEL', or 'vertex/MODEL' for Google Cloud",
+    "together": "did you mean 'together_ai/{}'?",
+}
+_ANY_SERVER: Final = "a server that speaks OpenAI's chat protocol is 'openai/MODEL' with `api_base`"
+
+
+@cache
+def declared() -> tuple[ProviderDefinition, ...]:
+    """The providers that the engine does not bring, as it takes them."""
+    from dspy.lm15 import AccessPolicy, EndpointSupport, OpenAIChatCompat, ProviderDefinition
+
+    supports = EndpointSupport(complete=True, stream=True)
+    # The most careful reading of the protocol: no field beyond those that all of these servers know.
+    compat = OpenAIChatCompat.preset("lmstudio")
+    return tuple(
+        ProviderDefinition.chat(
+            AccessPolicy(
+                provider=each.id,
+                supports=supports,
+                auth_modes=("bearer",),
+                env_keys=each.variables,
+                base_url=each.address,
+            ),
+            compat=compat,
+            placeholder_key=None if each.variables else "none",
+        )
+        for each in PROVIDERS
+        if each.address
+    )
+
+
+def engine_string(model: str) -> str:
+    """Return the model string as the engine reads it; one that names no provider of the table stays as it is."""
+    prefix, slash, rest = model.partition("/")
+    name = prefix.replace("_", "-")
+    found = next((each for each in PROVIDERS if name == each.prefix.replace("_", "-")), None)
+    return f"{found.id}:{rest}" if slash and rest and found is not None else model
+
+
+def setup(provider: str) -> str:
+    """Return what a provider needs beside its key, by the engine's name of it; empty where that is nothing."""
+    found = next((each for each in PROVIDERS if each.id == provider), None)
+    if found is None or not found.needs:
+        return ""
+    key = f"`{'` or `'.join(found.variables)}`; also " if found.variables and not found.is_set() else ""
+    return f"set {key}{found.needs}"
+
+
+def advice(model: str) -> str:
+    """Return what to write in place of a model string that names no provider."""
+    prefix, _, rest = model.partition("/")
+    other = _OTHER_SPELLINGS.get(prefix.replace("-", "_").lower(), "").format(rest)
+    close = get_close_matches(prefix.lower().replace("-", "_"), [each.prefix for each in PROVIDERS], n=1, cutoff=0.75)
+    if not other and close and rest:
+        other = f"did you mean '{close[0]}/{rest}'?"
+    return "; ".join(filter(None, (other, "see `worldagent models` for the providers that work", _ANY_SERVER)))
+
+
+__all__ = ["PROVIDERS", "Provider", "advice", "declared", "engine_string", "setup"]

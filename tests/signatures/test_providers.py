@@ -1,0 +1,150 @@
+"""The providers that a model string can name: where their calls go, with which key, and what errors say of others."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from typer.testing import CliRunner
+
+from support.openai_stub import openai_stub
+from worldagent.core.errors import ModelNotConfigured
+from worldagent.hosts.cli._app import app
+from worldagent.signatures._engines import connect_model
+from worldagent.signatures._engines._http import find_route
+from worldagent.signatures._engines._providers import PROVIDERS, declared
+
+KEY = "sk-secret-1234567890"
+# dspy has no public name for this table. A plain import would have mypy read all of dspy.
+ENGINE = tuple(import_module("dspy._vendor.lm15.registry").PROVIDERS)
+DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+OURS = {
+    "cerebras": "https://api.cerebras.ai/v1",
+    "cohere": "https://api.cohere.ai/compatibility/v1",
+    "deepinfra": "https://api.deepinfra.com/v1/openai",
+    "fireworks_ai": "https://api.fireworks.ai/inference/v1",
+    "huggingface": "https://router.huggingface.co/v1",
+    "lm_studio": "http://localhost:1234/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "nvidia_nim": "https://integrate.api.nvidia.com/v1",
+    "perplexity": "https://api.perplexity.ai",
+    "sambanova": "https://api.sambanova.ai/v1",
+    "together_ai": "https://api.together.xyz/v1",
+}
+
+
+class Ask(dspy.Signature):
+    """Answer."""
+
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+
+
+def models(*words: str) -> Any:
+    done = CliRunner().invoke(app, ["models", *words])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["models"] if "--json" in words else done.stdout
+
+
+def test_declared_services_have_their_published_addresses() -> None:
+    assert {each.prefix: each.address for each in PROVIDERS if each.address} == OURS
+    assert {each.access.base_url for each in declared()} == set(OURS.values())
+
+
+@pytest.mark.parametrize("provider", [each for each in PROVIDERS if each.address], ids=lambda each: each.prefix)
+async def test_declared_service_gets_the_model_and_its_own_key(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+    for name in provider.variables:
+        monkeypatch.setenv(name, KEY)
+    async with openai_stub() as stub:
+        connection = await connect_model(f"{provider.prefix}/maker/answer", api_base=stub.url)
+        with dspy.context(lm=connection.lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+            assert (await dspy.Predict(Ask).acall(message="Where?")).reply == "Paris."
+        await connection.aclose()
+    assert stub.requests[0]["model"] == "maker/answer"
+    assert stub.paths == ["/chat/completions"]
+    assert stub.keys == [f"Bearer {KEY if provider.variables else 'none'}"]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda each: each.example)
+def test_every_listed_example_reaches_its_provider_and_reads_the_listed_variable(provider: Any) -> None:
+    address = "http://localhost" if provider.api_base else None
+    for name in provider.variables or ("NO_KEY",):
+        route = find_route(provider.example, api_key=None, api_base=address, env={name: KEY})
+        assert route.provider == provider.id
+        assert route.api_key == (KEY if provider.variables else None)
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_every_provider_of_the_engine_is_reached_by_its_own_name(name: str) -> None:
+    assert find_route(f"{name}/model", api_key=KEY, api_base=None, env={}).model == "model"
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ("mistrall/large", "did you mean 'mistral/large'?"),
+        ("together/maker/m", "did you mean 'together_ai/maker/m'?"),
+        ("bedrock/m", "'bedrock-chat/MODEL'"),
+        ("vertex_ai/m", "'vertex/MODEL'"),
+        ("watsonx/m", "`worldagent models`"),
+        ("nosuch/m", "'openai/MODEL' with `api_base`"),
+    ],
+)
+def test_unknown_prefix_names_the_command_and_a_way_that_works(model: str, remedy: str) -> None:
+    with pytest.raises(ModelNotConfigured) as caught:
+        find_route(model, api_key=None, api_base=None, env={})
+    assert remedy in caught.value.remedy
+    assert "`worldagent models`" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [("bedrock-chat/m", "AWS_REGION"), ("vertex/gemini-2.5-flash", "GOOGLE_CLOUD_PROJECT")],
+)
+async def test_cloud_without_its_settings_names_the_variable(
+    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", KEY)
+    with pytest.raises(ModelNotConfigured) as caught:
+        await connect_model(model)
+    assert variable in caught.value.remedy
+
+
+def test_models_lists_providers_and_whether_a_key_is_set_but_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", KEY)
+    monkeypatch.delenv("COHERE_API_KEY", raising=False)
+    listed = models("--json")
+    assert [each["example"] for each in listed if each["api_base"]] == ["openai/MODEL"]
+    found = {each["prefix"]: each for each in listed}
+    assert found["mistral"] == {
+        "prefix": "mistral",
+        "variables": ["MISTRAL_API_KEY"],
+        "set": True,
+        "api_base": False,
+        "needs": "",
+        "example": "mistral/mistral-small-latest",
+    }
+    assert found["cohere"]["set"] is False
+    assert found["ollama"]["set"] is None
+    text = models()
+    assert KEY not in text
+    assert "mistral/mistral-small-latest" in text
+    assert "api_base" in text
+
+
+def test_table_in_the_docs_is_what_the_command_lists() -> None:
+    _, _, table = DOCS.read_text().partition("| prefix | key variable |")
+    rows = [line for line in table.partition("\n\n")[0].splitlines()[2:] if line]
+    listed = [
+        f"| `{each['prefix']}/` | {' or '.join(f'`{name}`' for name in each['variables']) or 'none'} "
+        f"| {each['needs'] or '-'} | `{each['example']}` |"
+        for each in models("--json")
+    ]
+    assert rows == listed
