@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
+from langgraph.checkpoint.serde.types import ERROR
 from pydantic import ValidationError
 
 from ...core.errors import AgentClosed, StorageInvalid, WorldAgentError
@@ -30,10 +31,11 @@ def passing(writes: Sequence[tuple[str, Any]]) -> bool:
     """Whether these writes of a node are not kept: the checkpoint that comes once it is through holds what they say.
 
     The graphs here run one node at a time, so there is no other whose work would be done again for the lack of them.
-    A node that is cut off before that checkpoint is done again, as it is when cut off before its writes. Interrupts and
-    errors, after which no checkpoint comes, are kept, and all of one who copies and runs no turn.
+    A node that is cut off before that checkpoint is done again, as it is when cut off before its writes, and one that
+    failed is done again whatever is kept of its error: a turn that is cancelled would write one for each of its tasks.
+    Interrupts, after which no checkpoint comes, are kept, and all of one who copies and runs no turn.
     """
-    return LEASE.get() is not None and all(channel not in WRITES_IDX_MAP for channel, _ in writes)
+    return LEASE.get() is not None and all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
 
 
 async def checked(
