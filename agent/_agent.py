@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from os import PathLike
@@ -39,7 +39,7 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..signatures import LM, Program, open_model
+from ..signatures import LM, ModelCaller, Program, open_model
 from ..signatures.models import Models
 from ..storage import Database, Storage
 from ..tools import BuiltinTools
@@ -51,10 +51,12 @@ from ._thread import Thread
 from ._unattended import AccountEvents, Notifier
 from .choices import (
     all_models,
+    all_tools,
     all_workers,
     check_approver,
     check_kinds,
     check_notifier,
+    generation_options,
     graph_options,
     listed,
     model_options,
@@ -75,18 +77,20 @@ class WorldAgent(FollowedAgent):
         workspace: The workspace's id.
         identity: Who the agent is: static text of its Signatures, out of any role's reach.
         lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Without it the setting `lm` counts.
+        tools: What the conversation and the workers can call: Python functions with type hints and a docstring, what
+            `@tool` and `@flow` make, `dspy.Tool`s, and tools of LangChain. A profile or the policy narrows it.
         workers: What it can dispatch to: workers, files and folders of workers, and functions that stand in a worker's
             place (H6, H8). Those in the folder of the setting `workers` come on top.
         models: Models by names that workers and turns can use; they go over those of the setting `models`.
-        functions: What it can call.
         policy: What may be called without asking, what a person is asked for, what is refused (H9). Without it the
             setting `policy` counts.
         approver: Answers approvals in the process; what it leaves open pauses the turn.
         notifier: Is called for each pause of an unattended turn.
         mcp: MCP servers by name, whose tools it can call as well; they go over those of the setting `mcp_servers`.
-        shapes: Kinds of work beside `subagent`; those with a description are offered to the planner.
+        shapes: Kinds of work beside `subagent`; those with a description are offered to the conversation.
         profile: What it starts up with: the name of a profile, or one; without it the setting `profile` counts (P4).
-        tools: What the tools that ship may do, where the profile names any; without it the settings count.
+        builtin_tools: What the tools that ship may do, such as the folders they work in; without it the settings
+            count. The profile says which of them are there.
         storage: Where it keeps its files.
         roles: Where roles come from and how several become one.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
@@ -107,13 +111,13 @@ class WorldAgent(FollowedAgent):
         *,
         identity: str | None = None,
         lm: str | LM | None = None,
+        tools: Iterable[Function | Callable[..., Any]] = (),
         workers: Iterable[Worker | Function | PathLike[str]] = (),
         models: Mapping[str, str | LM] | None = None,
-        functions: Iterable[Function] = (),
         mcp: Mapping[str, McpServer] | None = None,
         shapes: Iterable[Shape[Any, Any]] = (),
         profile: str | Profile | None = None,
-        tools: BuiltinTools | None = None,
+        builtin_tools: BuiltinTools | None = None,
         policy: Policy | None = None,
         approver: Approver | None = None,
         notifier: Notifier | None = None,
@@ -127,7 +131,7 @@ class WorldAgent(FollowedAgent):
     ) -> None:
         self.workspace = check_id("workspace", workspace)
         check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
-        check_kinds(policy=(policy, Policy), tools=(tools, BuiltinTools))
+        check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools))
         check_approver(approver)
         check_notifier(notifier)
         self._notifier = notifier
@@ -146,8 +150,8 @@ class WorldAgent(FollowedAgent):
         own_shapes = ShapeRegistry(listed("shapes", shapes)).shapes.values()
         self._shapes = (*own_shapes, *self._requests.shapes)
         self._profile = chosen_profile(profile, self.settings)
-        self._tools = allowed_tools(tools, self.settings)
-        own = (*listed("functions", functions), *self._requests.functions)
+        self._tools = allowed_tools(builtin_tools, self.settings)
+        own = (*all_tools(tools), *self._requests.functions)
         self._storage = self.settings.storage(storage)
         every = all_workers(workers, self.settings)
         self._registry = registry_of(own, every, self._profile, self._tools, home=self._storage.resolve())
@@ -378,15 +382,21 @@ class WorldAgent(FollowedAgent):
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
 
-    async def _open(self, opened: AsyncExitStack) -> RunnerParts:
-        settings, storage = self.settings, self._storage
+    async def _open_model(self) -> ModelCaller:
+        settings, generation = self.settings, generation_options(self.settings, self._profile)
         assert self._lm is not None
-        caller = await open_model(
+        return await open_model(
             self._lm,
             api_base=settings.api_base,
-            options=model_options(settings),
+            options=model_options(settings, self.workspace),
+            generation=generation.sent(),
+            headers=generation.revealed_headers(),
             on_error=self._on_error,
         )
+
+    async def _open(self, opened: AsyncExitStack) -> RunnerParts:
+        settings, storage = self.settings, self._storage
+        caller = await self._open_model()
         opened.push_async_callback(caller.aclose)
         models = Models(caller, self._models, api_base=settings.api_base, on_error=self._on_error)
         opened.push_async_callback(models.aclose)

@@ -65,7 +65,7 @@ class RoleRequests:
         self.shapes: tuple[Shape[Any, Any], ...] = ()
         if on_request == "ask":
             # A flow, since a leaf learns of no thread. Its effect is in memory alone: made again, it is the same.
-            decorate = flow(name=_FUNCTION, description=_MAKES, approval=True)
+            decorate = flow(name=_FUNCTION, description=_MAKES, approval=True, offered=False)
             self.functions = (decorate(self._set),)
             self.shapes = (Shape(_SHAPE, RoleRequest, RoleRequested, self._request, description=_OFFERED),)
 

@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
-from ..harness import Policy
+from ..harness import GenerationOptions, Policy
 from ..harness.gate import load_policy
 from ..harness.limits import AT_ONCE, CHOSEN, DEPTH, Limits
 from ..mcp_client import HttpHost
@@ -47,6 +47,11 @@ class Settings(BaseSettings):
         default={},
         description="models by names that workers and turns can use, as a table or JSON; models= goes over it",
     )
+    model_options: GenerationOptions | None = Field(
+        default=None,
+        description="temperature, max_tokens and other options of model calls, as a table or JSON; those of a profile "
+        "and a worker go over it",
+    )
     workers: Path | None = Field(
         default=None, description="folder of files called NAME.worker.md, workers beside those in workers="
     )
@@ -71,6 +76,10 @@ class Settings(BaseSettings):
     tool_search: list[str] = Field(
         default=[], description="folders and addresses that web_search looks through, where nothing else is given"
     )
+    tool_shell: bool = Field(
+        default=False, description="whether shell is there in tool_roots where the profile names no tools"
+    )
+    tool_web: bool = Field(default=False, description="whether web_fetch is there where the profile names no tools")
     tool_private: bool = Field(
         default=False, description="whether web_fetch may reach into the machine and its network"
     )
@@ -151,7 +160,7 @@ class Settings(BaseSettings):
         default="refuse",
         description="what a scheduled run does where a person would be asked: refuse the call, or pause and notify",
     )
-    max_rounds: int = Field(default=8, ge=0, description="rounds of dispatches before the planner must answer")
+    max_rounds: int = Field(default=8, ge=0, description="steps with calls before the conversation must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
     history_characters: int | None = Field(
         default=None,
@@ -203,7 +212,12 @@ class Settings(BaseSettings):
     model_tools: Literal["auto", "native", "json"] = Field(
         default="auto",
         description="how the model is offered tools: by its service's own means, or in words; auto is the former where "
-        "its interface has a place for them and api_base is not set",
+        "its interface has a place for them; behind api_base that is tried once",
+    )
+    model_cache_hints: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="whether Anthropic and OpenAI are told which part of a prompt to keep in their caches; auto tells "
+        "no server behind api_base",
     )
 
     def __init__(self, **values: Any) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
+
+from pydantic import TypeAdapter
 
 from ..core.errors import AgentClosed
 from ..core.events import Event
 from ._turns import Turn
+from .choices import read_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,13 @@ class TurnStream:
             it has a key, the one that counts is there once the stream is entered.
         enter: Starts the turn.
         detach: Whether the turn goes on when the block is left.
+        output: Reads the turn's result, where that is not a shape's.
     """
 
-    def __init__(self, turn_id: str, enter: Enter, *, detach: bool = False) -> None:
+    def __init__(
+        self, turn_id: str, enter: Enter, *, detach: bool = False, output: TypeAdapter[Any] | None = None
+    ) -> None:
+        self._output = output
         self.turn_id = turn_id
         self._enter: Enter | None = enter
         self._detach = detach
@@ -163,7 +170,10 @@ class TurnStream:
 
     def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
         if not task.cancelled():
-            return task.result()
+            turn = task.result()
+            if self._output is None or turn.result is None:
+                return turn
+            return replace(turn, result=read_output(self._output, turn.result))
         return Turn(id=self.turn_id, thread=self._entered().thread, status="cancelled")
 
 

@@ -22,7 +22,7 @@ from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
 from ._unattended import Unattended, check_unattended
 from ._unset import UNSET, Unset
-from .choices import TurnModel, turn_models
+from .choices import TurnModel, output_type, turn_models
 from .choices.profiles import check_skills
 from .threads import ThreadState
 
@@ -48,6 +48,7 @@ class Thread(BranchingThread):
         role: Role | None = None,
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
+        output: Any = None,
         key: str | None = None,
         unattended: Unattended = None,
     ) -> Turn:
@@ -60,6 +61,8 @@ class Thread(BranchingThread):
                 what `agent.attachments.add()` or `.of(message)` gave.
             model: The model of this one turn, in the place of the agent's: a name from `WorldAgent(models=...)` or the
                 setting `models`, or a model string; several are tried in turn where one cannot be reached.
+            output: What the answer must be: a pydantic model, another type pydantic can validate, or a JSON Schema.
+                `turn.result` is then a value of that type (JSON, for a schema), and `turn.text` its JSON.
             key: Makes a repeated start the same turn: 1 to 200 printable characters, of your choice, for this thread.
                 Where the turn runs it is waited for, where it is over its outcome is given again, where it was cut off,
                 stopped or failed in passing it goes on.
@@ -79,7 +82,9 @@ class Thread(BranchingThread):
             KeyReused: The key was used on this thread for something else.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        return await self._runner.run(self._mode(self._message(text, attachments, model), unattended), role, key=key)
+        return await self._runner.run(
+            self._mode(self._message(text, attachments, model, output), unattended), role, key=key
+        )
 
     def stream(
         self,
@@ -89,6 +94,7 @@ class Thread(BranchingThread):
         detach: bool = False,
         attachments: Sequence[AttachmentSource] = (),
         model: TurnModel = None,
+        output: Any = None,
         key: str | None = None,
         unattended: Unattended = None,
     ) -> TurnStream:
@@ -100,6 +106,7 @@ class Thread(BranchingThread):
             detach: Whether the turn goes on when the block is left; `agent.events` follows it then.
             attachments: Images and files that go with it; see `converse`.
             model: The model of this one turn; see `converse`.
+            output: What the answer must be; see `converse`. It comes as one `text_delta`, once it is checked.
             key: Makes a repeated start the same turn; see `converse`. A repeat gives the turn's events from the first
                 one on.
             unattended: What the turn does where a person would be asked; see `converse`.
@@ -109,7 +116,7 @@ class Thread(BranchingThread):
                 `converse` raises comes while entering or iterating.
         """
         return self._runner.stream(
-            self._mode(self._message(text, attachments, model), unattended), role, detach=detach, key=key
+            self._mode(self._message(text, attachments, model, output), unattended), role, detach=detach, key=key
         )
 
     async def task(
@@ -258,6 +265,7 @@ class Thread(BranchingThread):
         role: Role | Unset | None = UNSET,
         on_role_change: OnRoleChange = "fail",
         skill: Composed | None = None,
+        output: Any = None,
     ) -> Turn:
         """Go on with the turn that waits for a person, was stopped, failed in passing, or was cut off with its process.
 
@@ -269,6 +277,8 @@ class Thread(BranchingThread):
             on_role_change: `fail`, `refresh` to go on with what resolves now, or `pin` to keep the role as it was,
                 while it is still in memory (R13).
             skill: The skill again, where the turn runs one.
+            output: The type of the answer again, where the turn was asked for one; left out, the answer is checked by
+                its JSON Schema alone and `turn.result` is JSON.
 
         Returns:
             The turn: `done`, or `paused` again.
@@ -282,7 +292,7 @@ class Thread(BranchingThread):
                 role, which only the turn's own account can give, and waits for that account's `resume`.
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
-        how = _resumption(role, on_role_change, skill)
+        how = _resumption(role, on_role_change, skill, output)
         async with self._runner.resume(self.scope, answers or {}, how, deltas=False) as stream:
             return await stream.wait()
 
@@ -293,6 +303,7 @@ class Thread(BranchingThread):
         role: Role | Unset | None = UNSET,
         on_role_change: OnRoleChange = "fail",
         skill: Composed | None = None,
+        output: Any = None,
         detach: bool = False,
     ) -> TurnStream:
         """As `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
@@ -301,7 +312,7 @@ class Thread(BranchingThread):
 
         With `detach` the turn goes on when the block is left, and is recorded from now on, if it was not before.
         """
-        how = _resumption(role, on_role_change, skill)
+        how = _resumption(role, on_role_change, skill, output)
         return self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
     async def repeats(self, key: str) -> bool:
@@ -321,6 +332,22 @@ class Thread(BranchingThread):
     async def state(self) -> ThreadState | None:
         """Where the thread stands: what became of its newest turn; None where it has none."""
         return await self._runner.state(self.scope)
+
+    async def rename(self, title: str | None) -> str | None:
+        """Set what the thread is called in lists. Nothing else of it changes, and no model sees the title.
+
+        A fork begins with the title that its origin was given, and an export takes it along.
+
+        Args:
+            title: 1 to 120 printable characters in one line; None gives the first words of the first message back.
+
+        Returns:
+            The title that the thread has now; None where none was given and nobody has said anything.
+
+        Raises:
+            InvalidArgument: `title` cannot be a title, or the thread has no turn yet and was not branched off.
+        """
+        return await self._runner.rename(self.scope, title)
 
     async def pauses(self) -> tuple[Pause, ...]:
         """The pauses of the thread's turn; empty where there are none.
@@ -392,8 +419,10 @@ class Thread(BranchingThread):
         body = named(self, {"shape": shape, "params": work["params"]})
         return Ask("task", self.scope, body, work, attached=_checked(attachments), model=names)
 
-    def _message(self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel) -> Ask:
-        return replace(said(self, text, model), attached=_checked(attachments))
+    def _message(self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object) -> Ask:
+        ask, wanted = said(self, text, model), output_type(output)
+        body = ask.body if wanted is None else {**ask.body, "output": wanted.json_schema()}
+        return replace(ask, body=body, attached=_checked(attachments), output=wanted)
 
     def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> Ask:
         if not isinstance(skill, Composed):
@@ -429,7 +458,9 @@ def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource,
     return tuple(attachments)
 
 
-def _resumption(role: Role | Unset | None, on_role_change: OnRoleChange, skill: Composed | None) -> Resumption:
+def _resumption(
+    role: Role | Unset | None, on_role_change: OnRoleChange, skill: Composed | None, output: object
+) -> Resumption:
     if on_role_change not in ("fail", "refresh", "pin"):
         raise InvalidArgument(f"on_role_change {on_role_change!r} is unknown", remedy="use 'fail', 'refresh' or 'pin'")
     if skill is not None and not isinstance(skill, Composed):
@@ -439,4 +470,4 @@ def _resumption(role: Role | Unset | None, on_role_change: OnRoleChange, skill: 
         )
     if role is not None and role is not UNSET:
         check_role(role)
-    return Resumption(role, on_role_change, None if skill is None else skill.prompt)
+    return Resumption(role, on_role_change, None if skill is None else skill.prompt, output_type(output))

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
-from ..core import Tier, canonical_json, check_id
+from ..core import ModelUsage, Tier, canonical_json, check_id
 from ..core.errors import InvalidArgument
 from ..core.pauses import Pause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnUsage:
-    """Tokens of a turn, as the model's service counts them.
+class TurnUsage(ModelUsage):
+    """What all model calls of a turn used so far, those before a pause and those of its workers too.
 
     Attributes:
-        input_tokens: Sent, over all model calls of the turn.
-        output_tokens: Received.
-        calls: How many model calls there were.
+        models: The same of each model, by its name.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    calls: int = 0
+    models: Mapping[str, ModelUsage] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, models: Mapping[str, ModelUsage]) -> Self:
+        """The sum over models.
+
+        Args:
+            models: What each used, by its name.
+        """
+        return cls(**asdict(sum(models.values(), ModelUsage())), models=dict(models))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +46,11 @@ class Turn:
             was to stop and can go on later. A start that is repeated under its key may also find it `abandoned`: it was
             cut off, and new input on its thread let go of it. A turn that fails raises instead, and the error carries
             the id.
-        text: The answer; for a task or a skill its result as JSON.
-        result: The typed result of a task or a skill.
+        text: The answer; where there is a `result`, that as JSON.
+        result: The typed result of a task or a skill, or the answer as the type that `output=` asked for.
         role_tiers: The tiers that were active, lowest precedence first.
         skipped_tiers: The tiers that were left out because their source was down.
-        usage: Its tokens.
+        usage: What its model calls used so far.
         pauses: What waits for a person; `thread.resume()` takes the answers.
     """
 
@@ -54,7 +59,7 @@ class Turn:
     kept_as: str = ""
     status: Literal["done", "cancelled", "abandoned", "paused", "stopped"]
     text: str = ""
-    result: BaseModel | None = None
+    result: Any = None
     role_tiers: tuple[Tier, ...] = ()
     skipped_tiers: tuple[Tier, ...] = ()
     usage: TurnUsage = field(default_factory=TurnUsage)
@@ -62,16 +67,15 @@ class Turn:
 
     def to_json(self) -> dict[str, Any]:
         """The turn as JSON, with the fields that the command line and the sidecar give."""
-        usage = self.usage
         return {
             "id": self.id,
             "thread": self.thread,
             "status": self.status,
             "text": self.text,
-            "result": None if self.result is None else self.result.model_dump(mode="json"),
+            "result": to_jsonable_python(self.result),
             "role_tiers": [tier.value for tier in self.role_tiers],
             "skipped_tiers": [tier.value for tier in self.skipped_tiers],
-            "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls},
+            "usage": asdict(self.usage),
             "pauses": [pause.to_json() for pause in self.pauses],
         }
 

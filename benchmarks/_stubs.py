@@ -25,7 +25,9 @@ ANSWER = "Queen Ada rules Vell since the year 812, as the chronicle of the secon
 ROLE_TEXT = "You judge harshly. You name what is missing before what is there, in short and plain sentences. " * 4
 CRITIC = Worker("critic", "You weigh a claim and say what speaks against it.", "judges claims")
 
-_PLAN = '[{"to": "critic", "request": "Judge the claim that Queen Ada rules Vell since the year 812."}]'
+_PLAN = (
+    '[{"tool": "critic", "arguments": {"request": "Judge the claim that Queen Ada rules Vell since the year 812."}}]'
+)
 _USAGE = Usage(input_tokens=300, output_tokens=30, total_tokens=330)
 _CLOCK = SystemClock()
 
@@ -40,7 +42,7 @@ def delegating(request: Request) -> str:
     if CRITIC.instructions in str(request.system):
         return "[[ ## result ## ]]\nNo source before the fire names her.\n\n[[ ## completed ## ]]"
     dispatches, reply = ("[]", ANSWER) if len(request.messages) > 1 else (_PLAN, "I will ask critic.")
-    return f"[[ ## reply ## ]]\n{reply}\n\n[[ ## dispatches ## ]]\n{dispatches}\n\n[[ ## completed ## ]]"
+    return f"[[ ## reply ## ]]\n{reply}\n\n[[ ## calls ## ]]\n{dispatches}\n\n[[ ## completed ## ]]"
 
 
 def constant_lm(reply: Callable[[Request], str], *, delay: float = 0.0) -> dspy.LM:

@@ -37,7 +37,7 @@ _TEXTS = {
     "long_field": ("10 MB in a field of JSON", json.dumps({"what": "x" * 10_000_000})),
 }
 _REPLY = "[[ ## reply ## ]]\n{}\n\n[[ ## completed ## ]]"
-_PLAN = "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\n{}\n\n[[ ## completed ## ]]"
+_PLAN = "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n{}\n\n[[ ## completed ## ]]"
 _CALLS = "[[ ## calls ## ]]\n{}\n\n[[ ## completed ## ]]"
 _ARGUMENTS = '[[ ## calls ## ]]\n[{{"tool": "look", "arguments": {}}}]\n\n[[ ## completed ## ]]'
 _ROLE = Role("bench", ROLE_TEXT)
@@ -110,7 +110,7 @@ async def _longest(text: str, rounds: int) -> float:
             settings = Settings(trace=False, max_rounds=1, model_attempts=1)
             storage = Storage(home=Path(home))
             async with WorldAgent(
-                "bench", lm=lm, workers=[_SCOUT], functions=[look], storage=storage, settings=settings
+                "bench", lm=lm, workers=[_SCOUT], tools=[look], storage=storage, settings=settings
             ) as agent:
                 await _held(ask(agent))  # what a first call sets up
                 answer = form.format(text)

@@ -26,7 +26,7 @@ async def _prompt(profile: str, tools: BuiltinTools, **more: Any) -> list[dict[s
     with tempfile.TemporaryDirectory() as home:
         storage, settings = Storage(home=Path(home)), Settings(trace=False)
         async with WorldAgent(
-            "bench", lm=lm, profile=profile, tools=tools, storage=storage, settings=settings, **more
+            "bench", lm=lm, profile=profile, builtin_tools=tools, storage=storage, settings=settings, **more
         ) as agent:
             await agent.thread("t").converse(_QUESTION)
     call = lm.calls[0]

@@ -88,7 +88,7 @@ class Turns:
         async with WorldAgent(
             "bench",
             lm=constant_lm(answering),
-            functions=_FUNCTIONS,
+            tools=_FUNCTIONS,
             shapes=[Shape("count", Count, Total, cls._count)],
             storage=Storage(home=folder),
             roles=Roles(),

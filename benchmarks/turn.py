@@ -69,6 +69,7 @@ class Sizes:
     starts: int
 
 
+_NOTHING_SAID = dspy.History(messages=[])
 FULL = Sizes(rounds=9, calls=60, at_once=1000, turns=200, starts=7)
 QUICK = Sizes(rounds=2, calls=3, at_once=50, turns=8, starts=1)
 
@@ -81,13 +82,13 @@ async def planner_turn(sizes: Sizes) -> list[Row]:
 
     async def bare() -> object:
         with dspy.context(lm=lm, disable_history=True, trace=None):
-            return await program.acall(message=QUESTION)
+            return await program.acall(message=QUESTION, history=_NOTHING_SAID)
 
     async def bare_streamed() -> object:
         listener = dspy.streaming.StreamListener(signature_field_name="reply", allow_reuse=True)
         with dspy.context(lm=lm, disable_history=True, trace=None):
             streamed: Any = dspy.streamify(program, stream_listeners=[listener], is_async_program=True)
-            return [piece async for piece in streamed(message=QUESTION)]
+            return [piece async for piece in streamed(message=QUESTION, history=_NOTHING_SAID)]
 
     async with _product([], lm) as agent:
         names = itertools.count()

@@ -1,10 +1,14 @@
-"""What every folder may use: scope, tiers, ids, time; modules `errors`, `events`, `files`, `pauses`, `validation`."""
+"""What every folder may use: scope, tiers, ids, time.
+
+Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
+"""
 
 from ._clock import Clock, SystemClock, utc_text
 from ._emitter import CaptureKind, Emitter
 from ._ids import canonical_json, digest, new_id
 from ._limits import ECHO_RUN
 from ._scope import STORED_TIERS, Scope, Tier, check_id
+from ._usage import ModelUsage, summed
 
 __all__ = [
     "ECHO_RUN",
@@ -12,6 +16,7 @@ __all__ = [
     "CaptureKind",
     "Clock",
     "Emitter",
+    "ModelUsage",
     "Scope",
     "SystemClock",
     "Tier",
@@ -19,5 +24,6 @@ __all__ = [
     "check_id",
     "digest",
     "new_id",
+    "summed",
     "utc_text",
 ]

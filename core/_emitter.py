@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from ._clock import Clock
-from .events import Event, TextDelta, TextReplaced
+from .events import Event, ReasoningDelta, StepEnded, TextDelta, TextReplaced
 
 Sink = Callable[[Event], None]
 CaptureKind = Literal["inputs", "outputs", "prompts"]
@@ -67,6 +67,10 @@ class Emitter:
         self._seq = event.seq
         self._sink(event)
 
+    def reason(self, text: str, *, step: int) -> None:
+        """Hand on what the model thinks, which has no number and is not kept."""
+        self._sink(ReasoningDelta(turn_id=self.turn_id, at=self._clock.now(), text=text, step=step))
+
     def wants(self, what: CaptureKind) -> bool:
         """Whether such a thing is captured."""
         return self._capture is not None and self._capture.wants(what)
@@ -84,4 +88,6 @@ class Emitter:
             self._standing = True
         elif kind is TextReplaced:
             self._standing = bool(event.text)
+        elif kind is StepEnded and event.interim:
+            self._standing = False
         self._sink(event)

@@ -1,8 +1,9 @@
 """What a turn tells while it runs: a frozen, versioned, discriminated union (D14, T10).
 
 Events are data for hosts in any language: `event.model_dump_json()` is the wire form, `parse_event()` reads it. Every
-event has the turn's id, a sequence number that counts from 1 without gaps, and the time. A reader must ignore kinds it
-does not know: new ones may come without a new version. No event ever carries the content or the name of a role.
+event has the turn's id and the time, and all but `ReasoningDelta` a sequence number that counts from 1 without gaps. A
+reader must ignore kinds it does not know: new ones may come without a new version. No event ever carries the content or
+the name of a role.
 """
 
 from __future__ import annotations
@@ -50,21 +51,49 @@ class RoleTierSkipped(_Event):
 
 
 class TextDelta(_Event):
-    """More of the answer; append it to what stands."""
+    """More of what the model says at a step; append it to the text of that step.
+
+    `step` counts from 0. The text of a step that ends in calls is interim; see `StepEnded`.
+    """
 
     type: Literal["text_delta"] = "text_delta"
     text: str
+    step: int = Field(default=0, ge=0)
+
+
+class ReasoningDelta(_Event):
+    """More of what the model thinks at a step, where its service shows that; append it to that step's.
+
+    Only who streams the turn gets it. It is not recorded, so it has no number: `seq` is 0, and not in the JSON.
+    """
+
+    type: Literal["reasoning_delta"] = "reasoning_delta"
+    seq: int = Field(default=0, exclude=True)
+    text: str
+    step: int = Field(default=0, ge=0)
 
 
 class TextReplaced(_Event):
-    """What now stands instead of all deltas so far; the empty text means that the answer was withdrawn."""
+    """The text of a step, in place of all its deltas so far; the empty text means that it was withdrawn.
+
+    `step` is None where the text is the turn's answer, whatever was said before.
+    """
 
     type: Literal["text_replaced"] = "text_replaced"
     text: str
+    step: int | None = None
+
+
+class StepEnded(_Event):
+    """A step of the conversation ended. An `interim` step ended in calls, or is corrected: its text is no answer."""
+
+    type: Literal["step_ended"] = "step_ended"
+    step: int = Field(default=0, ge=0)
+    interim: bool
 
 
 class PlanRejected(_Event):
-    """The planner's plan could not be carried out; it is told once, then it answers directly."""
+    """A step of the conversation could not be used. That is reported to the model once, then it must answer."""
 
     type: Literal["plan_rejected"] = "plan_rejected"
     reason: str
@@ -104,7 +133,7 @@ class SummaryFailed(_Event):
 class TaskStarted(_Event):
     """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it.
 
-    `gate` is as in `CallStarted`.
+    `gate` and `arguments` are as in `CallStarted`.
     """
 
     type: Literal["task_started"] = "task_started"
@@ -114,6 +143,7 @@ class TaskStarted(_Event):
     parent: str = ""
     risk: tuple[Risk, ...] = ()
     gate: str = ""
+    arguments: dict[str, Any] | None = None
 
 
 class TaskEnded(_Event):
@@ -128,16 +158,19 @@ class TaskEnded(_Event):
 class CallStarted(_Event):
     """A Function is called inside the turn. `call_id` is its path id, `parent` that of the call, task or turn above it.
 
-    `gate` says what let it through: `code` where no model had a say, `default`, `rule:NAME`, `always`, `approver` or
-    `person`.
+    `title` is the function's name for people, where it has one. `gate` says what let it through: `code` where no model
+    had a say, `default`, `rule:NAME`, `always`, `approver` or `person`. `arguments` are there where the function is
+    declared with `capture=True`.
     """
 
     type: Literal["call_started"] = "call_started"
     call_id: str
     function: str
+    title: str = ""
     parent: str = ""
     risk: tuple[Risk, ...] = ()
     gate: str = ""
+    arguments: dict[str, Any] | None = None
 
 
 class CallEnded(_Event):
@@ -204,15 +237,17 @@ class AttachmentLeftOut(_Event):
 
 
 class Usage(_Event):
-    """Tokens of one model call, as the model's service counts them, and its cost in US dollars where it is known.
+    """Tokens of one model call, counted as in `ModelUsage`, and its cost in US dollars; null is not known.
 
     `call_id` is the path id of the call, task or turn whose model call it is; `seconds` is how long it took.
     """
 
     type: Literal["usage"] = "usage"
     signature: str
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
     cost: float | None = None
     call_id: str = ""
     model: str = ""
@@ -274,7 +309,9 @@ Event = Annotated[
     TurnStarted
     | RoleTierSkipped
     | TextDelta
+    | ReasoningDelta
     | TextReplaced
+    | StepEnded
     | PlanRejected
     | AnswerChecked
     | HistorySummarised
@@ -332,8 +369,10 @@ __all__ = [
     "PauseNotified",
     "PauseOpened",
     "PlanRejected",
+    "ReasoningDelta",
     "Risk",
     "RoleTierSkipped",
+    "StepEnded",
     "SummaryFailed",
     "TaskEnded",
     "TaskStarted",

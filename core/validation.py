@@ -248,6 +248,8 @@ def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[W
         return adapter.validate_json(canonical_json(data))
     except ValidationError as failure:
         problems = describe_failure(failure)
+    except (TypeError, ValueError) as failure:  # of `canonical_json`: NaN, or no JSON at all
+        problems = f"it is not JSON ({type(failure).__name__})"
     raise error(f"{what} cannot be read again: {problems}", remedy="use a type that reads what it writes as JSON")
 
 

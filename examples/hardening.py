@@ -76,10 +76,10 @@ STAGES: dict[str, list[Worker | Function]] = {
 def scripted(call: ScriptedCall) -> dict[str, Any]:
     """What the models say: the planner hands over, `refund` looks up before it decides, `reader` reads."""
     if "message" in call.fields:
-        asked = [{"to": "refund", "request": LETTER}]
+        asked = [{"tool": "refund", "arguments": {"request": LETTER}}]
         return {
             "reply": "Refund it." if call.messages[1:-1] else "",
-            "dispatches": [] if call.messages[1:-1] else asked,
+            "calls": [] if call.messages[1:-1] else asked,
         }
     if READER.instructions in call.system:
         return {"result": "1007"}
@@ -93,9 +93,7 @@ async def main() -> None:
     for stage, workers in STAGES.items():
         lm = ScriptedLM(scripted)
         home = Path(tempfile.mkdtemp(prefix="worldagent-"))
-        async with WorldAgent(
-            "shop", lm=lm, workers=workers, functions=[order_of], storage=Storage(home=home)
-        ) as agent:
+        async with WorldAgent("shop", lm=lm, workers=workers, tools=[order_of], storage=Storage(home=home)) as agent:
             by_code = await agent.call("refund", {"request": LETTER})
             thought = len(lm.calls)
             turn = await agent.thread("t1").converse("What about Ana's letter?")

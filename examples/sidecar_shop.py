@@ -48,14 +48,13 @@ async def buy(order: Order, ctx: TaskContext) -> Receipt:
 async def answer(call: ScriptedCall) -> Any:
     """What the model says: a plan to buy, what came of it, or numbers."""
     message = call.fields["message"]
-    before = call.messages[-2][1] if len(call.messages) > 1 else ""  # results stand before the message
     if not message.startswith("buy "):
         last = message.split()[-1]
         return spoken(NUMBERS[: NUMBERS.index(last) + 1] if last in NUMBERS else NUMBERS)
-    if not before.startswith("Result of "):
-        order = {"to": "buy", "params": {"what": message.split()[-1]}}
-        return {"reply": "I will see to it.", "dispatches": [order]}
-    return spoken(["It", "is", "yours."] if "paid for" in before else ["Then", "not."])
+    if not call.steps:
+        order = {"tool": "buy", "arguments": {"what": message.split()[-1]}}
+        return {"reply": "I will see to it.", "calls": [order]}
+    return spoken(["It", "is", "yours."] if "paid for" in call.steps[0] else ["Then", "not."])
 
 
 async def spoken(words: Sequence[str]) -> AsyncGenerator[str]:
@@ -64,10 +63,10 @@ async def spoken(words: Sequence[str]) -> AsyncGenerator[str]:
     for place, word in enumerate(words):
         await asyncio.sleep(PACE)
         yield f" {word}" if place else word
-    yield "\n\n[[ ## dispatches ## ]]\n[]\n\n[[ ## completed ## ]]"
+    yield "\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
 
 
 def agent() -> WorldAgent:
     """Make the agent."""
     shapes = [Shape("buy", Order, Receipt, buy, description="buys something")]
-    return WorldAgent("shop", lm=ScriptedLM(answer), functions=[pay], shapes=shapes)
+    return WorldAgent("shop", lm=ScriptedLM(answer), tools=[pay], shapes=shapes)

@@ -1,7 +1,7 @@
 """Turns and tasks as LangGraph graphs. The only folder that imports langgraph."""
 
 from ._composed import Composed
-from ._context import GraphOptions, TokenCount
+from ._context import GraphOptions
 from ._engine import TurnEngine
 from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
 from ._shape import Shape, ShapeRegistry
@@ -14,7 +14,6 @@ __all__ = [
     "Shape",
     "ShapeRegistry",
     "TaskContext",
-    "TokenCount",
     "TurnEngine",
     "TurnOutcome",
     "TurnRequest",

@@ -6,12 +6,12 @@ The role travels in `TurnContext` alone, which LangGraph carries as `context=` a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from ..core import Emitter, Scope
+from ..core import Emitter, ModelUsage, Scope
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
 from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
 from ..harness import Policy, Registry
@@ -19,16 +19,19 @@ from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.journal import Drive, Journal
 from ..harness.limits import Budget
 from ..harness.running import OnError
-from ..memory import ConversationStore
+from ..memory import ConversationStore, Draft
 from ..memory.attachments import Attachments
 from ..memory.kept import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
-from ..signatures import Listener, ModelCaller, Planner, PredictorPool
+from ..signatures import Listener, ModelCaller, PredictorPool
 from ..signatures.models import Models
 from ..signatures.summaries import scrubbed
 from ..storage import Lease
 from ._rests import Rests
 from ._shape import ShapeRegistry
+
+if TYPE_CHECKING:
+    from .loop import Tools
 
 T = TypeVar("T")
 
@@ -84,7 +87,7 @@ class Services:
     registry: Registry
     shapes: ShapeRegistry
     predictors: PredictorPool
-    planner: Planner
+    conversation: Tools
     resolver: RoleResolver
     log: ConversationStore
     rests: Rests
@@ -98,15 +101,6 @@ class Services:
     approver: Approver | None = None
 
 
-@dataclass(slots=True)
-class TokenCount:
-    """Tokens of a turn so far."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    calls: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContext:
     """What one turn runs under. It holds the role and is never written anywhere.
@@ -118,7 +112,6 @@ class TurnContext:
         services: What all turns share.
         role: The resolved role of the turn, or of the task this context was made for.
         emit: Where its events go.
-        usage: Counts its tokens.
         lease: The ownership of the thread, or None where nothing is stored.
         stream: Whether anybody wants deltas.
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
@@ -131,6 +124,8 @@ class TurnContext:
         depth: How deep that stands which dispatches them.
         task: The path id of the task that this context was made for; empty is the turn itself.
         budget: What the turn, or the task, may still use.
+        kept: What models said at the steps of this run, by path id, with the model's name: their services want it back
+            as it was. It may hold the role, and is written nowhere.
     """
 
     turn_id: str
@@ -139,7 +134,6 @@ class TurnContext:
     services: Services
     role: ResolvedRole
     emit: Emitter
-    usage: TokenCount
     lease: Lease | None = None
     stream: bool = False
     prompt: str | None = None
@@ -151,6 +145,16 @@ class TurnContext:
     depth: int = -1
     task: str = ""
     budget: Budget = field(default_factory=Budget)
+    kept: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False)
+
+    async def append(self, head: str, drafts: Sequence[Draft]) -> str:
+        """Put messages into the log after `head`; returns the last one's id."""
+        if self.gate.marks:  # what is said after something untrusted was read may come from there
+            untrusted = {"untrusted": sorted(self.gate.marks)}
+            drafts = [replace(draft, body={**draft.body, **untrusted}) for draft in drafts]
+        return await self.services.log.append(
+            head, drafts, thread=self.thread_key, turn_id=self.turn_id, lease=self.lease
+        )
 
     def role_digest(self, role: ResolvedRole) -> str | None:
         """What a turn or a task keeps of a role, under the key that the turn began with; None for no role (R13)."""
@@ -198,18 +202,22 @@ class TurnContext:
     async def _model(self, name: str | None) -> ModelCaller:
         return self.services.caller if name is None else await self.services.models.get(name)
 
-    def listener(self, signature: str, field: str | None = None) -> Listener:
-        """Who hears of one model call of this turn; deltas of `field` only where they are wanted."""
+    def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
+        """Who hears of one model call of this turn.
+
+        Args:
+            signature: The Signature's name.
+            field: The output field whose deltas are wanted.
+            step: The conversation's step that it is; None is no such step, and its reasoning is not streamed.
+        """
         call_id = self.task or self.turn_id
         budget = self.budget
 
-        def count(*, input_tokens: int, output_tokens: int, **more: Any) -> None:
-            self.usage.input_tokens += input_tokens
-            self.usage.output_tokens += output_tokens
-            self.usage.calls += 1
-            self.budget.spend(input_tokens + output_tokens, more.get("cost") or 0.0)
-            tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-            self.emit(Usage, signature=signature, call_id=call_id, **tokens, **more)
+        def count(used: ModelUsage, *, model: str, seconds: float, tokens: int) -> None:
+            budget.spend(model, used, tokens)
+            told = asdict(used)
+            del told["calls"]
+            self.emit(Usage, signature=signature, call_id=call_id, model=model, seconds=seconds, **told)
 
         def keep(messages: list[dict[str, Any]]) -> None:
             # What a person said and made a role stands in the prompts of calls without it, too.
@@ -220,11 +228,12 @@ class TurnContext:
 
         prompt = keep if self.emit.wants("prompts") else None
         silent = Listener(usage=count, prompt=prompt, waiting=wait, before=budget.check, after=budget.settle)
-        if field is None or not self.stream:
+        if step is None or not self.stream:
             return silent
         return replace(
             silent,
             field=field,
-            emit=lambda text: self.emit(TextDelta, text=text),
-            withdraw=lambda: self.emit(TextReplaced, text=""),
+            emit=lambda text: self.emit(TextDelta, text=text, step=step),
+            withdraw=lambda: self.emit(TextReplaced, text="", step=step),
+            reason=lambda text: self.emit.reason(text, step=step),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,43 +12,45 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from ..core import Emitter, Scope
+from ..core import Emitter, ModelUsage, Scope, canonical_json
 from ..core.errors import (
     Diverged,
     GraphChanged,
     InvalidArgument,
     ModelFacing,
+    ParamsInvalid,
     StorageInvalid,
     UnknownMessage,
+    UsageError,
 )
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
-from ..core.validation import declared_alike
+from ..core.validation import declared_alike, read_model
 from ..harness import CallContext, Function
 from ..harness.gate import CODE, Gate
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
+from ..harness.schema import result_of
 from ..memory import Draft, Message
 from ..memory.attachments import Attachment
 from ..role_resolution import NO_ROLE, ResolvedRole
-from ..signatures import Planner, PredictorPool, Program
+from ..signatures import CONVERSE, REPLY_DEMOS, Predictor, PredictorPool, Program, Signature, converse_signature
 from ..signatures.models import Models
 from ..signatures.summaries import SUMMARISE
 from ..signatures.verification import CHECK
 from ..storage import Lease, PostgresAddress
 from ._attached import check_taken, room_of
 from ._checkpoints import Saver, open_saver, run_graph
-from ._context import Services, TokenCount, TurnContext
+from ._context import Services, TurnContext
 from ._history import body_of, untrusted_in
-from ._plan import Work, roster, storable
 from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
 from ._rests import Rests
-from ._shape import SUBAGENT, Shape
+from ._shape import SUBAGENT, Shape, Work, storable
 from ._task import calls_of
-from ._turn import TurnState, build_turn_graph, first_state
 from .heads import Heads
-from .workers import Subagents
+from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
 
+_STRUCTURED = 64  # answers in JSON whose Signatures are kept
 _AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
 
 
@@ -62,8 +66,11 @@ class TurnEngine:
         FunctionInvalid: A Signature cannot carry a role.
     """
 
-    GRAPH: ClassVar[str] = "turn/1"
+    GRAPH: ClassVar[str] = "turn/2"
     """Which graph turns run in; another name once its nodes or channels are others."""
+
+    TASKS: ClassVar[frozenset[str]] = frozenset({GRAPH, "turn/1"})
+    """The graphs in which tasks and skills began that this one can resume."""
 
     def __init__(self, parts: EngineParts, saver: Saver | None) -> None:
         self._saver = saver
@@ -74,15 +81,11 @@ class TurnEngine:
             for policy in (parts.policy, *parts.registry.worker_policies.values()):
                 policy.check(parts.registry.declared)
         self._offered = parts.registry.version
-
-        def planner_of() -> Planner:
-            entries = roster(parts.registry, shapes)
-            return Planner(parts.identity, entries, plain=parts.caller.plain, prompt=parts.prompt)
-
-        self._planner_of = planner_of
-        planner = planner_of()
+        # A turn may have a model of the other kind; the agent's own is last, which optimised programs are for.
+        kinds = sorted((False, True), key=lambda plain: plain == parts.caller.plain)
+        self._converse = {plain: converse_signature(parts.identity, parts.prompt, plain=plain) for plain in kinds}
         predictors = PredictorPool()
-        predictors.add(*planner.predictors)
+        predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
         models = parts.models if parts.models is not None else Models(parts.caller)
@@ -91,14 +94,13 @@ class TurnEngine:
             for signature in shape.all_signatures():
                 predictors.add(signature)
         predictors.use_programs(parts.programs)
-        planner.use(predictors)
         self.services = Services(
             caller=parts.caller,
             models=models,
             registry=parts.registry,
             shapes=shapes,
             predictors=predictors,
-            planner=planner,
+            conversation=Tools.of_conversation(self._converse[parts.caller.plain], parts.registry, parts.policy),
             resolver=parts.resolver,
             log=parts.log,
             rests=Rests(parts.clock),
@@ -114,10 +116,12 @@ class TurnEngine:
         self.heads = Heads(saver, parts.branches)
         self._clock = parts.clock
         self._options = parts.options
+        self._identity, self._prompt = parts.identity, parts.prompt
+        self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
         self._drives: dict[str, Drive] = {}
         self._stopping = False
         subagents.compile(saver)
-        self._graph = build_turn_graph(saver)
+        self._graph = build_graph(saver)
 
     @classmethod
     async def open(cls, parts: EngineParts, place: Path | PostgresAddress) -> TurnEngine:
@@ -149,7 +153,7 @@ class TurnEngine:
     def signatures(self, work: Work | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of a turn's entry Signatures and of its others: the planner's, or the task's shape's."""
         if work is None:
-            return (Planner.NAME,), ()
+            return (CONVERSE,), ()
         shape = self.services.shapes.get(work["shape"])
         return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
 
@@ -177,16 +181,20 @@ class TurnEngine:
         """What a turn keeps of its role: the tiers, a keyed digest, the key's id (R13)."""
         return self.services.resolver.key.note(role)
 
-    def check_graph(self, kept: str) -> None:
+    def check_graph(self, kept: str, kind: TurnKind) -> None:
         """Compare the graph that a turn was begun in with this one (D15).
+
+        Args:
+            kept: The graph.
+            kind: The turn's surface.
 
         Raises:
             GraphChanged: It is another one.
         """
-        if kept != self.GRAPH:
+        if kept not in (self.TASKS if kind in ("task", "skill") else (self.GRAPH,)):
             raise GraphChanged(
                 f"the turn runs in the graph {kept!r}, and this version has {self.GRAPH!r}",
-                remedy=_AS_BEFORE,
+                remedy="resume it with the version that began it, or cancel it and send the message again",
             )
 
     def stands_for(self, prompt: str) -> str:
@@ -261,11 +269,35 @@ class TurnEngine:
         registry = self.services.registry
         if self._offered != registry.version:  # optimised programs are for what was offered at the start
             self._offered = registry.version
-            self.services = replace(self.services, planner=self._planner_of())
+            signature = self._converse[self.services.caller.plain]
+            tools = Tools.of_conversation(signature, registry, self.services.policy)
+            self.services = replace(self.services, conversation=tools)
         if not model:
             return self.services
         caller = await self.services.models.get(model[0])
-        return replace(self.services, caller=caller, fallbacks=tuple(model[1:]), options=self._options(caller))
+        return replace(
+            self.services,
+            caller=caller,
+            fallbacks=tuple(model[1:]),
+            options=self._options(caller),
+            conversation=replace(self.services.conversation, signature=self._converse[caller.plain]),
+        )
+
+    def _conversation(self, services: Services, request: TurnRequest) -> Tools:
+        """What the conversation of one turn works with: an answer in JSON where its message asks for one."""
+        tools, schema = services.conversation, request.body.get("output")
+        if schema is None:
+            return tools
+        key = (services.caller.plain, canonical_json(schema))
+        if key not in self._structured:
+            plain = services.caller.plain
+            made = converse_signature(self._identity, self._prompt, plain=plain, output=schema)
+            self._structured[key] = made
+        self._structured.move_to_end(key)
+        while len(self._structured) > _STRUCTURED:
+            self._structured.popitem(last=False)
+        result = request.output or result_of("the answer", schema)
+        return replace(tools, signature=self._structured[key], result=result, as_said=True)
 
     async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
         """Refuse what a turn's model does not take, unless it is to get the names alone.
@@ -322,7 +354,7 @@ class TurnEngine:
         """What a turn gave that is over; `head` is its last message, where that may not be the thread's."""
         head = head or await self.head(thread_key)
         assert head is not None, "a turn that is over has a message"
-        return await self._outcome(TokenCount(), work, head)
+        return await self._outcome({}, work, head)
 
     async def begin(self, request: TurnRequest, *, lease: Lease | None) -> str:
         """Put the turn's message into the log, after what changed since the last one; returns its id."""
@@ -350,7 +382,7 @@ class TurnEngine:
             asked: The id of the turn's message.
         """
         turn = self._context(request, run, {}, await self._services_with(request.model))
-        return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
+        return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
 
     async def resume(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
         """Go on with a turn where it stands, in whatever process it was left (T5)."""
@@ -362,14 +394,13 @@ class TurnEngine:
         turn = self._context(request, run, records, await self._services_with(request.model))
         found = await self.heads.values(request.thread_key)
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
-            return await self._drive(turn, request.work, first_state(turn, request.kind, asked, request.work))
-        # A run that goes on after the plan does not look at what the planner had read.
+            return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
+        # A run that continues at its calls does not look at what the model had read.
         turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
-        for item in found["work"]:
-            self._work_again(item["shape"], item["params"])
+        self._check_open(request.turn_id, found, records)
         if found.get("status") == "done":
-            return await self._outcome(turn.usage, request.work, str(found["head"]))
-        return await self._drive(turn, request.work, None)
+            return await self._outcome(turn.budget.book.bill, request.work, str(found["head"]))
+        return await self._drive(turn, request, None, rounds=int(found["round"]))
 
     async def check_work(self, turn_id: str, thread_key: str) -> None:
         """Make sure that the functions, shapes and workers that a turn needs to resume are those that it began with.
@@ -383,10 +414,11 @@ class TurnEngine:
             GraphChanged: One is gone or is declared otherwise.
         """
         assert self.services.journal is not None, "a turn without a journal is over when it ends"
-        self._check_declared(await self.services.journal.load(turn_id))
+        records = await self.services.journal.load(turn_id)
+        self._check_declared(records)
         found = await self.heads.values(thread_key)
-        for item in found["work"] if found is not None and found.get("turn") == turn_id else ():
-            self._work_again(item["shape"], item["params"])
+        if found is not None and found.get("turn") == turn_id:
+            self._check_open(turn_id, found, records)
 
     def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
         """Compare what a turn's calls were declared as with what they are now, where they are asked for again (D15).
@@ -412,6 +444,29 @@ class TurnEngine:
                     remedy=_AS_BEFORE,
                 )
 
+    def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:
+        """Check the task, or the calls of the step, that a turn is at.
+
+        Raises:
+            HostError: A function is from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone, or takes other params.
+        """
+        for item in state["work"]:
+            self._work_again(item["shape"], item["params"])
+        record = records.get(f"{turn_id}/think.{state['round']}")
+        said = {} if record is None or record.result is None else json.loads(record.result)
+        for call in said.get("calls", ()):
+            try:
+                function = self.services.registry.function(call["tool"])
+                read_model(
+                    function.params, call["arguments"], what=f"arguments of {call['tool']!r}", error=ParamsInvalid
+                )
+            except (ModelFacing, UsageError) as error:
+                problem = error.problem
+            else:
+                continue
+            raise GraphChanged(f"a call of the turn cannot be made as it was asked for: {problem}", remedy=_AS_BEFORE)
+
     def _work_again(self, shape: str, params: Mapping[str, Any]) -> Work:
         """A task that a turn began to do, checked as when it was dispatched."""
         try:
@@ -426,19 +481,25 @@ class TurnEngine:
         for drive in self._drives.values():
             drive.stopping = True
 
-    async def _drive(self, turn: TurnContext, work: Work | None, state: TurnState | None) -> TurnOutcome:
+    async def _drive(
+        self, turn: TurnContext, request: TurnRequest, state: LoopState | None, *, rounds: int = 0
+    ) -> TurnOutcome:
         journal = self.services.journal
         while True:
             self._drives[turn.turn_id] = turn.drive
             try:
-                values = await run_graph(self._graph, state, turn=turn)
+                run: Conversation | HostTask = HostTask(turn)
+                if request.kind not in ("task", "skill"):
+                    run = Conversation(turn, self._conversation(turn.services, request))
+                    await run.find(rounds)
+                values = await run_graph(self._graph, state, turn=turn, context=run)
             finally:
                 del self._drives[turn.turn_id]
             if "__interrupt__" not in values:
-                return await self._outcome(turn.usage, work, values["head"])
+                return await self._outcome(turn.budget.book.bill, request.work, values["head"])
             assert journal is not None, "nothing waits without a journal"
             if turn.drive.stopping:
-                return TurnOutcome(status="stopped", usage=turn.usage)
+                return TurnOutcome(status="stopped", usage=turn.budget.book.bill)
             records = await journal.load(turn.turn_id)
             pauses = tuple(pause_of(record) for record in records.values() if record.open)
             answered = any(record.answered for record in records.values())
@@ -448,14 +509,14 @@ class TurnEngine:
                     remedy="let bodies depend on their params and the results of their calls alone, or cancel the turn",
                 )
             if not answered:
-                return TurnOutcome(status="paused", usage=turn.usage, pauses=pauses)
+                return TurnOutcome(status="paused", usage=turn.budget.book.bill, pauses=pauses)
             drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
-            turn, state = replace(turn, drive=drive), None
+            turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
 
-    async def _outcome(self, usage: TokenCount, work: Work | None, head: str) -> TurnOutcome:
+    async def _outcome(self, usage: Mapping[str, ModelUsage], work: Work | None, head: str) -> TurnOutcome:
         body = body_of(await self.message(head), "answer" if work is None else "result")
         if work is None:
-            return TurnOutcome(text=str(body["text"]), usage=usage)
+            return TurnOutcome(text=str(body["text"]), result=body.get("result"), usage=usage)
         shape = self.services.shapes.get(work["shape"])
         return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
 
@@ -482,7 +543,6 @@ class TurnEngine:
             services=services,
             role=run.role,
             emit=run.emit,
-            usage=TokenCount(),
             lease=run.lease,
             stream=run.stream,
             prompt=run.prompt,

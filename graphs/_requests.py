@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
-from ..core import Clock, Emitter, Scope, SystemClock
+from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock
 from ..core.events import TurnKind
 from ..core.pauses import Pause, UnattendedMode
-from ..harness import Policy, Registry
+from ..harness import CONVERSATION, Policy, Registry
 from ..harness.gate import CODE, Approver, Caller
 from ..harness.inside import Origin
 from ..harness.journal import Journal
@@ -25,11 +25,9 @@ from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import ModelCaller
 from ..signatures.models import Models
 from ..storage import Lease
-from ._context import GraphOptions, TokenCount
-from ._plan import Work
-from ._shape import Shape
+from ._context import GraphOptions
+from ._shape import Shape, Work
 
-_PLANNER = "converse"
 """What the planner is called where it is a caller."""
 
 
@@ -50,6 +48,7 @@ class TurnRequest:
         origin: The call that it was begun or resumed from, if there is one.
         role_key: The id of the key that the turn's role was noted with; empty is the present one.
         unattended: What happens where a person would be asked; None asks them.
+        output: Reads the answer where `body` has the schema of one; left out, the schema alone counts.
     """
 
     turn_id: str
@@ -64,13 +63,14 @@ class TurnRequest:
     origin: Origin | None = None
     role_key: str = ""
     unattended: UnattendedMode | None = None
+    output: TypeAdapter[Any] | None = None
 
     @property
     def caller(self) -> Caller:
         """Who dispatches its tasks: the planner, the host's own code, or a call that a model had a say in."""
         workers = () if self.origin is None else self.origin.workers
         if self.kind not in ("task", "skill"):
-            return Caller(_PLANNER, modelled=True, workers=workers)
+            return Caller(CONVERSATION, modelled=True, workers=workers)
         if self.origin is None or not self.origin.modelled:
             return CODE
         return Caller(self.origin.caller, modelled=True, workers=workers)
@@ -83,15 +83,15 @@ class TurnOutcome:
     Attributes:
         status: `done`, `paused` where a person is asked, `stopped` where it was to stop and can go on later.
         text: The answer; empty for a task.
-        result: A task's result.
-        usage: Its tokens.
+        result: A task's result; of a message whose answer has a schema, the answer as JSON.
+        usage: What its model calls used, by the model's name.
         pauses: What is asked.
     """
 
     status: Literal["done", "paused", "stopped"] = "done"
     text: str = ""
-    result: BaseModel | None = None
-    usage: TokenCount = field(default_factory=TokenCount)
+    result: Any = None
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
-from ..core.validation import declaration, read_model, validate_model
+from ..core.validation import declaration, json_of, read_model, validate_model
 from ..harness import Function, Risk
 from ..harness.running import check_name, risks, undispatched
 from ..signatures import PredictorPool, Signature
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 SUBAGENT = "subagent"
 """The key of the shape that runs a worker."""
+
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # whole numbers that a checkpoint can hold
+
+
+class Work(TypedDict):
+    """A task that a turn dispatches: whom it is for, the shape, its params as JSON."""
+
+    to: str
+    shape: str
+    params: dict[str, Any]
+
 
 P = TypeVar("P", bound=BaseModel)
 R = TypeVar("R", bound=BaseModel)
@@ -38,9 +49,10 @@ class Shape(Generic[P, R]):
         handler: A coroutine function of the params and the `TaskContext`; it returns the result or its fields.
         entry: The Signature that a role attaches to by default (R6); None for a shape that calls no model.
         signatures: The other Signatures that its handler may predict with.
-        description: What it is for. A shape with a description is offered to the planner.
+        description: What it is for. A shape without one is not offered to the conversation.
         risk: What dispatching it does to the world. What its handler calls passes the gate by itself.
         capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        offered: Whether the conversation can call it, if it has a description.
     """
 
     key: str
@@ -52,6 +64,7 @@ class Shape(Generic[P, R]):
     description: str = ""
     risk: tuple[Risk, ...] = ("read_only",)
     capture: bool = False
+    offered: bool = True
 
     def __post_init__(self) -> None:
         check_name("shape", self.key)
@@ -81,7 +94,8 @@ class Shape(Generic[P, R]):
     @property
     def function(self) -> Function:
         """The shape as a function of its params, which gives its result."""
-        return _function(self.key, self.params, self.result, self.description, self.risk, self.capture)
+        made = _function(self.key, self.params, self.result, self.description, self.risk, self.capture)
+        return made if self.offered and self.description else replace(made, offered=False)
 
     def callee(self, params: P) -> Function:
         """What the gate decides about where a task with these params is dispatched."""
@@ -145,6 +159,33 @@ class Shape(Generic[P, R]):
         return validate_model(
             self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid
         )
+
+
+def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
+    """Params as JSON that a checkpoint can hold.
+
+    Args:
+        params: The params.
+        what: What they are, for the error.
+
+    Raises:
+        ParamsInvalid: They are no JSON, or hold a whole number of more than 64 bits.
+    """
+    given = json_of(params, what=what, error=ParamsInvalid)
+    left: list[Any] = [given]
+    while left:
+        match left.pop():
+            case dict() as fields:
+                left += fields.values()
+            case list() as items:
+                left += items
+            case int() as number if not _LEAST <= number <= _MOST:
+                raise ParamsInvalid(
+                    f"{what} hold a whole number of more than 64 bits", remedy="give such a number as a text"
+                )
+            case _:
+                pass
+    return given
 
 
 @lru_cache(maxsize=1024)  # it is asked for at each dispatch

@@ -28,9 +28,9 @@ UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 
 _RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
 HOST: Final = "code"
-PLANNER: Final = "converse"
-CALLERS: Final = (HOST, PLANNER)
-"""Who calls and is nothing that can be called: the host's own code, and the planner."""
+CONVERSATION: Final = "converse"
+CALLERS: Final = (HOST, CONVERSATION)
+"""Callers that are not functions: the host's own code, and the conversation."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -44,6 +44,7 @@ class Function:
         params: The declared params.
         result: The declared result.
         description: What it does, for whoever chooses it.
+        title: Its name for people, such as "Look up a price"; empty is none.
         kind: A `leaf` may have effects and calls nothing; a `flow` calls others and has no effects of its own (D8).
             A `worker` or `shape` is dispatched as a task.
         idempotent: Whether running the body twice does the same as running it once.
@@ -57,9 +58,11 @@ class Function:
         retry: How often a leaf is tried where it fails for a passing reason.
         limits: What one call of it, and all below it, may use.
         context: Whether a leaf's body gets the `ToolContext` before its params.
-        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        capture: Whether events may hold its params, and traces its params and results, where the agent's `Trace`
+            captures them.
         variant: Stands for what else its calls depend on, such as a folder: a turn that waits for a call goes on only
             where that is the same.
+        offered: Whether the conversation can call it; workers can call what their `tools` name all the same.
         on_behalf: Whether what a flow calls counts as called by its caller, and must be among that one's tools.
     """
 
@@ -81,7 +84,9 @@ class Function:
     capture: bool = False
     limits: Limits = field(default_factory=Limits)
     on_behalf: bool = False
+    title: str = ""
     variant: str = ""
+    offered: bool = True
 
     def __post_init__(self) -> None:
         check_name("function", self.name)
@@ -164,8 +169,8 @@ def check_name(what: str, name: object) -> str:
 
 __all__ = [
     "CALLERS",
+    "CONVERSATION",
     "HOST",
-    "PLANNER",
     "READ_ONLY",
     "UNKNOWN",
     "Body",

@@ -219,9 +219,11 @@ def _traced(inner: Handler) -> Handler:
             return await inner(call)
         step, emit = call.prepared.step, call.ctx.emit
         risk = call.function.risk
-        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, risk=risk, gate=step.by)
-        if call.function.capture:
-            emit.keep(step.id, "inputs", step.input if call.changed is None else dict(call.changed))
+        arguments = (step.input if call.changed is None else dict(call.changed)) if call.function.capture else None
+        told = {"title": call.function.title, "risk": risk, "gate": step.by, "arguments": arguments}
+        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, **told)
+        if arguments is not None:
+            emit.keep(step.id, "inputs", arguments)
         status, code = "cancelled", None
         try:
             value = await inner(call)

@@ -35,8 +35,8 @@ class Registry:
     Args:
         functions: The functions.
         workers: The workers, and functions that stand in a worker's place.
-        allow: Globs over the names of what can be called; what fits none cannot, by whomever, whenever it comes. What
-            does is offered to the planner, too. None is all, of which workers alone are offered.
+        allow: Globs over the names of what can be called; what fits none cannot, by any caller, whenever it comes.
+            None is all.
 
     Raises:
         NameTaken: Two of them have one name.
@@ -57,10 +57,10 @@ class Registry:
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, Function] = {}
         self._shapes: set[str] = set()
+        self._stand_ins: set[str] = set()
         self._sources: dict[str, frozenset[str]] = {}
         self._missing: dict[str, Missing] = {}
         self._unknown: set[str] = set()
-        self._offered: dict[str, Function] = {}
         for what, given in (("functions", functions), ("workers", workers)):
             if isinstance(given, Function | Worker | str) or not isinstance(given, Iterable):
                 raise FunctionInvalid(
@@ -74,15 +74,14 @@ class Registry:
         for worker in workers:
             if isinstance(worker, Function):
                 self._claim(worker.name)
-                if self._place(self._functions, worker):
-                    self._offered[worker.name] = worker
+                self._place(self._functions, worker)
+                self._stand_ins.add(worker.name)
                 continue
             if not isinstance(worker, Worker):
                 raise FunctionInvalid(f"{worker!r} is not a worker", remedy="make it with Worker(name, instructions)")
             self._claim(worker.name)
             if self._place(self._tasks, worker.function):
                 self._workers[worker.name] = worker
-                self._offered[worker.name] = worker.function
 
     @property
     def functions(self) -> Mapping[str, Function]:
@@ -101,15 +100,13 @@ class Registry:
 
     @property
     def offered(self) -> Mapping[str, Function]:
-        """What the planner is told of: all workers, and the functions that stand in a worker's place (H8).
-
-        Where not all can be called, it is told of all that can be.
-        """
-        return MappingProxyType(self._offered if self._allow is None else self._offered | self._functions)
+        """What the conversation can call: all that can be called, but for what is declared with `offered=False`."""
+        every = {**self._functions, **self._tasks}
+        return MappingProxyType({name: function for name, function in every.items() if function.offered})
 
     @property
     def version(self) -> int:
-        """Another number once the planner is to be told of something else."""
+        """Another number once something else is offered."""
         return self._version
 
     @property
@@ -218,7 +215,7 @@ class Registry:
         for function in given.values():
             self._place(self._functions, function)
         self._sources[source] = frozenset(given)
-        self._version += self._allow is not None
+        self._version += 1
         self._unknown.discard(source)
         if not known:
             self._unknown.add(source)
@@ -254,6 +251,20 @@ class Registry:
         """Why a function that is not there may be one of a source that cannot be reached; None where it is none."""
         return next((error for missing in self._missing.values() if (error := missing(name)) is not None), None)
 
+    def is_worker(self, name: str) -> bool:
+        """Whether this is a worker, or a function that was given in a worker's place (H8)."""
+        return name in self._workers or name in self._stand_ins
+
+    def runnable(self, name: str) -> Function:
+        """Return the worker called `name` as a function, or the function that was given in a worker's place (H8).
+
+        Raises:
+            UnknownWorker: There is neither.
+            ToolNotAllowed: It is not among what can be called.
+        """
+        found = self._functions.get(name) if name in self._stand_ins else None
+        return found if found is not None else self.worker(name).function
+
     def worker(self, name: str) -> Worker:
         """Return the worker called `name`.
 
@@ -264,7 +275,10 @@ class Registry:
         if name in self._workers:
             return self._workers[name]
         self.check_allowed(name)
-        raise UnknownWorker(f"there is no worker {str(name)[:_SHOWN]!r}", remedy=_known("workers", self._offered, name))
+        raise UnknownWorker(
+            f"there is no worker {str(name)[:_SHOWN]!r}",
+            remedy=_known("workers", [*self._workers, *self._stand_ins], name),
+        )
 
     def _place(self, where: dict[str, Function], function: Function) -> bool:
         """Put something where it can be called, or where it is known and cannot."""

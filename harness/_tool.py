@@ -21,6 +21,7 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
+from ._adopted import Adopted, adopted
 from ._context import CallContext, ToolContext
 from ._function import READ_ONLY, Body, Function, FunctionKind
 from ._params import params_model
@@ -44,11 +45,13 @@ class _Options(typing.TypedDict, total=False):
     Attributes:
         name: Its name, if not the function's own.
         description: What it does, if not the first paragraph of the docstring.
+        title: Its name for people, such as "Look up a price", for events.
         risk: What it does to the world: `read_only`, or one or several of `write`, `network`, `destructive`.
     """
 
     name: str | None
     description: str | None
+    title: str
     risk: Risk | Iterable[Risk]
     approval: bool
     untrusted: bool
@@ -56,6 +59,7 @@ class _Options(typing.TypedDict, total=False):
     timeout: float | None
     limits: Limits
     capture: bool
+    offered: bool
 
 
 class FlowOptions(_Options, total=False):
@@ -91,7 +95,10 @@ def tool(body: Plain, /, **options: typing.Unpack[ToolOptions]) -> Function: ...
 @overload
 def tool(**options: typing.Unpack[ToolOptions]) -> Callable[[Plain], Function]: ...
 def tool(body: Plain | None = None, /, **options: typing.Unpack[ToolOptions]) -> Any:
-    """Make a `Function` of a Python function; its type hints become the params and the result.
+    """Make a `Function` of a Python function, a `dspy.Tool` or a tool of LangChain.
+
+    The type hints of a Python function become the params and the result. A tool of another library has the params that
+    it declares, and gives any JSON.
 
     A function without a context, or whose first parameter is a `ToolContext`, becomes a leaf: it may have effects and
     calls nothing. One whose first parameter is a `WorkerContext` or `CallContext` can call others, so it becomes a
@@ -101,7 +108,7 @@ def tool(body: Plain | None = None, /, **options: typing.Unpack[ToolOptions]) ->
     is cancelled or times out, the thread runs on and its result is dropped.
 
     Args:
-        body: The function, when used as `@tool` without brackets.
+        body: The function or tool, when used as `@tool` without brackets.
         options: See `ToolOptions`. Without `risk` a leaf counts as `write` and `network`, so a call that a model makes
             requires approval (H9); a flow counts as `read_only`.
 
@@ -137,10 +144,13 @@ def _decorate(body: Plain | None, kind: FunctionKind, options: dict[str, Any]) -
 
 
 def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
+    foreign = adopted(body) if kind == "leaf" else None
+    if foreign is not None:
+        return _foreign(foreign, options)
     if not inspect.isroutine(body):
         raise FunctionInvalid(
-            f"{getattr(body, '__name__', type(body).__name__)!r} is no Python function",
-            remedy="decorate a function that 'def' or 'async def' makes",
+            f"{getattr(body, '__name__', type(body).__name__)!r} is not a Python function",
+            remedy="pass a function that 'def' or 'async def' makes, a dspy.Tool or a LangChain tool",
         )
     name, description = options.get("name"), options.get("description")
     own_name = name or str(getattr(body, "__name__", ""))
@@ -165,6 +175,21 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
         description if description is not None else _summary(body),
         kind,
         context=context and kind == "leaf",
+        **others,
+    )
+
+
+def _foreign(given: Adopted, options: dict[str, Any]) -> Function:
+    name, description = options.get("name") or given.name, options.get("description")
+    others = _options_of(name, "leaf", options)
+    if others.get("capabilities") is not None:
+        others["capabilities"] = tuple(others["capabilities"])
+    return Function(
+        name,
+        given.run if given.is_async else _on_a_thread(given.run),
+        given.params,
+        TypeAdapter(Any),
+        given.description if description is None else description,
         **others,
     )
 

@@ -1,16 +1,17 @@
-"""A worker as data. Its loop is in `graphs.workers`, its Signature in `signatures.workers`."""
+"""A worker as data. Its loop is in `graphs.loop`, its Signature in `signatures`."""
 
 from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core import canonical_json
 from ..core.errors import FunctionInvalid
+from ..core.generation import GenerationOptions
 from ..core.validation import is_text, validate_model
 from ._function import READ_ONLY, Function, Risk, check_name, risks, undispatched
 from ._params import TAKEN
@@ -23,26 +24,6 @@ MOST_STEPS: Final = 1000
 
 _TAKEN: Final = TAKEN | {"calls", "lm", "offered_tools", "result", "role"}
 """What no param of a worker can be called: its Signature has such fields of its own, or they are no fields."""
-
-
-class WorkerOptions(BaseModel):
-    """How a worker's model generates its answers; what is left out is the service's default.
-
-    Attributes:
-        temperature: How much the answers vary, 0 to 2.
-        top_p: The share of likely tokens that are sampled from, above 0 and at most 1.
-        max_tokens: The longest answer, in tokens.
-        seed: Makes answers repeatable where the service can.
-        reasoning_effort: How much the model thinks before it answers. A service refuses a word that it does not know.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
-
-    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
-    top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
-    max_tokens: int | None = Field(default=None, ge=1)
-    seed: int | None = None
-    reasoning_effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +41,8 @@ class Worker:
         output: What it gives: a type, or a JSON Schema. Left out, a text.
         prompt: The message that its model receives: a text in which `{field}` is replaced by that field of the input,
             as JSON if it is not a text, and `{{` and `}}` are braces. Left out, the model receives the fields as such.
-        options: How its model generates its answers, by the names of `WorkerOptions`.
+        options: How its model generates its answers, by the names of `GenerationOptions`. They go over those of
+            the profile and the settings.
         model: Its model: a model string, or a name from `WorldAgent(models=...)`; None is the turn's, or the agent's.
         fallbacks: Models that are tried in turn where its own cannot be reached, times out or is rate limited.
         retries: How often it is told what is wrong with an answer that cannot be used, and tries again.
@@ -70,6 +52,7 @@ class Worker:
             of the two verdicts the stricter one counts. What none of its rules match is left to the agent's policy,
             unless it sets `default`; so is what they approve.
         capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        offered: Whether the conversation can call it.
         params: What it takes, as a model.
         result: What it gives, as an adapter.
     """
@@ -92,6 +75,7 @@ class Worker:
     limits: Limits = field(default_factory=Limits)
     policy: Policy | None = None
     capture: bool = False
+    offered: bool = True
     params: type[BaseModel] = field(init=False, repr=False, compare=False)
     result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
 
@@ -136,6 +120,11 @@ class Worker:
         return "".join(found)
 
     @property
+    def generation(self) -> GenerationOptions:
+        """How its model generates its answers."""
+        return GenerationOptions(**self.options)
+
+    @property
     def function(self) -> Function:
         """The worker as a function of its input, which gives its output."""
         return Function(
@@ -150,6 +139,7 @@ class Worker:
             tools=self.tools,
             limits=self.limits,
             capture=self.capture,
+            offered=self.offered,
         )
 
     def _check_texts(self) -> None:
@@ -218,9 +208,8 @@ class Worker:
 
     def _options(self) -> Mapping[str, Any]:
         what = f"options of the worker {self.name!r}"
-        return validate_model(WorkerOptions, self.options, what=what, error=FunctionInvalid).model_dump(
-            exclude_none=True
-        )
+        checked = validate_model(GenerationOptions, self.options, what=what, error=FunctionInvalid)
+        return checked.model_dump(exclude_none=True)
 
     def _params(self) -> type[BaseModel]:
         given = self.input
@@ -266,4 +255,4 @@ class Worker:
             )
 
 
-__all__ = ["Worker", "WorkerOptions"]
+__all__ = ["Worker"]

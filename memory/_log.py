@@ -20,6 +20,7 @@ from ._stored import StoredMessage
 from .attachments import ATTACHMENT_TABLES, note_references
 from .branches import BRANCH_TABLES
 from .kept import KEPT_TABLES
+from .titles import TITLE_TABLES
 
 CONVERSATION = Schema(
     "conversation",
@@ -46,6 +47,7 @@ CONVERSATION = Schema(
         ),
         KEPT_TABLES,
         ATTACHMENT_TABLES,
+        TITLE_TABLES,
     ),
 )
 _INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at, summary)

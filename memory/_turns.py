@@ -77,7 +77,11 @@ _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
 _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
                WHERE id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
                  AND (CAST(? AS TEXT) IS NULL OR status=?)
-               ORDER BY id DESC LIMIT ?"""
+                 AND (CAST(? AS TEXT) IS NULL OR channel=?)
+                 AND (CAST(? AS TEXT) IS NULL OR EXISTS(
+                   SELECT 1 FROM wa_turn own WHERE own.thread=wa_turn.thread AND own.account=?))
+                 AND (CAST(? AS DOUBLE PRECISION) IS NULL OR began < ? OR (began=? AND id < ?))
+               ORDER BY began DESC, id DESC LIMIT ?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,10 +217,28 @@ class TurnRegister:
         return _record(rows[0], self._database.name) if rows else None
 
     async def threads(
-        self, workspace: str, *, limit: int = 100, status: TurnStatus | None = None
+        self,
+        workspace: str,
+        *,
+        limit: int = 100,
+        status: TurnStatus | None = None,
+        channel: str | None = None,
+        account: str | None = None,
+        before: tuple[datetime, str] | None = None,
     ) -> tuple[TurnRecord, ...]:
-        """The newest turn of each thread of a workspace, newest first; `status` leaves out what stands otherwise."""
-        given = (*keys_of(workspace), status, status, limit)
+        """The newest turn of each thread of a workspace, newest first.
+
+        Args:
+            workspace: The workspace.
+            limit: How many.
+            status: Only turns that stand so.
+            channel: Only turns of this channel.
+            account: Only of threads on which some turn ran for this account.
+            before: Only turns that began before this time, or then and have a lower id than this.
+        """
+        began, turn = (None, "") if before is None else (before[0].timestamp(), before[1])
+        kept = (status, status, channel, channel, account, account)
+        given = (*keys_of(workspace), *kept, began, began, began, turn, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
         return tuple(_record(row, self._database.name) for row in rows)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import ProfileInvalid
+from ..core.generation import GenerationOptions
 from ._profile import MemoryOverrides, Profile, Skills, Verification
 
 DEFAULT: Final = "default"
@@ -78,6 +79,7 @@ def effective(chain: Sequence[ProfileFile]) -> Profile:
                 pass
     values |= {key: given[(key,)].value for key in _PLAIN if (key,) in given}
     values |= {name: kind(**_under(given, name)) for name, kind in _PARTS.items()}
+    values["options"] = GenerationOptions(**_under(given, "options"))
     return Profile(chain[0].name, **values, sources=_sources(chain[0], given))
 
 
@@ -89,6 +91,7 @@ def _sources(file: ProfileFile, given: Mapping[Key, Setting]) -> dict[str, str]:
     sources = {"name": file.where, **dict.fromkeys(_PLAIN, DEFAULT)}
     for name, kind in _PARTS.items():
         sources |= {f"{name}.{part.name}": DEFAULT for part in fields(kind)}
+    sources |= {f"options.{name}": DEFAULT for name in GenerationOptions.model_fields}
     for key, setting in sorted(given.items()):
         sources[".".join(key)] = setting.where
         sources |= {f"{'.'.join(key)}.{place}": where for place, where in enumerate(setting.items)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from ..core.generation import GenerationOptions
 from ._profile import GENERAL, Profile, Verification
 
 BUILTIN_FOLDER: Final = Path(__file__).parent / "builtin"
@@ -21,6 +22,7 @@ GENERAL_PROFILE: Final = Profile(
             "tools",
             "sections",
             "agents_md",
+            *(f"options.{name}" for name in GenerationOptions.model_fields),
             "memory.short_term_size",
             "memory.compression_threshold",
             "memory.compression_ratio",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
+from ..core.generation import GenerationOptions
+
 Strategy = Literal["sliding_window", "summary", "selective"]
 Sections = Literal["auto", "all"]
 
@@ -65,14 +67,15 @@ class Profile:
         name: 1 to 64 letters, digits, `_` and `-`.
         description: What it is for, for whoever chooses one.
         system_prompt: What stands after the identity in the planner's instructions; None changes nothing there.
-        tools: Names and globs of what the agent can call; a tool that ships is there where it is named. None is all
-            that the agent has, and no tool that ships.
+        tools: Names and globs of what the agent can call; a glob brings in no tool that ships. None is all that the
+            agent has, and the tools that ship which have something to work on.
         sections: Which sections of instructions the planner gets: `auto` is those that belong to every profile with a
             `system_prompt`, `all` also those for demanding work. A section about a tool is there only with that tool.
         agents_md: Whether the instructions mention AGENTS.md files.
         memory: How much of a thread the planner sees.
         skills: Whether skills may run.
         verification: Whether answers are checked.
+        options: How models generate their answers; they go over the setting `model_options`.
         tool_settings: Settings of single tools by their names, within what the agent allows.
         mcp_servers: MCP servers by name, as the setting `mcp_servers` has them.
         sources: Where each effective setting is from, by its dotted key: a file and line, or `default`.
@@ -88,6 +91,7 @@ class Profile:
     memory: MemoryOverrides = field(default_factory=MemoryOverrides)
     skills: Skills = field(default_factory=Skills)
     verification: Verification = field(default_factory=Verification)
+    options: GenerationOptions = field(default_factory=GenerationOptions)
     tool_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     mcp_servers: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

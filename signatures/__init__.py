@@ -9,43 +9,75 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._adapter import LM, Past, Program, Signature
+    from ._adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
+    from ._calling import LAST_STEP, OFFERED, Offer, OfferedTools
     from ._escape import escape_description
-    from ._planner import Planner, RosterEntry
     from ._pool import PredictorPool
-    from ._predictor import Listener, ModelCaller, ModelOptions, open_model
-    from ._prompts import preload
+    from ._predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
+    from ._prompts import REPLY_DEMOS, preload
+    from ._signature import CONVERSE, REPLY, RESULT, converse_signature, worker_signature
+    from ._thinking import Question, Thought, think
 
 _HOMES = {
+    "CONVERSE": "._signature",
+    "CallMade": "._adapter",
     "LM": "._adapter",
     "Listener": "._predictor",
     "ModelCaller": "._predictor",
     "ModelOptions": "._predictor",
-    "Past": "._adapter",
-    "Planner": "._planner",
+    "NOTE": "._adapter",
+    "LAST_STEP": "._calling",
+    "OFFERED": "._calling",
+    "Offer": "._calling",
+    "OfferedTools": "._calling",
+    "PastStep": "._adapter",
+    "Predictor": "._predictor",
     "PredictorPool": "._pool",
     "Program": "._adapter",
-    "RosterEntry": "._planner",
+    "Question": "._thinking",
+    "REPLY": "._signature",
+    "REPLY_DEMOS": "._prompts",
+    "RESULT": "._signature",
     "Signature": "._adapter",
+    "StepMade": "._adapter",
+    "Thought": "._thinking",
+    "converse_signature": "._signature",
     "escape_description": "._escape",
     "open_model": "._predictor",
     "preload": "._prompts",
+    "think": "._thinking",
+    "worker_signature": "._signature",
 }
 
 __all__ = [
+    "CONVERSE",
+    "LAST_STEP",
     "LM",
+    "NOTE",
+    "OFFERED",
+    "REPLY",
+    "REPLY_DEMOS",
+    "RESULT",
+    "CallMade",
     "Listener",
     "ModelCaller",
     "ModelOptions",
-    "Past",
-    "Planner",
+    "Offer",
+    "OfferedTools",
+    "PastStep",
+    "Predictor",
     "PredictorPool",
     "Program",
-    "RosterEntry",
+    "Question",
     "Signature",
+    "StepMade",
+    "Thought",
+    "converse_signature",
     "escape_description",
     "open_model",
     "preload",
+    "think",
+    "worker_signature",
 ]
 
 

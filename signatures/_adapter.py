@@ -10,28 +10,48 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import EnumMeta
 from itertools import groupby
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin
 
 import dspy
-from dspy.adapters.utils import apply_output_field_defaults, format_field_value, parse_value, serialize_for_json
+from dspy.adapters.utils import (
+    apply_output_field_defaults,
+    format_field_value,
+    get_field_description_string,
+    parse_value,
+    serialize_for_json,
+)
+from dspy.clients.backend_selection import CLIENT_KEYS
+from dspy.lm15 import (
+    CacheConfig,
+    Message,
+    RefusalPart,
+    Request,
+    Response,
+    TextPart,
+    ToolCallPart,
+    request_from_openai_chat,
+)
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ValidationError, create_model
 
 from ._bounds import LONGEST, MOST_SECTIONS, JsonReader, Unreadable
+from ._calling import CALLS, DECLARED, LAST_STEP, TOOLS, ToolCall, in_words
+from ._engines import GrammarUnfit, bounded
 from ._escape import escape_markers
-from ._fields import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+from ._fields import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 from .media import MEDIA_FIELDS, parts_of
 
 ROLE = "role"
 """The name of the role's input field, always the last one."""
 
-TOOLS = "offered_tools"
-"""The name of the input that holds tools as model services take them; it goes beside the messages, not into them."""
+NOTE: Final = "note"
+"""The key of an entry of a history that is neither asked nor answered, such as a summary."""
 
 LM = dspy.BaseLM
 Program = dspy.Predict
@@ -48,24 +68,72 @@ MEDIA_DESCRIPTIONS = {
 }
 """What the model is told of the fields of `MEDIA_FIELDS`."""
 
+_UNREAD: Final = "partial_json"  # what lm15 calls arguments that it cannot read
+
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """One earlier message of the same call.
+History = Sequence[Mapping[str, Any]]
+"""What was said before, oldest first: values by field name, or a text under `NOTE`. An entry may have those of
+`MEDIA_FIELDS` too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMade:
+    """A call that a model asked for, and what came of it.
 
     Attributes:
-        kind: `input` (what was asked), `output` (what was answered) or `note` (data that is neither).
-        fields: Values by field name; a note has its text under `text`. An input may have those of `MEDIA_FIELDS` too.
+        tool: The tool's name.
+        arguments: What it was called with.
+        result: What it gave, or why it failed, as the model reads it.
     """
 
-    kind: Literal["input", "output", "note"]
-    fields: Mapping[str, Any]
+    tool: str
+    arguments: Mapping[str, Any]
+    result: str
+
+    @property
+    def text(self) -> str:
+        """The call and its result in words."""
+        asked = json.dumps(self.arguments, ensure_ascii=False, sort_keys=True)
+        return f"You called {self.tool!r} with {asked}. {self.result}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepMade:
+    """A step of the same call that ended in calls.
+
+    Attributes:
+        calls: Its calls and their results.
+        message: The model's own message, where this run still has it: its service wants it back as it was. Without one
+            the step is sent in words.
+    """
+
+    calls: Sequence[CallMade]
+    message: Message | None = None
+
+
+PastStep = StepMade | str
+"""A step that ended in calls, or a note on what the model gave last."""
+
+
+def step_texts(step: PastStep) -> list[str]:
+    """What a model reads of a step before, in words."""
+    return [step] if isinstance(step, str) else [call.text for call in step.calls]
+
+
+_Mode = Literal["bare", "words", "native"]
+"""How tools are sent: not at all, in the system message, or by the service's own means."""
+
+_NOT_SENT = CLIENT_KEYS | {"cache", "n", "num_generations", "num_retries", "prompt_cache", "rollout_id"}
+"""Options of an LM that are not part of a request."""
 
 
 class RoleAdapter(dspy.ChatAdapter):
     """dspy's chat format, with the system message rendered once per Signature and every value escaped.
+
+    The message stands before the steps of its turn, and the role last, in a message of its own. So all before the role
+    is the same from step to step and from role to role.
 
     Args:
         escape: What makes a rendered value harmless.
@@ -74,18 +142,46 @@ class RoleAdapter(dspy.ChatAdapter):
     def __init__(self, *, escape: Callable[[str], str] = escape_markers) -> None:
         super().__init__(use_json_adapter_fallback=False)
         self._escape = escape
-        self._past: Sequence[Past] = ()
-        self._system: weakref.WeakKeyDictionary[Signature, tuple[str | None, str]] = weakref.WeakKeyDictionary()
+        self._steps: Sequence[PastStep] = ()
+        self._mode: _Mode | None = None
+        self._final = False
+        self.message: Message | None = None
+        self.cache: CacheConfig | None = None
+        self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
+        self._system = weakref.WeakKeyDictionary()
         self._bare: weakref.WeakKeyDictionary[Signature, Signature] = weakref.WeakKeyDictionary()
-        self._untooled: weakref.WeakKeyDictionary[Signature, Signature] = weakref.WeakKeyDictionary()
+        self._forms: weakref.WeakKeyDictionary[Signature, dict[bool, Signature]] = weakref.WeakKeyDictionary()
 
-    def with_past(self, past: Sequence[Past]) -> RoleAdapter:
-        """This adapter with earlier messages of one call; what is rendered once stays shared."""
-        if not past:
-            return self
+    def for_call(
+        self, inputs: Mapping[str, Any], *, steps: Sequence[PastStep] = (), native: bool = False, final: bool = False
+    ) -> RoleAdapter:
+        """This adapter for one call; what is rendered once stays shared.
+
+        Args:
+            inputs: The call's inputs; `offered_tools` are the tools, where there are any.
+            steps: The steps before.
+            native: Whether tools are sent by the service's own means.
+            final: Whether the model must answer: the tools are still sent, and their use is forbidden.
+        """
         fork = copy.copy(self)
-        fork._past = past
+        fork._mode = self._mode_of(bool(inputs.get(TOOLS)), native=native)
+        fork._steps, fork._final, fork.message = steps, final, None
+        if final and fork._mode == "words":
+            fork._steps = [*steps, LAST_STEP]
         return fork
+
+    @property
+    def is_native(self) -> bool:
+        """Whether tools are sent by the service's own means in this call."""
+        return self._mode == "native"
+
+    @property
+    def step_texts(self) -> list[str]:
+        """The texts of the steps before, which the model may repeat."""
+        return [text for step in self._steps for text in step_texts(step)]
+
+    def _mode_of(self, tools: bool, *, native: bool) -> _Mode:
+        return "bare" if not tools else "native" if native else "words"
 
     def sent(self, value: object) -> str:
         """A text value as it stands in the prompt."""
@@ -93,51 +189,114 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def parser(self, signature: Signature, field: str) -> FieldParser:
         """What reads `field` out of a completion as it streams in."""
-        return ChatFieldParser(field)
+        return AnswerFieldParser(field) if self._mode == "native" else ChatFieldParser(field)
 
     def options(self, signature: Signature) -> dict[str, Any]:
         """What a call of `signature` needs beside its messages."""
         return {}
 
+    async def acall(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Ask a model by one request of lm15's, and read its response."""
+        call = self if self._mode is not None else self.for_call(inputs)
+        request = call.request(lm, lm_kwargs, signature, demos, inputs)
+        return [call.read(signature, await lm.acall(request, cache=False))]
+
+    def __call__(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        call = self if self._mode is not None else self.for_call(inputs)
+        request = call.request(lm, lm_kwargs, signature, demos, inputs)
+        return [call.read(signature, lm(request, cache=False))]
+
+    def request(
+        self,
+        lm: dspy.BaseLM,
+        options: Mapping[str, Any],
+        signature: Signature,
+        demos: list[Any],
+        inputs: dict[str, Any],
+    ) -> Request:
+        """What is sent in one call.
+
+        Args:
+            lm: The model.
+            options: Options of the call, which go over the model's own.
+            signature: The Signature.
+            demos: Examples.
+            inputs: The values of its input fields.
+        """
+        given = {**lm.kwargs, **options}
+        body = {name: value for name, value in given.items() if value is not None and name not in _NOT_SENT}
+        body |= {"model": lm.model, "messages": self.format(signature, demos, inputs)}
+        if self._mode == "native":
+            body |= {"tools": self._offered(inputs[TOOLS]), "tool_choice": "none" if self._final else "auto"}
+        request = request_from_openai_chat(body)
+        own = (step.message for step in self._steps if isinstance(step, StepMade) and step.message is not None)
+        messages = [next(own, message) if message.parts_of(ToolCallPart) else message for message in request.messages]
+        return self._with_cache(replace(request, messages=tuple(messages)), signature, inputs)
+
+    def _with_cache(self, request: Request, signature: Signature, inputs: Mapping[str, Any]) -> Request:
+        """The request with its cache hints; a prompt that comes once is not worth a mark."""
+        told = self.cache
+        if told is None:
+            return request
+        if told.prefix is not None:
+            again = self._mode != "bare" or bool(_histories(signature))
+            own = inputs.get(ROLE) is not None or (self._mode == "words" and bool(self._steps))  # a message of its own
+            place = len(request.messages) - 1 - own
+            told = replace(told, prefix=None, prefix_until_index=place if again and place >= 0 else None)
+        if told == CacheConfig():  # which would mark what is static
+            return request
+        return replace(request, config=replace(request.config, cache=told))
+
+    def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The tools as they are sent by the service's own means."""
+        return list(tools)
+
     # dspy wraps `format` and `parse` of every subclass in callbacks; ours never has any.
     def format(self, signature: Signature, demos: list[Any], inputs: dict[str, Any]) -> list[_Message]:
-        bare = self._bare_of(signature)
-        messages: list[_Message] = [{"role": "system", "content": self.format_system_message(signature)}]
+        if self._mode is None:
+            return self.for_call(inputs).format(signature, demos, inputs)
+        shown, histories = self._form(signature), _histories(signature)
+        bare = self._bare_of(shown)
+        messages: list[_Message] = [{"role": "system", "content": self._system_message(shown, inputs.get(TOOLS))}]
         messages += self.format_demos(bare, [_without_role_value(demo) for demo in demos])
-        messages += [self._format_past(bare, past) for past in self._past]
-        content = self.format_user_message_content(signature, inputs, main_request=True)
+        for name in histories:
+            for entry in _entries(inputs.get(name)):
+                messages += self._format_entry(bare, entry)
+        role = inputs.get(ROLE)
+        last = [f"[[ ## {ROLE} ## ]]\n{self.sent(role)}"] if role is not None else []
+        own = {name: value for name, value in inputs.items() if name not in (TOOLS, ROLE, *histories)}
+        alone = not last and not self._steps
         # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here; text stays text.
-        return [*messages, {"role": "user", "content": content}]
-
-    def _call_preprocess(
-        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, inputs: dict[str, Any]
-    ) -> Any:
-        """Dspy would ask the model's abilities, for which it may load a list over the network."""
-        if TOOLS not in inputs or self.without_tools(signature) is signature:
-            return super()._call_preprocess(lm, lm_kwargs, signature, inputs)
-        lm_kwargs["tools"] = inputs[TOOLS]
-        return self.without_tools(signature)
-
-    def without_tools(self, signature: Signature) -> Signature:
-        """The Signature as it stands in the prompt where the service has a place of its own for tools."""
-        found = self._untooled.get(signature)
-        if found is None:
-            calls = [name for name, info in signature.output_fields.items() if info.annotation is dspy.ToolCalls]
-            found = signature
-            for name in (TOOLS, *calls) if calls else ():
-                found = found.delete(name)
-            self._untooled[signature] = found
-        return found
+        messages.append({"role": "user", "content": self.format_user_message_content(shown, own, main_request=alone)})
+        for place, step in enumerate(self._steps):
+            messages += self._format_step(place, step)
+        if not alone:
+            last += filter(None, [self.user_message_output_requirements(shown)])
+        return [*messages, {"role": "user", "content": "\n\n".join(last)}] if last else messages
 
     def format_system_message(self, signature: Signature) -> str:
-        kept = self._system.get(signature)
-        # The instructions live in __doc__ and can be set in place.
-        if kept is None or kept[0] is not signature.__doc__:
-            kept = self._system[signature] = (signature.__doc__, self._render_system_message(signature))
-        return kept[1]
+        return self._system_message(signature, None)
 
-    def _render_system_message(self, signature: Signature) -> str:
-        return str(super().format_system_message(signature))
+    def _system_message(self, shown: Signature, tools: Any) -> str:
+        kept = self._system.setdefault(shown, {})
+        mode = self._mode or "bare"
+        # The instructions live in __doc__ and can be set in place.
+        if mode not in kept or kept[mode][0] is not shown.__doc__ or kept[mode][1] is not tools:
+            kept[mode] = (shown.__doc__, tools, self._render_system_message(shown, tools))
+        return kept[mode][2]
+
+    def _render_system_message(self, shown: Signature, tools: Any) -> str:
+        if self._mode == "native":
+            return _native_system_message(shown, self.format_task_description(shown))
+        text = str(super().format_system_message(shown))
+        return f"{text}\n\n{in_words(tools, answer_field(shown))}" if self._mode == "words" else text
+
+    def user_message_output_requirements(self, signature: Signature) -> str:
+        return "" if self._mode == "native" else str(super().user_message_output_requirements(signature))
 
     def format_user_message_content(
         self,
@@ -155,7 +314,7 @@ class RoleAdapter(dspy.ChatAdapter):
             else:
                 pieces += [f"[[ ## {name} ## ]]", *media]
         if main_request:
-            pieces.append(self.user_message_output_requirements(signature))
+            pieces += filter(None, [self.user_message_output_requirements(signature)])
         if suffix:
             pieces.append(suffix)
         return _content(pieces)
@@ -163,11 +322,57 @@ class RoleAdapter(dspy.ChatAdapter):
     def format_assistant_message_content(
         self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
     ) -> str:
-        parts = [
-            f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, outputs.get(name, missing_field_message)))}"
+        shown = {
+            name: self.sent(_rendered(info, outputs.get(name, missing_field_message)))
             for name, info in signature.output_fields.items()
-        ]
+        }
+        if self._mode == "native":
+            return "\n\n".join(shown.values())
+        parts = [f"[[ ## {name} ## ]]\n{value}" for name, value in shown.items()]
         return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
+
+    def read(self, signature: Signature, response: Response) -> dict[str, Any]:
+        """The output fields of a response: of its text, and of the calls that a service gives apart from it.
+
+        Raises:
+            AdapterParseError: They cannot be read.
+        """
+        self.message = response.message
+        shown = self._form(signature)
+        if self._final and CALLS in shown.output_fields:  # no call is made of it, so none can make the answer unusable
+            shown = shown.delete(CALLS)
+        text = "".join(part.text for part in response.message.parts if isinstance(part, TextPart | RefusalPart))
+        try:
+            calls = _calls_in(response.message) if self._mode == "native" else []
+            fields = self._read_text(shown, text, calls)
+        except (ValueError, RecursionError, MemoryError) as error:  # the last two where dspy reads literals of Python
+            _refuse(type(self).__name__, signature, error)
+        return _defaulted(signature, fields | ({CALLS: calls} if calls else {}))
+
+    def _read_text(self, shown: Signature, text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
+        if not text.strip() and self._mode == "native":  # nothing was said, or beside calls
+            return _defaulted(shown, {} if calls else {str(answer_field(shown)): ""})
+        if not text.strip():
+            _refuse(type(self).__name__, shown)
+        try:
+            return dict(self.parse(shown, text))
+        except (AdapterParseError, ValueError):
+            # What stands beside calls need not be an answer.
+            beside = {} if calls else self._calls_in_words(shown, text)
+            if beside is None:
+                raise
+            return beside
+
+    def _calls_in_words(self, shown: Signature, text: str) -> dict[str, Any] | None:
+        """The calls in a completion whose answer cannot be read; None where it has none."""
+        answer = answer_field(shown)
+        if answer is None or CALLS not in shown.output_fields:
+            return None
+        try:
+            found = dict(self.parse(shown.delete(answer), text))
+        except (AdapterParseError, ValueError):
+            return None
+        return found if found.get(CALLS) else None
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
         _check_length(completion)
@@ -179,36 +384,60 @@ class RoleAdapter(dspy.ChatAdapter):
             read = _read_as_json(signature, completion)
             if read is not None:
                 return read
-        only = sole_text_output(signature)
-        if only and only not in headers:
-            # A model that leaves the markers out has still answered.
-            return {only: completion[: found[0].start() if found else None].strip()}
+            only = answer_field(signature)
+            if only is not None and signature.output_fields[only].annotation is str:
+                # A model that leaves the markers out has still answered.
+                text = completion[: found[0].start() if found else None].strip()
+                return _defaulted(signature, {only: text})
+            if only is not None and self._mode == "native":
+                return _value_in(signature, only, completion)
         fields = _fields_in(_sections(completion, found, signature), signature, JsonReader())
         if fields is None:
             _refuse("ChatAdapter", signature)
         return fields
 
-    def _call_postprocess(
-        self, processed_signature: Any, original_signature: Any, outputs: list[Any], lm: Any, lm_kwargs: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Read what a model answered, in its text or as calls of its service's own."""
-        try:
-            bounded = [_bounded(output) for output in outputs]
-            return list(super()._call_postprocess(processed_signature, original_signature, bounded, lm, lm_kwargs))
-        except (ValueError, RecursionError, MemoryError) as error:  # the last two where dspy reads literals of Python
-            _refuse(type(self).__name__, original_signature, error)
+    def _form(self, signature: Signature) -> Signature:
+        """The Signature as it stands in the prompt: its history and its tools are not fields there."""
+        words = self._mode == "words"
+        forms = self._forms.setdefault(signature, {})
+        if words not in forms:
+            found = signature
+            for name in _histories(signature):
+                found = found.delete(name)
+            if CALLS in found.output_fields and TOOLS in found.input_fields:
+                found = found.delete(TOOLS) if words else found.delete(TOOLS).delete(CALLS)
+            if found is signature:  # kept here it would keep itself
+                return signature
+            forms[words] = found
+        return forms[words]
 
-    def _format_past(self, bare: Signature, past: Past) -> _Message:
-        fields = dict(past.fields)
-        match past.kind:
-            case "input":
-                return {"role": "user", "content": self.format_user_message_content(bare, fields)}
-            case "output":
-                for name, info in bare.output_fields.items():
-                    fields.setdefault(name, "" if info.is_required() else info.get_default(call_default_factory=True))
-                return {"role": "assistant", "content": self.format_assistant_message_content(bare, fields)}
-            case "note":
-                return {"role": "user", "content": self.sent(fields["text"])}
+    def _format_entry(self, bare: Signature, entry: Mapping[str, Any]) -> Iterator[_Message]:
+        if NOTE in entry:
+            yield {"role": "user", "content": self.sent(entry[NOTE])}
+            return
+        if any(name in entry for name in bare.input_fields):
+            yield {"role": "user", "content": self.format_user_message_content(bare, dict(entry))}
+        if any(name in entry for name in bare.output_fields):
+            outputs = _defaulted(bare, dict(entry))
+            yield {"role": "assistant", "content": self.format_assistant_message_content(bare, outputs)}
+
+    def _format_step(self, place: int, step: PastStep) -> Iterator[_Message]:
+        if isinstance(step, str) or step.message is None or self._mode != "native":
+            for text in step_texts(step):
+                yield {"role": "user", "content": self.sent(text)}
+            return
+        asked = step.message.parts_of(ToolCallPart)
+        shown = [
+            {
+                "id": part.id,
+                "type": "function",
+                "function": {"name": part.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for part, call in zip(asked, step.calls, strict=True)
+        ]
+        yield {"role": "assistant", "content": None, "tool_calls": shown}
+        for part, call in zip(asked, step.calls, strict=True):
+            yield {"role": "tool", "tool_call_id": part.id, "name": part.name, "content": self.sent(call.result)}
 
     def _bare_of(self, signature: Signature) -> Signature:
         """The Signature without what this call alone may have, so that what stands before it is the same without."""
@@ -228,22 +457,69 @@ class PlainAdapter(RoleAdapter):
     """The embedded model's format: instructions, bare messages, and JSON where the outputs are more than one text.
 
     A tiny model loses its way in field markers, so a lone input stands bare; the role stands last under its header.
+    Its steps go back as calls and results, also those of an earlier run.
     """
 
+    def for_call(
+        self, inputs: Mapping[str, Any], *, steps: Sequence[PastStep] = (), native: bool = False, final: bool = False
+    ) -> RoleAdapter:
+        # Its own messages hold nothing beside the calls, and are not escaped.
+        bare = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
+        return super().for_call(inputs, steps=bare, native=native, final=final)
+
+    def _mode_of(self, tools: bool, *, native: bool) -> _Mode:
+        return "native" if tools and native else "bare"
+
+    def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The tools without control tokens; one that needs some in its arguments cannot be offered."""
+        safe: list[Mapping[str, Any]] = []
+        for each in tools:
+            function = each["function"]
+            needed = json.dumps([function["name"], function["parameters"]], ensure_ascii=False)
+            if self._escape(needed) == needed:
+                about = self._escape(function["description"])
+                safe.append({**each, "function": {**function, "description": about}})
+        return safe
+
+    def _format_step(self, place: int, step: PastStep) -> Iterator[_Message]:
+        if isinstance(step, str) or self._mode != "native":
+            yield from super()._format_step(place, step)
+            return
+        # The arguments are left out: the model reads results, and the engine the names of what was called.
+        shown = [
+            {
+                "id": f"c{place}_{at}",
+                "type": "function",
+                "function": {"name": _plain_name(call.tool), "arguments": "{}"},
+            }
+            for at, call in enumerate(step.calls)
+        ]
+        yield {"role": "assistant", "content": None, "tool_calls": shown}
+        for asked, call in zip(shown, step.calls, strict=True):
+            content = self.sent(call.result)
+            yield {"role": "tool", "tool_call_id": asked["id"], "name": _plain_name(call.tool), "content": content}
+
     def parser(self, signature: Signature, field: str) -> FieldParser:
-        return PlainFieldParser() if sole_text_output(signature) else JsonFieldParser(field)
+        return PlainFieldParser() if sole_text_output(self._form(signature)) else JsonFieldParser(field)
 
     def options(self, signature: Signature) -> dict[str, Any]:
-        if sole_text_output(signature):
+        shown = self._form(signature)
+        if sole_text_output(shown):
             return {}
-        fields = {name: info.annotation for name, info in signature.output_fields.items()}
-        schema = _object_schema(fields)
+        schema = _object_schema({name: info.annotation for name, info in shown.output_fields.items()})
+        for name, info in shown.output_fields.items():
+            with suppress(GrammarUnfit):  # else any JSON will do for the grammar
+                if (declared := _declared(info)) is not None:
+                    schema["properties"][name] = bounded(declared)
         return {"response_format": {"type": "json_schema", "json_schema": {"name": "outputs", "schema": schema}}}
 
-    def _render_system_message(self, signature: Signature) -> str:
-        text = str(signature.instructions)
-        if not sole_text_output(signature):
-            text += f"\nReply as JSON with the keys {', '.join(signature.output_fields)}."
+    def user_message_output_requirements(self, signature: Signature) -> str:
+        return ""
+
+    def _render_system_message(self, shown: Signature, tools: Any) -> str:
+        text = str(shown.instructions)
+        if not sole_text_output(shown):
+            text += f"\nReply as JSON with the keys {', '.join(shown.output_fields)}."
         # Descriptions of tools are part of it, and may hold the model's control tokens.
         return self._escape(text)
 
@@ -295,32 +571,70 @@ def _check_length(text: str) -> None:
         raise Unreadable
 
 
-def _bounded(output: Any) -> Any:
-    """An answer as dspy reads it, with the arguments of calls as values, which dspy would repair without a bound."""
-    calls = output.get("tool_calls") if isinstance(output, dict) else None
-    if not calls:
-        return output
-    if len(calls) > MOST_SECTIONS:
+def _plain_name(name: str) -> str:
+    """A tool's name as it stands on the wire, but for names that are the same there."""
+    return name.replace(".", "_")[:64]
+
+
+def _calls_in(message: Message) -> list[ToolCall]:
+    """The calls of a response; their arguments are within the bounds of an answer."""
+    parts = message.parts_of(ToolCallPart)
+    if len(parts) > MOST_SECTIONS:
         raise Unreadable
     reader = JsonReader()
-    return {**output, "tool_calls": [_with_arguments(call, reader) for call in calls]}
+    return [ToolCall(tool=part.name, arguments=_arguments(part.input, reader)) for part in parts]
 
 
-def _with_arguments(call: Any, reader: JsonReader) -> dict[str, Any]:
-    function = _item(call, "function") or {}
-    # One interface of OpenAI's has them beside the name, the other inside of `function`.
-    given = _item(function, "arguments") or _item(call, "arguments") or {}
-    return {
-        "id": _item(call, "call_id") or _item(call, "id"),
-        "function": {
-            "name": _item(function, "name") or _item(call, "name"),
-            "arguments": reader.read(given) if isinstance(given, str) else given,
-        },
-    }
+def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
+    text = given.get(_UNREAD)
+    if len(given) == 1 and isinstance(text, str):
+        return reader.read(text)
+    reader.count(given)
+    return dict(given)
 
 
-def _item(of: Any, name: str) -> Any:
-    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+def _value_in(signature: Signature, name: str, completion: str) -> dict[str, Any]:
+    """The one output field, which is no text, of a completion that is its value."""
+    text = completion.strip()
+    if text.startswith(_FENCE) and text.endswith(_FENCE):
+        text = _unfenced(text)
+    fields = _fields_in({name: text}, signature, JsonReader())
+    if fields is None:
+        _refuse("ChatAdapter", signature)
+    return fields
+
+
+def _unfenced(text: str) -> str:
+    begin = _FENCE_BEGIN.match(text)
+    return text.removesuffix(_FENCE)[begin.end() if begin else 0 :].strip()
+
+
+def _defaulted(signature: Signature, fields: dict[str, Any]) -> dict[str, Any]:
+    return dict(apply_output_field_defaults(signature, fields))
+
+
+def _histories(signature: Signature) -> list[str]:
+    return [name for name, info in signature.input_fields.items() if info.annotation is dspy.History]
+
+
+def _entries(history: Any) -> History:
+    if isinstance(history, Mapping):  # as a saved example has it
+        history = history.get("messages")
+    return history.messages if isinstance(history, dspy.History) else history or ()
+
+
+def _native_system_message(shown: Signature, task: str) -> str:
+    """The system message where the answer is the completion itself."""
+    only = answer_field(shown)
+    assert only is not None, "a Signature with tools has one answer"
+    info: Any = shown.output_fields[only]
+    about = "" if info.annotation is str else f" {info.json_schema_extra.get('desc', '')}"
+    how = "Answer with the text alone" if info.annotation is str else "Answer with the JSON value alone"
+    return (
+        f"Your input fields are:\n{get_field_description_string(shown.input_fields)}\n\n"
+        f"Each of them stands under a line with its name, such as [[ ## {next(iter(shown.input_fields))} ## ]]. "
+        f"{how}, without such lines.{about}\n\n{task}"
+    )
 
 
 def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signature) -> dict[str, str]:
@@ -337,7 +651,7 @@ def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signat
         # What stands behind the marker in its line is stripped by itself.
         first, *lines = completion[header.end() : end].splitlines() or [""]
         text = "\n".join([first.strip(), *lines]).strip()
-        if info.is_required() or text.strip("`").strip().lower() not in _NOTHING:
+        if info.is_required() or info.annotation is str or text.strip("`").strip().lower() not in _NOTHING:
             sections[header[1]] = text
     return sections
 
@@ -348,6 +662,12 @@ def _is_read_as_json(annotation: Any) -> bool:
     if annotation is str or isinstance(annotation, EnumMeta) or origin is Literal:
         return False
     return not (origin in (Union, UnionType) and str in kinds and type(None) in kinds)
+
+
+def answer_field(signature: Signature) -> str | None:
+    """The name of the output field that is the answer; None where there are several beside `calls`."""
+    names = [name for name in signature.output_fields if name != CALLS]
+    return names[0] if len(names) == 1 else None
 
 
 def sole_text_output(signature: Signature) -> str | None:
@@ -395,12 +715,14 @@ def _read_as_json(signature: Signature, completion: str) -> dict[str, Any] | Non
     """
     text = completion.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
-        text = text.removesuffix(_FENCE)[_FENCE_BEGIN.match(text).end() :].strip()  # type: ignore[union-attr]  # it begins so
+        text = _unfenced(text)
     if not (text.startswith("{") and text.endswith("}")):
         return None
     reader = JsonReader()
     try:
         given = reader.read(text, repair=False)
+        if not isinstance(given, dict) or not signature.output_fields.keys() & given.keys():
+            return None
         texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
         sound = all(isinstance(given.get(name, ""), str) for name in texts)
         return _fields_in(given, signature, reader) if sound else None
@@ -438,6 +760,11 @@ def whole_text(text: str) -> str:
 def _rendered(info: Any, value: Any) -> str:
     # dspy builds a pydantic TypeAdapter for every value; a plain text needs none.
     return value if type(value) is str else str(format_field_value(info, value))
+
+
+def _declared(info: Any) -> Any:
+    """The JSON Schema that an output field keeps of its value; None where it keeps none."""
+    return info.json_schema_extra.get(DECLARED)
 
 
 def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:

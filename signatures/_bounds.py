@@ -58,8 +58,16 @@ class JsonReader:
             if not repair:
                 raise Unreadable from error
             value = self._repaired(text)
-        self._values -= _count(value, self._values)
+        self.count(value)
         return value
+
+    def count(self, value: object) -> None:
+        """Count a JSON value that something else has read.
+
+        Raises:
+            Unreadable: It has too many values, or nests too deep.
+        """
+        self._values -= _count(value, self._values)
 
     def _repaired(self, text: str) -> Any:
         if len(text) > _LONGEST_REPAIRED:

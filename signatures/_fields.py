@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ._bounds import LONGEST
-from ._echo import EchoFilter
+from ._echo import EchoGuard
 from ._engines import AnswerTooLong
 from ._steps import SLICE, Pause
 
@@ -127,6 +127,35 @@ def _may_become_header(line: str) -> bool:
     return end != _HEADER_END and _HEADER_END.startswith(end)
 
 
+class AnswerFieldParser:
+    """The whole completion is the field, unless it begins with a marker: then it is read as one with markers."""
+
+    def __init__(self, field: str) -> None:
+        self._chat = ChatFieldParser(field)
+        self._begin = ""
+        self._parser: FieldParser | None = None
+
+    def feed(self, text: str) -> str:
+        """Take the completion's next delta and return the field's."""
+        if self._parser is not None:
+            return self._parser.feed(text)
+        self._begin += text
+        if _may_become_header(self._begin.lstrip().partition("\n")[0]) and "\n" not in self._begin.lstrip():
+            return ""
+        return self._decide()
+
+    def close(self) -> str:
+        """The completion ends here; return what was held back because it could have become a marker."""
+        shown = "" if self._parser is not None else self._decide()
+        assert self._parser is not None
+        return shown + self._parser.close()
+
+    def _decide(self) -> str:
+        self._parser = self._chat if _HEADER.match(self._begin.lstrip()) else PlainFieldParser()
+        text, self._begin = self._begin, ""
+        return self._parser.feed(text)
+
+
 _OBJECT = re.compile("{")
 _STRUCTURE = re.compile(r'["{}\[\]:,]')
 _HEX = "[0-9a-fA-F]"
@@ -229,17 +258,26 @@ class AnswerStream:
         text: What was emitted up to now.
     """
 
-    def __init__(self, parser: FieldParser, guard: EchoFilter | None, emit: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        parser: FieldParser | None,
+        guard: EchoGuard | None,
+        emit: Callable[[str], None],
+        reason: Callable[[str], None] | None = None,
+    ) -> None:
         """Connect the parts.
 
         Args:
-            parser: Finds the field in the completion.
-            guard: Withholds the role; None where the call has none.
+            parser: Finds the field in the completion; None where no field is wanted.
+            guard: Withholds the role in the field and, apart from it, in the reasoning; None where the call has none.
             emit: Called in the event loop with each part that is not empty; it must not block.
+            reason: The same for the model's reasoning; None where it is not wanted.
         """
         self.text = ""
-        self._parser, self._guard, self._emit = parser, guard, emit
-        self._left = LONGEST
+        self._parser, self._emit, self._reason = parser, emit, reason
+        self._guard = None if guard is None else guard.filter()
+        self._reason_guard = None if guard is None or reason is None else guard.filter()
+        self._left = self._reason_left = LONGEST
         self._pause = Pause()  # of all chunks: many may come without the loop's other work in between
 
     @property
@@ -251,8 +289,8 @@ class AnswerStream:
         """Take one chunk, in the form of OpenAI's chat completion chunks, which is what dspy sends.
 
         Args:
-            chunk: Only `choices[0].delta.content` is read; chunks without it (thinking, tool calls, status
-                messages, the last one) are passed over.
+            chunk: Only `content` and `reasoning_content` of `choices[0].delta` are read; chunks without them (tool
+                calls, status messages, the last one) are passed over.
 
         Raises:
             AnswerTooLong: The answer is longer than what is read of one; dspy closes the connection.
@@ -261,20 +299,40 @@ class AnswerStream:
             text = getattr(choice.delta, "content", None)
             if text:
                 await self._take(text)
+            if self._reason is not None and (thought := getattr(choice.delta, "reasoning_content", None)):
+                await self._take_thought(thought)
 
     async def _take(self, text: str) -> None:
         self._left -= len(text)
         if self._left < 0:
             raise AnswerTooLong
+        if self._parser is None:
+            return
         for begin in range(0, len(text), SLICE):
             self._put(self._parser.feed(text[begin : begin + SLICE]))
             await self._pause()
 
+    async def _take_thought(self, text: str) -> None:
+        self._reason_left -= len(text)
+        if self._reason_left < 0:
+            raise AnswerTooLong
+        for begin in range(0, len(text), SLICE):
+            piece = text[begin : begin + SLICE]
+            self._think(self._reason_guard.feed(piece) if self._reason_guard else piece)
+            await self._pause()
+
     def close(self) -> None:
         """The completion has ended: emit what was held back."""
-        self._put(self._parser.close())
+        if self._reason_guard:
+            self._think(self._reason_guard.close())
+        if self._parser is not None:
+            self._put(self._parser.close())
         if self._guard:
             self._show(self._guard.close())
+
+    def _think(self, text: str) -> None:
+        if text and self._reason is not None:
+            self._reason(text)
 
     def _put(self, text: str) -> None:
         self._show(self._guard.feed(text) if self._guard else text)

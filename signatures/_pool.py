@@ -11,9 +11,9 @@ import dspy
 from ..core.errors import FunctionInvalid, NameTaken
 from ._adapter import Signature
 from ._predictor import Predictor
-from ._signature import check_signature, worker_signature
+from ._signature import check_signature
 
-_PROMPTS = 64
+_VARIANTS = 64
 
 
 class PredictorPool:
@@ -21,7 +21,7 @@ class PredictorPool:
 
     def __init__(self) -> None:
         self._made: dict[Signature, Predictor] = {}
-        self._prompted: OrderedDict[tuple[Signature, str], Predictor] = OrderedDict()
+        self._varied: OrderedDict[tuple[Signature, str | None, tuple[str, ...]], Predictor] = OrderedDict()
 
     def add(self, *variants: Predictor | Signature) -> None:
         """Make a Signature known, with its variants where the same task has several; they share one name.
@@ -36,11 +36,6 @@ class PredictorPool:
             if other is not None and other.signature is not predictor.signature:
                 raise NameTaken(f"two Signatures or workers are called {predictor.name!r}", remedy="rename one of them")
         self._made.update({predictor.signature: predictor for predictor in made})
-
-    @staticmethod
-    def worker(name: str, instructions: str) -> Signature:
-        """A worker's entry Signature; it is called as the worker is."""
-        return worker_signature(name, instructions)
 
     @staticmethod
     def check(signature: Signature) -> None:
@@ -76,20 +71,25 @@ class PredictorPool:
                 raise FunctionInvalid(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
             self._made[made.signature] = made.optimised(program)
 
-    def get(self, signature: Signature, prompt: str | None = None) -> Predictor:
-        """The predictor of `signature`, with `prompt` added to its instructions where one is given.
+    def get(self, signature: Signature, prompt: str | None = None, media: tuple[str, ...] = ()) -> Predictor:
+        """The predictor of `signature`.
+
+        Args:
+            signature: The Signature.
+            prompt: Is added to its instructions.
+            media: Those of `MEDIA_FIELDS` that it has as further inputs.
 
         Raises:
             FunctionInvalid: The Signature cannot carry a role.
         """
-        if prompt is None:
-            if signature not in self._made:
-                self._made[signature] = Predictor(signature)
+        if prompt is None and not media and signature in self._made:
             return self._made[signature]
-        key = (signature, prompt)
-        if key not in self._prompted:
-            self._prompted[key] = self.get(signature).prompted(prompt)
-        self._prompted.move_to_end(key)
-        while len(self._prompted) > _PROMPTS:
-            self._prompted.popitem(last=False)
-        return self._prompted[key]
+        key = (signature, prompt, media)
+        if key not in self._varied:
+            made = self._made.get(signature) or Predictor(signature)
+            made = made if prompt is None else made.prompted(prompt)
+            self._varied[key] = made.with_media(media) if media else made
+        self._varied.move_to_end(key)
+        while len(self._varied) > _VARIANTS:
+            self._varied.popitem(last=False)
+        return self._varied[key]

@@ -13,17 +13,35 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NoReturn
 
 import dspy
+from dspy.lm15 import CacheConfig, Message
 from pydantic import BaseModel
 
-from ..core.errors import ModelRateLimited, ModelTimeout, RoleEchoed, WorldAgentError
+from ..core import ModelUsage, digest
+from ..core.errors import (
+    ModelNotConfigured,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    RoleEchoed,
+    WorldAgentError,
+)
 from ..role_resolution import NO_ROLE, ResolvedRole
-from ._adapter import ROLE, Past, PlainAdapter, RoleAdapter, Signature, whole_text
+from ._adapter import ROLE, PastStep, PlainAdapter, RoleAdapter, Signature, StepMade, whole_text
 from ._echo import EchoGuard
-from ._engines import CostTracker, HeldBack, ModelConnection, classify, connect_model, is_local
+from ._engines import (
+    CostTracker,
+    HeldBack,
+    ModelConnection,
+    classify,
+    connect_model,
+    is_local,
+    refuses_tools,
+    sending,
+)
 from ._escape import escape_control, escape_markers
 from ._fields import AnswerStream
 from ._gguf import control_tokens
@@ -37,9 +55,12 @@ from .media import Media, MediaKind, as_dspy
 _CHARACTERS = 1
 """Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
 
+_EFFORT: Final = "reasoning_effort"
+
 Echo = Literal["withhold", "allow", "fail"]
 Takes = Literal["auto", "text", "images", "files"]
 Tools = Literal["auto", "native", "json"]
+CacheHints = Literal["auto", "on", "off"]
 OnError = Callable[[BaseException], None]
 
 
@@ -56,6 +77,9 @@ class ModelOptions:
             is known of the model, and all where nothing is.
         tools: How it is offered tools: `native`, by its service's own means, or `json`, in words; `auto` is by what is
             known of the model.
+        cache_hints: Whether a service gets hints about which part of a prompt to keep; with `auto` a server behind an
+            address of one's own gets none.
+        workspace: Whose prompts are kept apart from those of others.
     """
 
     timeout: float = 120.0
@@ -64,6 +88,8 @@ class ModelOptions:
     echo: Echo = "withhold"
     takes: Takes = "auto"
     tools: Tools = "auto"
+    cache_hints: CacheHints = "auto"
+    workspace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +102,7 @@ class ModelCaller:
         options: Time limits, retries, the echo setting.
         on_error: Gets the original of a model error in process, which may hold the prompt; off by default (D5).
         generation: How answers are generated, such as `temperature`, by the names that dspy knows.
+        headers: Headers for the model's service; the embedded model and an LM of the user's get none.
     """
 
     connection: ModelConnection
@@ -83,6 +110,17 @@ class ModelCaller:
     options: ModelOptions = field(default_factory=ModelOptions)
     on_error: OnError | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def vendor(self) -> str:
+        """What the model's name begins with."""
+        return self.connection.name.partition("/")[0]
+
+    @property
+    def sent(self) -> Mapping[str, Any]:
+        """What of `generation` the model takes: the embedded one cannot reason."""
+        return {name: value for name, value in self.generation.items() if not (self.plain and name == _EFFORT)}
 
     @property
     def plain(self) -> bool:
@@ -99,10 +137,21 @@ class ModelCaller:
         }
         return told.get(self.options.takes, self.connection.takes)
 
+    def cache_of(self, signature: str) -> CacheConfig | None:
+        """The cache hints for the prompts of a Signature; None is no hint."""
+        hints, options = self.connection.cache, self.options
+        if hints is None or options.cache_hints == "off" or (hints.own and options.cache_hints == "auto"):
+            return None
+        key = digest([options.workspace, signature]) if hints.key else None
+        # The adapter knows where the part ends that comes again.
+        return CacheConfig(key=key, prefix="history" if hints.mark else None)
+
     @property
     def native_tools(self) -> bool:
-        """Whether it is offered tools by its service's own means."""
-        return self.connection.tools if self.options.tools == "auto" else self.options.tools == "native"
+        """Whether it is offered tools by its service's own means, or is to be tried with them."""
+        return (
+            self.connection.tools.known is not False if self.options.tools == "auto" else self.options.tools == "native"
+        )
 
     @property
     def history_characters(self) -> int | None:
@@ -122,10 +171,13 @@ class Answer:
     Attributes:
         fields: The output fields, without any run of the role (R16).
         withheld: How many runs of the role were withheld.
+        message: The model's own message, as its service may want it back at the next step; it is not scrubbed, and
+            belongs in no place that outlives the turn. None where tools were not sent natively.
     """
 
     fields: Mapping[str, Any]
     withheld: int = 0
+    message: Message | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,20 +185,22 @@ class Listener:
     """Who hears of a call while it runs.
 
     Attributes:
-        usage: Gets by name what every try took: `model`, both tokens as its service counts them, `cost`, `seconds`.
+        usage: Gets what every try used, and by name `model`, `seconds`, and `tokens`: those that count for limits.
         field: The text output field whose deltas are wanted, or None.
         emit: Gets each piece of its text.
         withdraw: Called when what was emitted does not stand any more.
+        reason: Gets each piece of the model's reasoning, where its service shows that; None where it is not wanted.
         prompt: Gets the messages of every try, with `[role: N characters]` in the role's place; None is nobody.
         waiting: Called with the model's name and seconds before a call waits that long for the model's service.
         before: Called before every try; what it raises is raised, and the model is not called.
         after: Awaited once the call is over, well or not.
     """
 
-    usage: Callable[..., None] = lambda **spent: None
+    usage: Callable[..., None] = lambda used, **more: None
     field: str | None = None
     emit: Callable[[str], None] = lambda text: None
     withdraw: Callable[[], None] = lambda: None
+    reason: Callable[[str], None] | None = None
     prompt: Callable[[list[dict[str, Any]]], None] | None = None
     waiting: Callable[[str, float], None] = lambda model, seconds: None
     before: Callable[[], None] = lambda: None
@@ -158,6 +212,8 @@ async def open_model(
     *,
     api_base: str | None = None,
     options: ModelOptions | None = None,
+    generation: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
     on_error: OnError | None = None,
 ) -> ModelCaller:
     """Make a model ready to be called from this event loop.
@@ -166,6 +222,8 @@ async def open_model(
         lm: A model string, `local`, or a `dspy.LM`.
         api_base: Where a model string's service is, if not at its usual address; the others have none.
         options: Time limits, retries, the echo setting.
+        generation: How answers are generated, by the names that dspy knows.
+        headers: Headers for a model string's service; the others get none.
         on_error: Gets the original of a model error.
 
     Raises:
@@ -181,10 +239,19 @@ async def open_model(
             await connection.aclose()
             raise
         adapter = PlainAdapter(escape=lambda text: escape_control(escape_markers(text), tokens))
-    return ModelCaller(connection=connection, adapter=adapter, options=options or ModelOptions(), on_error=on_error)
+    return ModelCaller(
+        connection=connection,
+        adapter=adapter,
+        options=options or ModelOptions(),
+        on_error=on_error,
+        generation=generation or {},
+        headers=(headers or {}) if hosted else {},
+    )
 
 
 _SILENT = Listener()
+_UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+_LETTERS: Final = 4  # of a token, where nothing counts them
 
 
 class Predictor:
@@ -238,7 +305,8 @@ class Predictor:
         caller: ModelCaller,
         *,
         role: ResolvedRole = NO_ROLE,
-        past: Sequence[Past] = (),
+        steps: Sequence[PastStep] = (),
+        final: bool = False,
         listener: Listener = _SILENT,
     ) -> Answer:
         """Call the model once; passing failures are retried.
@@ -247,7 +315,8 @@ class Predictor:
             inputs: The Signature's input fields, without the role.
             caller: Model, adapter and options.
             role: The turn's resolved role; it is revealed here and only if it has a text for this Signature.
-            past: Earlier messages of the same call.
+            steps: The steps before, where the answer takes several.
+            final: Whether the model must answer, and can call no tool any more.
             listener: Who hears of deltas and tokens.
 
         Raises:
@@ -255,7 +324,7 @@ class Predictor:
             RoleEchoed: The model repeated the role and `echo` is `fail`.
             HostError: The model failed; the text holds nothing of the prompt.
         """
-        call = _Call(self, inputs, caller, role.reveal(self.name), past, listener)
+        call = _Call(self, inputs, caller, role.reveal(self.name), listener, _How(steps=steps, final=final))
         failure: WorldAgentError | None = None
         answer: Answer | None = None
         try:
@@ -276,6 +345,14 @@ class Predictor:
         return self._roled if roled else self._plain
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """What a call is like beside its inputs: the steps before it, and whether it must answer."""
+
+    steps: Sequence[PastStep]
+    final: bool
+
+
 class _Call:
     """One call with its retries. It holds the role's text for as long as the call lasts, and no longer.
 
@@ -283,7 +360,10 @@ class _Call:
     an answer that is not scrubbed yet.
     """
 
-    __slots__ = ("_adapter", "_caller", "_emitted", "_guard", "_inputs", "_listener", "_predictor", "_role", "_stream")
+    __slots__ = (
+        *("_adapter", "_caller", "_emitted", "_guard", "_how", "_inputs", "_listener", "_predictor", "_role"),
+        *("_stream", "_tools_refused"),
+    )
 
     def __init__(
         self,
@@ -291,19 +371,19 @@ class _Call:
         inputs: Mapping[str, Any],
         caller: ModelCaller,
         role: str | None,
-        past: Sequence[Past],
         listener: Listener,
+        how: _How,
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
-        self._role, self._listener = role, listener
-        self._adapter = caller.adapter.with_past(past)
+        self._role, self._listener, self._how = role, listener, how
+        self._tools_refused = False
+        self._adapter = self._adapter_for(native=caller.native_tools)
         self._emitted = ""
         self._guard: EchoGuard | None = None
         self._stream: AnswerStream | None = None
         if role is not None and caller.options.echo != "allow":
-            given = [inputs, *(item.fields for item in past)]
-            others = [text for fields in given for value in fields.values() for text in _texts(value)]
-            self._guard = EchoGuard(role, others=others)
+            others = [text for value in inputs.values() for text in _texts(value)]
+            self._guard = EchoGuard(role, others=[*others, *self._adapter.step_texts])
 
     async def run(self) -> Answer:
         options, connection = self._caller.options, self._caller.connection
@@ -311,12 +391,46 @@ class _Call:
         async with connection.pace.place(
             options.timeout, backoff=options.backoff, model=name, waiting=lambda seconds: waiting(name, seconds)
         ):
+            return await self._tried()
+
+    def _adapter_for(self, *, native: bool) -> RoleAdapter:
+        how, steps = self._how, self._how.steps
+        ends_in_calls = bool(steps) and isinstance(steps[-1], StepMade) and self._role is None
+        if not (ends_in_calls or self._caller.connection.user_after_tool):
+            steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
+        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=native, final=how.final)
+        fork.cache = self._caller.cache_of(self._predictor.name)
+        return fork
+
+    async def _tried(self) -> Answer:
+        """Ask once; a server that may not take tools gets them in words where it refuses them, and is remembered."""
+        tools = self._caller.connection.tools
+        if not self._adapter.is_native or tools.known is not None or self._caller.options.tools != "auto":
             return await self._try()
+        try:
+            answer = await self._try()
+        except WorldAgentError as error:
+            if not self._tools_refused:
+                raise
+            first: WorldAgentError = error
+        else:
+            tools.known = True
+            return answer
+        self._adapter = self._adapter_for(native=False)
+        try:
+            answer = await self._try()
+        except (ModelRefused, ModelNotConfigured):  # it refuses the request in words, too
+            self._adapter = self._adapter_for(native=True)
+        else:
+            tools.known = False
+            return answer
+        raise first
 
     async def _try(self) -> Answer:
         self._listener.before()
         self._stream = self._open_stream()
         usage, began = CostTracker(), time.perf_counter()
+        answer: Answer | None = None
         settled = False
         try:
             answer = await self._read(await self._ask(usage))
@@ -331,19 +445,29 @@ class _Call:
         finally:
             if self._stream is not None and self._stream.text and not settled:
                 self._listener.withdraw()
-            tokens = [entry for entries in usage.usage_data.values() for entry in entries]
-            if tokens:
+            used = usage.used() or (_UNSAID if settled else None)
+            if used is not None:
                 self._listener.usage(
+                    used,
                     model=self._caller.connection.name,
-                    input_tokens=sum(int(entry.get("prompt_tokens") or 0) for entry in tokens),
-                    output_tokens=sum(int(entry.get("completion_tokens") or 0) for entry in tokens),
-                    cost=usage.cost,
                     seconds=time.perf_counter() - began,
+                    tokens=self._counted(used, {} if answer is None else answer.fields),
                 )
+
+    def _counted(self, used: ModelUsage, said: Mapping[str, Any]) -> int:
+        """The tokens that count for limits: about as many as there should be, where the service does not say."""
+        sent, received = used.input_tokens, used.output_tokens
+        if sent is None:
+            texts = [self._predictor.signature.instructions, self._role or "", *self._adapter.step_texts]
+            sent = sum(map(len, (*texts, *_texts(self._inputs)))) // _LETTERS
+        if received is None:
+            received = sum(map(len, _texts(said))) // _LETTERS
+        return sent + received
 
     def forget(self) -> None:
         """Let go of the role's text and of what the model said."""
         self._role = self._guard = self._stream = None
+        self._adapter.message = None
         self._emitted = ""
 
     async def _ask(self, usage: CostTracker) -> dspy.Prediction:
@@ -363,6 +487,7 @@ class _Call:
         except Exception as error:
             problem = error
             failure = classify(error, model=name)
+            self._tools_refused = self._adapter.is_native and refuses_tools(error)
             if isinstance(error, TimeoutError) and limit.expired():
                 failure = ModelTimeout(
                     f"the model {name!r} did not answer within {options.timeout:g} s",
@@ -393,8 +518,8 @@ class _Call:
         signature: Any = predict.signature
         if self._listener.prompt is not None:
             self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
-        config = {**self._caller.generation, "cache": False, **self._adapter.options(signature)}
-        with _no_instrumentation(), dspy.context(**settings):
+        config = {**self._caller.sent, "cache": False, **self._adapter.options(signature)}
+        with _no_instrumentation(), sending(self._caller.headers), dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -407,19 +532,25 @@ class _Call:
         fields = {name: prediction[name] for name in self._predictor.signature.output_fields}
         del prediction
         fields = with_texts(fields, lambda text, in_key: whole_text(text))
+        message = self._adapter.message if self._adapter.is_native else None
         if self._guard is None:
-            return Answer(fields=fields)
+            return Answer(fields=fields, message=message)
         steps = self._guard.scrubbing(fields)
         del fields  # a turn may be cancelled meanwhile
         scrubbed, withheld = await in_turns(steps)
-        return Answer(fields=scrubbed, withheld=withheld)
+        return Answer(fields=scrubbed, withheld=withheld, message=message)
 
     def _open_stream(self) -> AnswerStream | None:
-        field, self._emitted = self._listener.field, ""
-        if field is None:
+        listener, self._emitted = self._listener, ""
+        if listener.field is None and listener.reason is None:
             return None
-        parser = self._adapter.parser(self._predictor.signature, field)
-        return AnswerStream(parser, self._guard.filter() if self._guard else None, self._emit)
+        parser = None if listener.field is None else self._adapter.parser(self._predictor.signature, listener.field)
+        reason = None if listener.reason is None else self._think
+        return AnswerStream(parser, self._guard, self._emit, reason)
+
+    def _think(self, text: str) -> None:
+        if self._listener.reason is not None:
+            self._listener.reason(whole_text(text))
 
     def _emit(self, text: str) -> None:
         text = whole_text(text)
@@ -429,9 +560,11 @@ class _Call:
     def _settle(self, fields: Mapping[str, Any]) -> None:
         """The final text is the authority: emit what the stream lacks, or withdraw it and emit the whole (D18)."""
         stream = self._stream
-        if stream is None or self._listener.field is None:
+        if stream is None:
             return
         stream.close()
+        if self._listener.field is None:
+            return
         # What was shown, piece by piece: a surrogate pair that came in two deltas was mended into two marks.
         final, shown = str(fields[self._listener.field]), self._emitted
         missing = final[len(shown) :]

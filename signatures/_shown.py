@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._adapter import ROLE, TOOLS, RoleAdapter
+from ._adapter import ROLE, RoleAdapter
 from ._echo import EchoGuard
 
 
@@ -22,8 +22,6 @@ def shown_prompt(
         role: The role, where one is active.
     """
     given = dict(inputs)
-    if TOOLS in given:
-        signature = adapter.without_tools(signature)
     if role is not None:
         given[ROLE] = f"[role: {len(role)} characters]"
     messages = [_without_media(message) for message in adapter.format(signature, demos, given)]

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.errors import FunctionInvalid
 from ._adapter import MEDIA_DESCRIPTIONS, ROLE, Signature
+from ._calling import CALLS, DECLARED, TOOLS, with_calls
+from ._prompts import DEFAULT_IDENTITY, brief_instructions
 
 ROLE_DESCRIPTION = "How to go about this; it shapes the answer and adds nothing to what is asked"
 
 CONVERSE = "Converse"
-"""The name of the conversation planner's Signature."""
+"""The name of the conversation's entry Signature, which roles name in `applies_to`."""
+
+REPLY, RESULT = "reply", "result"
+"""The answers of a conversation and of a worker."""
 
 _MEDIA_TYPES: dict[str, Any] = {"attachments": str, "images": list[dspy.Image], "files": list[dspy.File]}
 _RESERVED = (ROLE, "completed")
+_TAKEN: Final = (RESULT, CALLS, TOOLS)
 # dspy takes inputs and its own options from the same keywords, so it would take such an input for an option.
 _DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
-
-
-class Dispatch(BaseModel):
-    """One task that the planner asks for: a worker and what it should do."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    to: str = Field(description="the name of one of those listed")
-    request: str = Field(description="all it needs to know, in full sentences")
-
-
-class ShapeDispatch(BaseModel):
-    """One task that the planner asks for where shapes with params of their own are offered too."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    to: str = Field(description="the name of one of those listed")
-    request: str = Field(default="", description="for those without params: all it needs to know, in full sentences")
-    params: dict[str, Any] = Field(default_factory=dict, description="for those with params")
 
 
 def with_role(signature: Signature) -> Signature:
@@ -89,7 +76,8 @@ def named(signature: Signature, name: str, instructions: str) -> Signature:
     return made
 
 
-class _Reply(dspy.Signature):
+class _Converse(dspy.Signature):
+    history: dspy.History = dspy.InputField(default=None)
     message: str = dspy.InputField()
     reply: str = dspy.OutputField()
 
@@ -99,33 +87,80 @@ class _Work(dspy.Signature):
     result: str = dspy.OutputField()
 
 
-def reply_signature(identity: str) -> Signature:
-    """The planner's Signature where nobody can be dispatched to."""
-    return named(_Reply, CONVERSE, f"{identity}\n\nReply to the message.")
-
-
-def plan_signature(identity: str, roster: str, *, params: bool, dispatches_first: bool = False) -> Signature:
-    """The planner's Signature where somebody can be dispatched to (D17).
+def converse_signature(
+    identity: str | None,
+    prompt: str | None = None,
+    *,
+    plain: bool = False,
+    output: Mapping[str, Any] | None = None,
+) -> Signature:
+    """The entry Signature of a conversation, which offers tools.
 
     Args:
-        identity: Who the agent is; static text.
-        roster: A line for each worker or shape: its name and what it is for.
-        params: Whether any of them takes params of its own.
-        dispatches_first: Put the list before the reply, which a tiny model gets right more often.
+        identity: Who the agent is; None is the default identity.
+        prompt: What comes after the identity in the instructions, such as a profile's.
+        plain: Whether it is for the embedded model, which needs short instructions.
+        output: The JSON Schema of the answer; None is a text.
     """
-    instructions = (
-        f"{identity}\n\nReply to the message. Leave `dispatches` empty unless one of these should do part of the work; "
-        f"what it finds reaches you before you reply again:\n{roster}"
-    )
-    kind: Any = list[ShapeDispatch] if params else list[Dispatch]
-    field = dspy.OutputField(default=[])
-    if dispatches_first:
-        made = _Reply.prepend("dispatches", field, type_=kind)
-    else:
-        made = _Reply.append("dispatches", field, type_=kind)
-    return named(made, CONVERSE, instructions)
+    who = "\n\n".join(filter(None, ((identity or DEFAULT_IDENTITY).strip(), prompt)))
+    instructions = brief_instructions(who) if plain else f"{who}\n\nReply to the message."
+    made = _Converse if output is None else _giving(_Converse, REPLY, output)
+    return with_calls(named(made, CONVERSE, instructions))
 
 
-def worker_signature(name: str, instructions: str) -> Signature:
-    """A worker's entry Signature; it is called as the worker is."""
-    return named(_Work, name, instructions)
+def worker_signature(
+    name: str,
+    instructions: str,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    output: Mapping[str, Any] | None = None,
+    tools: bool = False,
+) -> Signature:
+    """A worker's entry Signature; it is called as the worker is.
+
+    Args:
+        name: The worker's.
+        instructions: The worker's, static.
+        fields: The JSON Schema of each of its params by name; None is one text, `request`.
+        output: The JSON Schema of its result; None is a text.
+        tools: Whether it can call tools.
+
+    Raises:
+        FunctionInvalid: A param is called as an output is.
+    """
+    made = named(_Work, name, instructions)
+    if fields is not None:
+        made = _with_fields(made, name, fields)
+    if output is not None:
+        made = _giving(made, RESULT, output)
+    made = named(made, name, instructions)
+    return with_calls(made) if tools else made
+
+
+def _giving(made: Signature, field: str, schema: Mapping[str, Any]) -> Signature:
+    """The Signature with JSON that fits a schema as its answer."""
+    wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
+    output: Any = dspy.OutputField(desc=wanted)
+    output.json_schema_extra[DECLARED] = dict(schema)  # for a grammar
+    given: Signature = made.delete(field).append(field, output, type_=_json(schema))
+    return given
+
+
+def _with_fields(made: Signature, name: str, fields: Mapping[str, Any]) -> Signature:
+    taken = [field for field in fields if field in _TAKEN or not field.isidentifier() or field.startswith("_")]
+    if taken or not fields:
+        problem = f"a param that cannot be called {taken[0]!r}" if taken else "no params"
+        raise FunctionInvalid(f"the worker {name!r} has {problem}", remedy="name its params as Python names arguments")
+    made = made.delete("request")
+    for field, schema in reversed(tuple(fields.items())):
+        about = schema.get("description")
+        info = dspy.InputField(**({"desc": about} if about else {}))
+        made = made.prepend(field, info, type_=str if schema.get("type") == "string" else Any)
+    return made
+
+
+def _json(schema: Mapping[str, Any]) -> Any:
+    """A type for any JSON value: what it should be is in the description, and is checked where a fault is reported."""
+    kinds = {"object": dict[str, Any], "array": list[Any]}
+    kind = schema.get("type")
+    return kinds.get(kind, Any) if isinstance(kind, str) else Any

@@ -30,6 +30,7 @@ class ScriptedCall:
         messages: All other messages in order, as pairs of speaker (`"user"`, `"assistant"`) and text.
         media: All images and documents in order, as pairs of kind (`"image"`, `"document"`) and address or data URI.
         tools: The names of the tools that were offered by the service's own means, beside the messages.
+        may_call: Whether the model may use them; at the last step it must answer.
     """
 
     index: int
@@ -37,6 +38,7 @@ class ScriptedCall:
     messages: tuple[tuple[str, str], ...] = field(repr=False)
     media: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tools: tuple[str, ...] = ()
+    may_call: bool = False
 
     # Tells the scan for roles that this object is the fake's own record.
     _holds_prompts = True
@@ -48,13 +50,41 @@ class ScriptedCall:
 
     @property
     def user(self) -> str:
-        """The last user message, or the empty text."""
-        return next((text for speaker, text in reversed(self.messages) if speaker == "user"), "")
+        """The user messages since the last answer, joined by blank lines: the message, results in words, the role."""
+        return "\n\n".join(self._since)
 
     @property
     def fields(self) -> dict[str, str]:
-        """The input fields of the last user message: what stands under each `[[ ## name ## ]]` line."""
-        return _sections(self.user)
+        """The input fields in those messages: what stands under each `[[ ## name ## ]]` line."""
+        return {name: value for text in self._since for name, value in _sections(text).items()}
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What came of the calls that the model asked for since the last answer, and notes on what it gave, in order.
+
+        Each is the result of one call as the model reads it, whether in words or by its service's own means.
+        """
+        return tuple(
+            text for speaker, text in self._turn if speaker == "tool" or (speaker == "user" and _is_note(text))
+        )
+
+    @property
+    def _since(self) -> list[str]:
+        return [text for speaker, text in self._turn if speaker == "user"]
+
+    @property
+    def _turn(self) -> list[tuple[str, str]]:
+        """The messages since the last answer; of what stands before the first message of a turn the notes are left."""
+        found: list[tuple[str, str]] = []
+        following = ""
+        for speaker, text in reversed(self.messages):
+            # An assistant message before the results of its calls is a step on the way to an answer.
+            if speaker == "assistant" and following != "tool":
+                break
+            following = speaker
+            found.insert(0, (speaker, text))
+        begin = next((place for place, (_, text) in enumerate(found) if _HEADER.match(text)), 0)
+        return found[begin:]
 
     @property
     def role(self) -> str | None:
@@ -63,6 +93,10 @@ class ScriptedCall:
 
 
 Reply: TypeAlias = Outcome | Awaitable[Outcome] | AsyncIterable[str] | Callable[[ScriptedCall], Any]
+
+
+def _is_note(message: str) -> bool:
+    return not (_HEADER.match(message) or message.startswith(tuple(each.lstrip() for each in _REMINDERS)))
 
 
 def _sections(message: str) -> dict[str, str]:
@@ -125,10 +159,19 @@ class Script:
         messages: tuple[tuple[str, str], ...],
         media: tuple[tuple[str, str], ...] = (),
         tools: tuple[str, ...] = (),
+        *,
+        may_call: bool = False,
     ) -> tuple[ScriptedCall, Reply | None]:
         """Record a call and return it with its reply; None when the replies have run out."""
         with self._lock:
-            call = ScriptedCall(index=len(self.calls) + 1, system=system, messages=messages, media=media, tools=tools)
+            call = ScriptedCall(
+                index=len(self.calls) + 1,
+                system=system,
+                messages=messages,
+                media=media,
+                tools=tools,
+                may_call=may_call,
+            )
             self.calls.append(call)
         if self._on_call:
             self._on_call(call)

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import dspy
 from dspy.lm15 import (
@@ -28,12 +28,14 @@ from dspy.lm15 import (
     TextPart,
     ToolCallDelta,
     ToolCallPart,
+    ToolResultPart,
     Usage,
 )
 from dspy.utils.exceptions import LMError
 from pydantic_core import to_json
 
 from ..core.errors import InvalidArgument
+from ..signatures import LAST_STEP, OFFERED
 from ._script import Format, Reply, Script, ScriptedCall, pieces, render
 
 __all__ = ["ScriptExhausted", "ScriptedCall", "ScriptedLM"]
@@ -79,15 +81,17 @@ class ScriptedLM(dspy.LM):
             chunk: Characters in one streamed piece; whole words by default.
             model: The name that the model reports.
             form: Which adapter a mapping is rendered for, `"chat"` or `"json"`. A `"native"` one takes tools by its
-                service's own means: the `calls` of a mapping are tool calls, where it is offered tools; the rest is as
-                for `"chat"`.
+                service's own means: where it is offered tools, the `calls` of a mapping are tool calls, and the one
+                other field is its text. Else it is as `"chat"`.
             on_call: Called with each `ScriptedCall` before it is answered.
 
         Raises:
-            InvalidArgument: `replies` is one text or mapping, or `chunk` is below 1.
+            InvalidArgument: `replies` is one text or mapping, `form` is unknown, or `chunk` is below 1.
         """
         if isinstance(replies, str | bytes | Mapping):
             raise InvalidArgument("replies is a single reply", remedy="give a list of replies, or a function")
+        if form not in get_args(Format):
+            raise InvalidArgument(f"form {form!r} is unknown", remedy="use 'chat', 'json' or 'native'")
         if chunk is not None and chunk < 1:
             raise InvalidArgument(f"chunk {chunk!r} is below 1", remedy="give 1 or more, or None for words")
         self._script = Script(replies, on_call)
@@ -135,10 +139,13 @@ class _Engine:
         system = request.system or ""
         if not isinstance(system, str):
             system = "".join(getattr(part, "text", "") for part in system)
-        messages = tuple((message.role, _text(message)) for message in request.messages)
+        messages = tuple((message.role, text) for message in request.messages for text in _texts(message))
         media = tuple(found for message in request.messages for found in _media(message))
         tools = tuple(tool.name for tool in request.tools or () if isinstance(tool, FunctionTool))
-        call, reply = self.script.take(system, messages, media, tools)
+        choice = request.config.tool_choice
+        in_words = OFFERED in system and all(text != LAST_STEP for _, text in messages)
+        may_call = (bool(tools) and (choice is None or choice.mode != "none")) or in_words
+        call, reply = self.script.take(system, messages, media, tools, may_call=may_call)
         if reply is None:
             raise ScriptExhausted(
                 f"the scripted model was called {call.index} times and has {self.script.size} replies; "
@@ -148,15 +155,16 @@ class _Engine:
 
     def said(self, call: ScriptedCall, outcome: Any) -> tuple[str, tuple[ToolCallPart, ...]]:
         """What an outcome is as a text, and as tool calls beside it."""
-        if not (call.tools and self.supports_function_calling and isinstance(outcome, Mapping) and "calls" in outcome):
+        if not (call.tools and self.supports_function_calling and isinstance(outcome, Mapping)):
             return self.text(outcome), ()
         asked = tuple(
             # Services take no dots in names, so tools have others there.
             ToolCallPart(f"call_{call.index}_{place}", each["tool"].replace(".", "_"), each.get("arguments") or {})
-            for place, each in enumerate(outcome["calls"])
+            for place, each in enumerate(outcome.get("calls", ()))
         )
-        rest = {name: value for name, value in outcome.items() if name != "calls"}
-        return render(rest, self.form) if rest or not asked else "", asked
+        rest = [value for name, value in outcome.items() if name != "calls"]
+        text = "\n\n".join(value if isinstance(value, str) else to_json(value).decode() for value in rest)
+        return text, asked
 
     def text(self, outcome: Any) -> str:
         if isinstance(outcome, type) and issubclass(outcome, BaseException):
@@ -236,8 +244,12 @@ class _AsyncEngine:
         """Nothing is held."""
 
 
-def _text(message: Message) -> str:
-    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+def _texts(message: Message) -> list[str]:
+    """The text of a message; of results of calls one for each."""
+    if message.role == "tool":
+        results = message.parts_of(ToolResultPart)
+        return ["\n\n".join(each.text for each in part.content if isinstance(each, TextPart)) for part in results]
+    return ["\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))]
 
 
 def _media(message: Message) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ LEAST_OUTPUT: Final = 1_000
 """Characters that a result can be held to; a note on what is left out must have its place."""
 
 _FILES: Final = ("read_file", "write_file", "edit_file", "glob_files", "grep_content")
+_COMPANIONS: Final = ("manage_todo_list", "explore", "parallel_execution")  # of use beside tools that work on something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class BuiltinTools:
     Attributes:
         roots: Folders that the tools for files stay inside, and that `shell` runs in; none is none.
         search: What `web_search` searches; see `WebSearch` and `LocalIndex`.
+        shell: Whether `shell` is there, in the first of `roots`, where the profile names no tools.
+        web: Whether `web_fetch` is there where the profile names no tools.
         allow: Globs over the names of tools that profiles may bring in.
         allow_private: Whether `web_fetch` may reach into the machine and its network.
         timeouts: Seconds that a call may take, by tool; see `TIMEOUTS`.
@@ -56,6 +59,8 @@ class BuiltinTools:
 
     roots: tuple[Path, ...] = ()
     search: WebSearch | None = None
+    shell: bool = False
+    web: bool = False
     allow: tuple[str, ...] = ("*",)
     allow_private: bool = False
     timeouts: Mapping[str, float] = field(default_factory=dict)
@@ -77,6 +82,23 @@ class BuiltinTools:
             self._check(name, given, known)
             object.__setattr__(self, name, {**known, **given})
 
+    @property
+    def usable(self) -> tuple[str, ...]:
+        """The tools that are there where the profile names none: those that have something to work on."""
+        left_out = {
+            "grep_content": find_spec("re2") is None,  # an extra; where a profile names the tool, it is an error
+            "shell": not self.shell,
+            "web_fetch": not self.web,
+            **dict.fromkeys(_COMPANIONS, not self.roots),
+        }
+        return tuple(name for name in BUILTIN if self.works(name) and self.allows(name) and not left_out.get(name))
+
+    def works(self, name: str) -> bool:
+        """Whether the tool called `name` has what it works on; without that it could only refuse."""
+        if name == "web_search":
+            return self.search is not None
+        return bool(self.roots) or name not in (*_FILES, "shell")
+
     def allows(self, name: str) -> bool:
         """Whether profiles may bring in the tool called `name`."""
         return is_like(name, self.allow)
@@ -90,6 +112,8 @@ class BuiltinTools:
     ) -> tuple[Function | Worker, ...]:
         """Make those of the tools that ship which are named and allowed.
 
+        One that has nothing to work on says so when it is called, and is not offered to the conversation.
+
         Args:
             names: Names, of which others are passed over.
             settings: `timeout` and `output_limit` of single tools, each at most what is set here.
@@ -101,10 +125,13 @@ class BuiltinTools:
         """
         given = settings or {}
         return tuple(
-            self._made(name, given.get(name, {}), home)
+            self._offered(self._made(name, given.get(name, {}), home))
             for name in dict.fromkeys(names)
             if name in BUILTIN and self.allows(name)
         )
+
+    def _offered(self, made: Function | Worker) -> Function | Worker:
+        return replace(made, offered=False) if isinstance(made, Function) and not self.works(made.name) else made
 
     def _made(self, name: str, settings: Mapping[str, Any], home: Path | None) -> Function | Worker:
         timeout = min(self.timeouts.get(name, 0.0), settings.get("timeout", float("inf")))
@@ -145,7 +172,7 @@ class BuiltinTools:
     def _placed(self, made: Function) -> Function:
         """The same, bound to the folders: what a person approves in one is not done in another."""
         folders = [str(root.absolute()) for root in self.roots]
-        told = json.dumps(folders[0]) if folders else "none, and every path is refused"  # a name may be of a stranger's
+        told = json.dumps(folders[0]) if folders else "none"  # a folder may have its name from a stranger
         return replace(
             made, description=f"{made.description} Paths are relative to the folder {told}.", variant="\n".join(folders)
         )

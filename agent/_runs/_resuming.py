@@ -19,7 +19,7 @@ from ...core.errors import (
 )
 from ...core.pauses import call_id_of, pause_id_of
 from ...harness.journal import decision_of, pause_of
-from ...memory import OPEN, TurnRecord, thread_key
+from ...memory import OPEN, Message, TurnRecord, thread_key
 from ...role_resolution import Resolution, Role
 from ._work import Resumption, RunnerParts
 
@@ -72,14 +72,16 @@ def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResu
     )
 
 
-async def checked(parts: RunnerParts, record: TurnRecord, how: Resumption, item: Any) -> tuple[Resolution, bool]:
-    """Check that a turn can resume: its graph, its model, its role and its skill are those that it began with.
+async def checked(
+    parts: RunnerParts, record: TurnRecord, how: Resumption, begun: tuple[Message, Any]
+) -> tuple[Resolution, bool]:
+    """Check that a turn can resume: its graph, model, role, skill and output are those that it began with.
 
     Args:
         parts: What the agent works with.
         record: The turn.
         how: How it is to resume.
-        item: The task that the turn dispatches, if it does.
+        begun: The message that the turn began with, and the task that it dispatches, if it does.
 
     Returns:
         The turn's role, and whether it is one that need not be the one that the turn began with.
@@ -90,7 +92,13 @@ async def checked(parts: RunnerParts, record: TurnRecord, how: Resumption, item:
         AgentClosed: The agent is drained meanwhile.
     """
     engine = parts.engine
+    message, item = begun
     _check_engine(parts, record)
+    if how.output is not None and how.output.json_schema() != message.body.get("output"):
+        raise InvalidArgument(
+            f"output= is not what the turn {record.id!r} was begun with",
+            remedy="give the same output= again, or leave it out to get the result as JSON",
+        )
     async with parts.drain.refusing():
         await engine.open_model(record.model)
         resolution, refreshed = await _resolved_again(parts, record, how, item)
@@ -101,7 +109,7 @@ async def checked(parts: RunnerParts, record: TurnRecord, how: Resumption, item:
 
 
 def _check_engine(parts: RunnerParts, record: TurnRecord) -> None:
-    parts.engine.check_graph(record.graph)
+    parts.engine.check_graph(record.graph, record.kind)
     parts.engine.check_model(record.model, who=f"the turn {record.id!r}, which began with it,")
 
 
@@ -152,10 +160,10 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
     """
     failure: WorldAgentError
     try:
-        _, item = await parts.engine.begun_with(record.asked, record.kind)
+        begun = await parts.engine.begun_with(record.asked, record.kind)
         # A call role is its account's alone: an approver cannot give it, and their answer waits for the turn's account.
         if account is None or account == record.scope.account:
-            await checked(parts, record, how, item)
+            await checked(parts, record, how, begun)
         else:
             _check_engine(parts, record)
         await parts.engine.check_work(record.id, record.thread)

@@ -24,7 +24,7 @@ from .._roles import check_role
 from .._stream import Held, TurnStream, cancel_once
 from .._turns import Turn
 from ..events import EventFollower
-from ..threads import ThreadState, ThreadStatus
+from ..threads import ThreadState, Wanted
 from ._branching import Again, Edit, Replay, run_again
 from ._keeping import keep, kept, unkeep
 from ._resuming import resumable, take_answers
@@ -150,7 +150,8 @@ class TurnRunner:
     ) -> TurnStream:
         """A stream that, once it is entered, takes a person's answers and resumes the turn."""
         parts = self.parts
-        return TurnStream("", partial(self._resumed, parts, scope, answers, how, How(deltas, detach)), detach=detach)
+        enter = partial(self._resumed, parts, scope, answers, how, How(deltas, detach))
+        return TurnStream("", enter, detach=detach, output=how.output)
 
     async def _resumed(
         self, parts: RunnerParts, scope: Scope, answers: Mapping[str, object], how: Resumption, streamed: How
@@ -215,9 +216,13 @@ class TurnRunner:
         """Where a thread stands; None where it has no turn."""
         return await self.parts.threads.find(scope)
 
-    async def threads(self, workspace: str, *, limit: int, status: ThreadStatus | None) -> tuple[ThreadState, ...]:
+    async def threads(self, workspace: str, wanted: Wanted) -> tuple[ThreadState, ...]:
         """Where the threads of a workspace stand."""
-        return await self.parts.threads.list(workspace, limit=limit, status=status)
+        return await self.parts.threads.list(workspace, wanted)
+
+    async def rename(self, scope: Scope, title: str | None) -> str | None:
+        """Set a thread's title; None gives the derived one back. Gives the title it has now."""
+        return await self.parts.threads.rename(scope, title)
 
     async def history(self, scope: Scope, *, before: str | None, limit: int) -> tuple[Message, ...]:
         """A page of a thread's log."""
@@ -248,12 +253,8 @@ class TurnRunner:
             turn = replace(turn, key=check_id("key", how.key), asked=asked_of(ask))
         if how.detach or how.key is not None:
             work.recording = self.parts.recorder.recording(turn)
-        return self._streamed(turn.turn, work, how)
-
-    def _streamed(self, turn_id: str, work: NewTurn | ResumedTurn, how: How) -> TurnStream:
-        parts = self.parts
-
-        return TurnStream(turn_id, partial(self._started, parts, turn_id, work, how), detach=how.detach)
+        enter = partial(self._started, self.parts, turn.turn, work, how)
+        return TurnStream(turn.turn, enter, detach=how.detach, output=ask.output)
 
     def _new(self, ask: Ask, call: Role | None, branch: Again | Edit | None) -> NewTurn:
         if ask.model:
@@ -286,7 +287,7 @@ class TurnRunner:
         task = self.spawn(turn_id, _running(parts, turn_id, work, recording.take, deltas=True)())
         task.add_done_callback(lambda _: recording.close())
         workspace, channel = work.scope.workspace, recording.channel
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, channel=channel)
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, channel=channel, thinks=True)
         return Held(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     async def running(

@@ -230,6 +230,7 @@ class TurnRunning:
             model=ask.model,
             origin=ask.origin,
             unattended=ask.unattended,
+            output=ask.output,
         )
 
     def _record(self, ask: Ask, key: str, asked: str, resolution: Resolution) -> TurnRecord:
@@ -268,7 +269,7 @@ class TurnRunning:
         if recording is not None:
             self.emit.go_on_after(await parts.recorder.log.last(record.id) or 0)
         how, work.how = work.how, Resumption()
-        resolution, refreshed = await checked(parts, record, how, item)
+        resolution, refreshed = await checked(parts, record, how, (message, item))
         self._started(record.kind, resolution, resumed=True)
         if recording is not None and record.status == "running" and await parts.recorder.log.standing(record.id):
             self.emit(TextReplaced, text="")  # whoever was cut off did not come to take it back
@@ -288,6 +289,7 @@ class TurnRunning:
             origin=origin,
             role_key=record.role["key"],
             unattended=record.unattended,
+            output=how.output,
         )
         use = await parts.usage.open(record.id, record.scope, again=True)
         run = TurnRun(
@@ -434,22 +436,21 @@ class TurnRunning:
         counts = status == outcome.status
         if counts:
             self._tell_pauses(emit, outcome)
-        if counts and status == "done" and outcome.result is None and text and not emit.standing:
+        if counts and status == "done" and outcome.text and text and not emit.standing:
             emit(TextReplaced, text=text)  # it was given in a run that was cut off before its end
         tell_end(emit, status, text=text if counts else "")
 
     def _turn(self, outcome: TurnOutcome, resolution: Resolution, *, tiers: tuple[Tier, ...]) -> Turn:
-        usage = outcome.usage
         return Turn(
             id=self.turn_id,
             thread=self._thread,
             kept_as=self.kept_as,
             status=outcome.status,
-            text=outcome.text if outcome.result is None else outcome.result.model_dump_json(),
+            text=outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json()),
             result=outcome.result,
             role_tiers=tiers,
             skipped_tiers=tuple(tier for tier in reversed(Tier) if tier in resolution.skipped),
-            usage=TurnUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, calls=usage.calls),
+            usage=TurnUsage.of(outcome.usage),
             pauses=outcome.pauses,
         )
 

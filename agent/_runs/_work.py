@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import TypeAdapter
+
 from ...core import Clock, Scope
 from ...core.events import TurnKind
 from ...core.pauses import UnattendedMode
@@ -18,6 +20,7 @@ from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Attachments, AttachmentSource
 from ...memory.branches import Branches
+from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
 from ...role_resolution import Role, RoleResolver
 from ...storage import Leases
@@ -49,6 +52,7 @@ class Ask:
         model: The names of the turn's own model and of those tried after it; empty is the agent's.
         origin: The call that it is begun from, if code does that which a call runs.
         unattended: What happens where a person would be asked; None asks them.
+        output: Reads the answer of a message, whose body has its schema.
     """
 
     kind: TurnKind
@@ -60,6 +64,7 @@ class Ask:
     model: tuple[str, ...] = ()
     origin: Origin | None = None
     unattended: UnattendedMode | None = None
+    output: TypeAdapter[Any] | None = None
 
     @property
     def author(self) -> str:
@@ -98,7 +103,16 @@ class RunnerParts:
     @property
     def threads(self) -> ThreadRegister:
         """Where the threads stand."""
-        return ThreadRegister(self.turns, self.journal, self.leases, self.branches, self.recorder.log)
+        database = self.upkeep.database
+        return ThreadRegister(
+            self.turns,
+            self.journal,
+            self.leases,
+            self.branches,
+            self.recorder.log,
+            ThreadTitles(database),
+            ThreadSearch(database),
+        )
 
     @property
     def branching(self) -> Branching:
@@ -114,11 +128,13 @@ class Resumption:
         role: The call's role; None goes on without one on purpose.
         on_role_change: What happens where another role resolves than the turn began with (R13).
         prompt: A skill's prompt, again.
+        output: Reads the turn's result, again.
     """
 
     role: Role | Unset | None = field(default=UNSET, repr=False)
     on_role_change: OnRoleChange = "fail"
     prompt: str | None = field(default=None, repr=False)
+    output: TypeAdapter[Any] | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,9 @@
 from ._choices import (
     TurnModel,
     all_models,
+    all_tools,
     all_workers,
+    generation_options,
     graph_options,
     listed,
     model_options,
@@ -11,17 +13,22 @@ from ._choices import (
     turn_models,
 )
 from ._kinds import check_approver, check_kinds, check_notifier
+from ._output import output_type, read_output
 
 __all__ = [
     "TurnModel",
     "all_models",
+    "all_tools",
     "all_workers",
     "check_approver",
     "check_kinds",
     "check_notifier",
+    "generation_options",
     "graph_options",
     "listed",
     "model_options",
     "open_usage",
+    "output_type",
+    "read_output",
     "turn_models",
 ]

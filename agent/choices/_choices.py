@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...core import Clock
-from ...core.errors import InvalidArgument
+from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.validation import is_text
-from ...graphs import GraphOptions
-from ...harness import Function, Worker, load_workers
+from ...graphs import GraphOptions, Shape
+from ...harness import Function, GenerationOptions, Worker, load_workers, tool
 from ...harness.limits import CHOSEN, Limits, Usage
 from ...profiles import Profile
 from ...signatures import LM, ModelCaller, ModelOptions
 from ...signatures.models import check_named
 from ...storage import Database
+from ...tools import BuiltinTools
 from .._settings import limits_of
 from .profiles import bounded
 
@@ -56,6 +57,36 @@ def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | F
     return tuple(found)
 
 
+def all_tools(given: Iterable[object]) -> tuple[Function, ...]:
+    """The tools of an agent as Functions.
+
+    Args:
+        given: Python functions, what `@tool` and `@flow` made, tools of dspy and of LangChain.
+
+    Raises:
+        FunctionInvalid: One has no docstring, a parameter without a type hint, or is something else.
+        InvalidArgument: `given` is one tool and no list of them.
+    """
+    if isinstance(given, BuiltinTools):
+        raise InvalidArgument("tools= is a BuiltinTools", remedy="pass it as builtin_tools=")
+    return tuple(map(_function, listed("tools", given)))
+
+
+def _function(given: Any) -> Function:
+    if isinstance(given, Function):
+        return given
+    if isinstance(given, Worker | Shape):
+        what, name = ("worker", given.name) if isinstance(given, Worker) else ("shape", given.key)
+        raise FunctionInvalid(f"tools= has the {what} {name!r}", remedy=f"pass it in {what}s=")
+    made = tool(given)
+    if not made.description:
+        raise FunctionInvalid(
+            f"the tool {made.name!r} has no docstring",
+            remedy="say in its docstring what it does: models choose by that",
+        )
+    return made
+
+
 def listed(what: str, given: Iterable[T]) -> tuple[T, ...]:
     """Several of something, as one argument gives them.
 
@@ -76,8 +107,8 @@ def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict
     return check_named({**settings.models, **(given or {})})
 
 
-def model_options(settings: Settings) -> ModelOptions:
-    """How models are called."""
+def model_options(settings: Settings, workspace: str) -> ModelOptions:
+    """How models are called for a workspace."""
     return ModelOptions(
         timeout=settings.model_timeout,
         attempts=settings.model_attempts,
@@ -85,7 +116,14 @@ def model_options(settings: Settings) -> ModelOptions:
         echo=settings.echo,
         takes=settings.model_takes,
         tools=settings.model_tools,
+        cache_hints=settings.model_cache_hints,
+        workspace=workspace,
     )
+
+
+def generation_options(settings: Settings, profile: Profile) -> GenerationOptions:
+    """How answers are generated: as the profile says, and for the rest as the settings do."""
+    return profile.options.over(settings.model_options or GenerationOptions())
 
 
 def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller], GraphOptions]:
@@ -141,7 +179,9 @@ def turn_models(given: TurnModel) -> tuple[str, ...]:
 __all__ = [
     "TurnModel",
     "all_models",
+    "all_tools",
     "all_workers",
+    "generation_options",
     "graph_options",
     "listed",
     "model_options",

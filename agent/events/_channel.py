@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from ...core.events import Event
+from ...core.events import Event, ReasoningDelta
 
 KEPT: Final = 256
 """How many of the newest events are kept in memory for the readers of a run."""
@@ -21,14 +21,17 @@ class Channel:
 
     Attributes:
         closed: Whether nothing more comes.
+        thoughts: How many events without a number there were.
         first: The number of the run's first event, once `last` is known.
     """
 
     def __init__(self) -> None:
         self.closed = False
+        self.thoughts = 0
         self.first = 1
         self._last: int | None = None
         self._events: deque[Event] = deque(maxlen=KEPT)
+        self._thoughts: deque[Event] = deque(maxlen=KEPT)
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -47,6 +50,18 @@ class Channel:
             self._events.append(event)
             self._last = event.seq
         self._wake()
+
+    def think(self, event: ReasoningDelta) -> None:
+        """Let those who stream the run have an event that has no number."""
+        self._thoughts.append(event)
+        self.thoughts += 1
+        self._wake()
+
+    def thought(self, after: int) -> tuple[int, Event] | None:
+        """The first of those events behind so many, and how many there were with it; None where none is kept."""
+        gone = self.thoughts - len(self._thoughts)
+        place = max(after - gone, 0)
+        return (gone + place + 1, self._thoughts[place]) if place < len(self._thoughts) else None
 
     def skip(self, seq: int) -> None:
         """The next event is one that is not kept here; what stands before it is read from the log, too."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import TYPE_CHECKING, overload
 
 from ...core.errors import InvalidArgument
 from ...core.events import Event
+from ..threads import Wanted
 from ._follower import EventFollower
 
 if TYPE_CHECKING:
@@ -20,18 +22,39 @@ class FollowedAgent:
     workspace: str
     _runner: TurnRunner
 
-    async def threads(self, *, limit: int = 100, status: ThreadStatus | None = None) -> tuple[ThreadState, ...]:
-        """Where the workspace's threads stand, the one with the newest turn first.
+    async def threads(
+        self,
+        *,
+        limit: int = 100,
+        status: ThreadStatus | None = None,
+        account: str | None = None,
+        channel: str | None = None,
+        query: str | None = None,
+        before: datetime | str | None = None,
+    ) -> tuple[ThreadState, ...]:
+        """Where the workspace's threads stand, the one whose newest turn began last first.
+
+        A thread must fit all filters that are given.
 
         Args:
             limit: How many, 1 to 1000.
             status: Only those that stand so, such as `paused`.
+            account: Only those on which a turn has run for this account. A thread that was branched off or imported,
+                and has no turn yet, fits where the account wrote one of its messages.
+            channel: Only those whose newest turn runs in this channel, which is the `channel` that is listed.
+            query: Only those whose title or conversation says this text, 1 to 200 characters, whatever the case of its
+                letters. Looked through are messages, answers, and what tasks, skills and schedules were given and
+                gave; not what an edit left behind, and no role, since those are stored nowhere.
+            before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
+                whose newest turn began before it. A thread without a turn counts from when it was branched off.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, or there is no such status.
+            InvalidArgument: `limit` is out of bounds, there is no such status, an id or the text cannot be one, or
+                `before` is neither a page key nor an aware time.
             AgentClosed: The agent is not open.
         """
-        return await self._runner.threads(self.workspace, limit=limit, status=status)
+        wanted = Wanted.of(limit=limit, status=status, account=account, channel=channel, query=query, before=before)
+        return await self._runner.threads(self.workspace, wanted)
 
     async def turn(self, turn_id: str) -> ThreadState | None:
         """Where a turn of the workspace stands, whether or not it is its thread's newest; None where there is none.

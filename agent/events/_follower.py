@@ -30,6 +30,7 @@ class EventFollower:
         channel: Of the run that alone is followed; its events begin after those of earlier runs.
         whole: Whether `after` has to be a number that the turn has come to, with all behind it kept; else it begins
             with what is kept, or waits for the turn's end.
+        thinks: Whether the events without a number are given, too, from now on.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class EventFollower:
         after: int | None = 0,
         channel: Channel | None = None,
         whole: bool = True,
+        thinks: bool = False,
     ) -> None:
         self.turn_id = turn_id
         self._recorder = recorder
@@ -53,7 +55,9 @@ class EventFollower:
         self._unproven = whole and bool(after)  # the turn may never have come to that number
         self._read: deque[tuple[int, str]] = deque()
         self._ended = False
-        self._live()
+        self._thinks = thinks
+        self._thought_on = self._live()
+        self._thoughts = 0 if self._thought_on is None else self._thought_on.thoughts
 
     @property
     def behind(self) -> int:
@@ -65,8 +69,9 @@ class EventFollower:
 
     def again(self) -> EventFollower:
         """One that goes on where this one ended, for a turn that went on meanwhile."""
+        workspace, whole, thinks = self._workspace, self._whole, self._thinks
         return EventFollower(
-            self._recorder, self.turn_id, workspace=self._workspace, after=self._after, whole=self._whole
+            self._recorder, self.turn_id, workspace=workspace, after=self._after, whole=whole, thinks=thinks
         )
 
     def __aiter__(self) -> Self:
@@ -90,6 +95,8 @@ class EventFollower:
         """
         while not self._ended:
             event = self._from_page() or self._from_channel()
+            if event is None and self._thinks and (thought := self._thought()) is not None:
+                return thought
             if event is not None:
                 self._after, self._unproven = event.seq, False
                 return event
@@ -121,6 +128,18 @@ class EventFollower:
         if self._after is None:
             self._after = channel.first - 1
         return channel.event(self._after + 1)
+
+    def _thought(self) -> Event | None:
+        channel = self._live()
+        if channel is None:
+            return None
+        if channel is not self._thought_on:
+            self._thought_on, self._thoughts = channel, channel.thoughts
+        found = channel.thought(self._thoughts)
+        if found is None:
+            return None
+        self._thoughts, event = found
+        return event
 
     async def _more(self) -> bool:
         """Wait for something to read; False where nothing comes any more."""

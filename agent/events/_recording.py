@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...core import Emitter
 from ...core.errors import LeaseLost
-from ...core.events import Event
+from ...core.events import Event, ReasoningDelta
 from ...memory import OPEN, TurnStatus
 from ...memory.events import Lines, RecordedTurn
 from ...storage import Lease, Transaction
@@ -54,6 +54,9 @@ class Recording:
 
     def take(self, event: Event) -> None:
         """Get an event of the run; whoever reads gets it later."""
+        if isinstance(event, ReasoningDelta):
+            self.channel.think(event)
+            return
         match self._phase:
             case "over":
                 pass

@@ -8,5 +8,6 @@ from ._branching import Branching
 from ._register import ThreadRegister
 from ._schemas import SCHEMAS
 from ._state import ThreadState, ThreadStatus
+from ._wanted import Wanted
 
-__all__ = ["SCHEMAS", "Branching", "ThreadRegister", "ThreadState", "ThreadStatus"]
+__all__ = ["SCHEMAS", "Branching", "ThreadRegister", "ThreadState", "ThreadStatus", "Wanted"]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import merge
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from ...core import Scope, Tier
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.pauses import Pause, pause_id_of
 from ...harness.journal import Journal, pause_of
-from ...memory import OPEN, TurnRecord, TurnRegister, TurnStatus, thread_key
+from ...memory import OPEN, TurnRecord, TurnRegister, thread_key
 from ...memory.branches import Branch, Branches
 from ...memory.events import EventLog
+from ...memory.titles import ThreadSearch, ThreadTitles, check_title
 from ...storage import Leases
-from ._state import ThreadState, ThreadStatus
+from ._state import ThreadState
+from ._wanted import Place, Wanted
 
 _MOST: Final = 1000
+_AT_ONCE: Final = 50  # threads of a page of which some are left out after they were read
 _LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
-_KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off", "forked")
 
 
 class ThreadRegister:
@@ -30,48 +33,50 @@ class ThreadRegister:
         leases: Who owns them.
         branches: Which of them were branched off.
         events: Whose events are kept.
+        titles: What they are called.
+        search: What is said on them.
     """
 
     def __init__(
-        self, turns: TurnRegister, journal: Journal, leases: Leases, branches: Branches, events: EventLog
+        self,
+        turns: TurnRegister,
+        journal: Journal,
+        leases: Leases,
+        branches: Branches,
+        events: EventLog,
+        titles: ThreadTitles,
+        search: ThreadSearch,
     ) -> None:
         self._turns = turns
         self._journal = journal
         self._leases = leases
         self._branches = branches
         self._events = events
+        self._titles = titles
+        self._search = search
 
-    async def list(
-        self, workspace: str, *, limit: int = 100, status: ThreadStatus | None = None
-    ) -> tuple[ThreadState, ...]:
-        """Where the threads of a workspace stand, the newest turn first. Five reads of the database, however many.
+    async def list(self, workspace: str, wanted: Wanted) -> tuple[ThreadState, ...]:
+        """Where the threads of a workspace stand, the newest turn first.
+
+        The number of reads does not grow with the threads of a page. Where threads are left out only after they were
+        read, as those are that do not say the text, further pages are read until there are enough.
 
         Args:
             workspace: The workspace.
-            limit: How many, 1 to 1000.
-            status: Only those that stand so.
-
-        Raises:
-            InvalidArgument: `limit` is out of bounds, or there is no such status.
+            wanted: Which of them.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
-            raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_MOST}")
-        if status is not None and status not in _KNOWN:
-            raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")
-        forks: list[ThreadState] = []
-        if status in (None, "forked"):
-            forks = [_forked(branch) for branch in await self._branches.of_workspace(workspace, limit=limit)]
-        if status == "forked":
-            return tuple(forks)
-        kept: TurnStatus | None = "running" if status == "cut_off" else status
-        # Which of the running ones have an owner is known only when each is looked at, so all of them are.
-        most = _MOST if kept == "running" else limit
-        records = await self._turns.threads(workspace, limit=most, status=kept)
-        found = [state for state in await self._states(records) if status in (None, state.status)]
-        if forks:
-            began = {record.id: record.began for record in records}
-            found = list(merge(found, forks, key=lambda state: began.get(state.turn_id, state.since), reverse=True))
-        return tuple(found[:limit])
+        found: list[ThreadState] = []
+        before = wanted.before
+        size = max(wanted.limit, _AT_ONCE) if wanted.sifted else wanted.limit
+        if wanted.query is not None:
+            size = _AT_ONCE  # so that nothing else waits long for the database
+        while len(found) < wanted.limit:
+            page = await self._page(workspace, wanted, before, size)
+            found += await self._matching(wanted, page)
+            if len(page) < size:
+                break
+            before = page[-1].place
+        return tuple(found[: wanted.limit])
 
     async def running(self) -> tuple[tuple[str, ThreadState], ...]:
         """The turns of all workspaces that run or were cut off, each with its workspace; newest first, 1000 at most.
@@ -84,13 +89,26 @@ class ThreadRegister:
             (record.scope.workspace, state) for record, state in found if state.status in ("running", "cut_off")
         )
 
+    async def rename(self, scope: Scope, title: str | None) -> str | None:
+        """Set the title of a thread; None gives the first words of its first message back. Gives the title it has now.
+
+        Raises:
+            InvalidArgument: `title` cannot be a title, or there is no such thread.
+        """
+        key = thread_key(scope)
+        if not await self._titles.rename(key, None if title is None else check_title(title)):
+            raise InvalidArgument(f"there is no thread {scope.thread!r} yet", remedy="say something on it first")
+        return (await self._titles.of([key])).get(key)
+
     async def find(self, scope: Scope) -> ThreadState | None:
         """Where one thread stands; None where there is no such thread."""
         record = await self._turns.latest(thread_key(scope))
         if record is not None:
             return (await self._states([record]))[0]
         branch = await self._branches.get(thread_key(scope))
-        return None if branch is None else _forked(branch)
+        if branch is None:
+            return None
+        return _forked(branch, (await self._titles.of([branch.thread])).get(branch.thread))
 
     async def of_turn(self, workspace: str, turn_id: str) -> ThreadState | None:
         """Where one turn stands, its thread's newest or not; None where the workspace has none of this id."""
@@ -138,7 +156,51 @@ class ThreadRegister:
         except ThreadBusy:
             return
 
-    async def _states(self, records: Sequence[TurnRecord]) -> tuple[ThreadState, ...]:
+    async def _page(self, workspace: str, wanted: Wanted, before: Place | None, size: int) -> Sequence[_Row]:
+        """The next threads of a workspace, of which some may not be wanted."""
+        records: Sequence[TurnRecord] = ()
+        branches: Sequence[Branch] = ()
+        if wanted.status != "forked":
+            records = await self._turns.threads(
+                workspace,
+                limit=size,
+                status=wanted.of_turns,
+                channel=wanted.channel,
+                account=wanted.account,
+                before=None if before is None else before.for_turns,
+            )
+        if wanted.status in (None, "forked") and wanted.channel is None:
+            bound = None if before is None else before.for_branches
+            branches = await self._branches.of_workspace(workspace, limit=size, before=bound)
+        rows = merge(map(_Row.of_turn, records), map(_Row.of_branch, branches), key=lambda row: row.place, reverse=True)
+        return list(rows)[:size]
+
+    async def _matching(self, wanted: Wanted, page: Sequence[_Row]) -> Sequence[ThreadState]:
+        titles = await self._titles.of([row.key for row in page])
+        if wanted.account is not None:
+            heads = {row.key: row.branch.head for row in page if row.branch is not None and row.branch.head is not None}
+            spoken = await self._search.speaking(heads, wanted.account)
+            page = [row for row in page if row.record is not None or row.key in spoken]
+        if wanted.query is not None:
+            said = await self._saying(wanted.query, page, titles)
+            page = [row for row in page if row.key in said]
+        states = iter(await self._states([row.record for row in page if row.record is not None], titles))
+        found = [_forked(row.branch, titles.get(row.key)) if row.branch is not None else next(states) for row in page]
+        return [state for state in found if wanted.status in (None, state.status)]
+
+    async def _saying(self, query: str, page: Sequence[_Row], titles: Mapping[str, str]) -> set[str]:
+        """The threads of a page whose title or conversation says a text."""
+        said = {key for key, title in titles.items() if query.lower() in title.lower()}
+        left = [row for row in page if row.key not in said]
+        heads = await self._search.heads([row.record.id for row in left if row.record is not None])
+        heads |= {row.key: row.branch.head for row in left if row.branch is not None and row.branch.head is not None}
+        return said | await self._search.saying(heads, query)
+
+    async def _states(
+        self, records: Sequence[TurnRecord], titles: Mapping[str, str] | None = None
+    ) -> tuple[ThreadState, ...]:
+        if titles is None:
+            titles = await self._titles.of({record.thread for record in records})
         asked = await self._journal.asked([record.id for record in records if record.status in OPEN])
         running = [record for record in records if record.status == "running"]
         recorded = await self._events.recorded([record.id for record in records])
@@ -146,14 +208,38 @@ class ThreadRegister:
         unowned = [record for record in running if record.thread not in owned]
         # A turn may have ended since it was read, and its owner have let go.
         now = await self._turns.again(unowned)
-        return tuple(
+        states = (
             _state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now, item.id in recorded)
             for item in records
         )
+        return tuple(replace(state, title=titles.get(item.thread)) for item, state in zip(records, states, strict=True))
 
 
-def _forked(branch: Branch) -> ThreadState:
-    return ThreadState(thread=branch.name, status="forked", since=branch.at)
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A thread of a page: by its newest turn, or by its row among the branches where it has none."""
+
+    key: str
+    place: Place
+    record: TurnRecord | None = None
+    branch: Branch | None = None
+
+    @staticmethod
+    def of_turn(record: TurnRecord) -> _Row:
+        return _Row(record.thread, _place(record), record=record)
+
+    @staticmethod
+    def of_branch(branch: Branch) -> _Row:
+        return _Row(branch.thread, Place(branch.at, False, branch.thread), branch=branch)
+
+
+def _place(record: TurnRecord) -> Place:
+    return Place(record.began, True, record.id)
+
+
+def _forked(branch: Branch, title: str | None) -> ThreadState:
+    place = _Row.of_branch(branch).place
+    return ThreadState(thread=branch.name, title=title, status="forked", since=branch.at, page_key=str(place))
 
 
 def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: bool) -> ThreadState:
@@ -166,6 +252,7 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         kind=record.kind,
         status="cut_off" if unowned and record.status == "running" else record.status,
         since=record.changed,
+        page_key=str(_place(record)),
         pauses=pauses,
         answers=answers,
         recorded=recorded,

@@ -21,6 +21,8 @@ class ThreadState:
 
     Attributes:
         thread: The thread's id within its workspace.
+        title: What `thread.rename` set, else the first words of the first message, 60 characters at most; None where
+            nobody has said anything.
         account: On whose behalf the turn runs.
         channel: Where it hangs.
         turn_id: The turn; empty where none has run on the thread since it was branched off.
@@ -35,9 +37,11 @@ class ThreadState:
         needs: What `resume()` must be given again, since none of it is stored: `role` for a turn that began with a call
             role, `skill` for one that runs a skill. Empty for a turn that cannot be resumed.
         unattended: What the turn does where a person would be asked; None asks them.
+        page_key: Where the thread stands in a listing: `agent.threads(before=state.page_key)` goes on behind it.
     """
 
     thread: str
+    title: str | None = None
     account: str | None = None
     channel: str | None = None
     turn_id: str = ""
@@ -49,6 +53,7 @@ class ThreadState:
     recorded: bool = False
     needs: tuple[Literal["role", "skill"], ...] = ()
     unattended: UnattendedMode | None = None
+    page_key: str = ""
 
     @property
     def resumable(self) -> bool:
@@ -59,6 +64,7 @@ class ThreadState:
         """The state as JSON, with the fields that the sidecar gives."""
         return {
             "thread": self.thread,
+            "title": self.title,
             "account": self.account,
             "channel": self.channel,
             "turn_id": self.turn_id or None,
@@ -68,4 +74,5 @@ class ThreadState:
             "pauses": self.pauses,
             "answers": self.answers,
             "resumable": self.resumable,
+            "page_key": self.page_key,
         }

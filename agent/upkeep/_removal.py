@@ -16,6 +16,7 @@ from ...core.errors import StorageInvalid, StorageUnavailable, ThreadPaused
 from ...memory import thread_key
 from ...memory.events import EventLog
 from ...memory.kept import KeptMessages
+from ...memory.titles import ThreadTitles
 from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
 from ._parts import UpkeepParts
@@ -30,6 +31,7 @@ _OTHERS: Final = """SELECT thread, id FROM wa_turn t
                       AND id < (SELECT MAX(id) FROM wa_turn WHERE thread=t.thread)"""
 _DROP_CALLS: Final = "DELETE FROM wa_call WHERE turn IN ({}) RETURNING decision"
 _DROP_SPENT: Final = "DELETE FROM wa_spent WHERE turn IN ({})"
+_DROP_BILL: Final = "DELETE FROM wa_bill WHERE turn IN ({})"
 _DROP_TURNS: Final = "DELETE FROM wa_turn WHERE id IN ({})"
 _NO_NEW_BRANCH: Final = "LOCK TABLE wa_branch IN SHARE ROW EXCLUSIVE MODE"
 
@@ -121,6 +123,7 @@ def _remove(
     KeptMessages.drop(transaction, key)
     turns = _turns(transaction, key, messages)
     decisions = _drop_turns(transaction, [turn for some in turns.values() for turn in some])
+    ThreadTitles.drop(transaction, key)  # after the turns: whoever renames holds one of them
     checkpoints = parts.checkpoints.remove(transaction, key) + sum(
         parts.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )
@@ -156,6 +159,7 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
     for marks, some in portions(turns):
         decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
         transaction.execute(_DROP_SPENT.format(marks), some)
+        transaction.execute(_DROP_BILL.format(marks), some)
         EventLog.drop(transaction, marks, some)
         transaction.execute(_DROP_TURNS.format(marks), some)
     return decisions

@@ -46,6 +46,7 @@ show() {
   [[ $1 =~ \"seq\":([0-9]+) ]] && seq=${BASH_REMATCH[1]}
   case $1 in
     *'"type":"text_delta"'*) [[ $1 =~ \"text\":\"([^\"]*)\" ]] && printf %s "${BASH_REMATCH[1]}" ;;
+    *'"interim":true'*) echo ;; # what was said before calls is no answer
     *'"type":"text_replaced"'*) [[ $1 =~ \"text\":\"([^\"]*)\" ]] && printf '\n%s' "${BASH_REMATCH[1]}" ;;
   esac
 }

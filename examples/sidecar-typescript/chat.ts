@@ -59,6 +59,7 @@ interface Event {
   type: string;
   status?: string;
   text?: string;
+  interim?: boolean;
 }
 
 /** What the turn tells while it runs. New types of event may come, so others are passed over. */
@@ -72,6 +73,10 @@ function onprogress({ message }: Progress): void {
   } else if (event.type === "text_replaced" || isOther(event)) {
     show(`${shown && "\n"}${text}`);
     shown = text;
+  } else if (event.interim && shown) {
+    // What was said before calls is no answer.
+    show("\n");
+    shown = "";
   }
 }
 

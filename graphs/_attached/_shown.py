@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
 from ...core.errors import AttachmentInvalid, AttachmentMissing, AttachmentNotTaken
 from ...core.events import AttachmentLeftOut
 from ...memory.attachments import Attachment, Attachments
-from ...signatures import Past
 from ...signatures.media import Media, MediaKind
 from .._context import TurnContext
 
@@ -79,33 +78,39 @@ class Shown:
 
     Attributes:
         message: The fields of the turn's message.
-        past: What stands before it.
-        heavy: Whether content of attachments is in what stands before it.
+        history: What was said before it.
+        heavy: Whether content of attachments is in the history.
     """
 
     message: Mapping[str, Any]
-    past: list[Past]
+    history: list[dict[str, Any]]
     heavy: bool = False
 
     @classmethod
     async def of(
-        cls, turn: TurnContext, message: Mapping[str, Any], past: Sequence[Past], *, light: bool, tell: bool
+        cls,
+        turn: TurnContext,
+        message: Mapping[str, Any],
+        history: Sequence[dict[str, Any]],
+        *,
+        light: bool,
+        report: bool,
     ) -> Self:
         """Fetch what is attached.
 
         Args:
             turn: The turn.
             message: Its message; `attachments` is a tuple of references, where there are any.
-            past: What stands before it, likewise.
+            history: What was said before it, likewise.
             light: Whether attachments of earlier messages are named only.
-            tell: Whether events tell what the model does not get.
+            report: Whether events say what the model does not get.
 
         Raises:
             AttachmentMissing: One of the turn's own message is gone, or is not what was stored.
         """
-        if _ATTACHED not in message and not any(_ATTACHED in item.fields for item in past):
-            return cls(message=message, past=[*past])
-        gather = _Gathering(turn, tell)
+        if _ATTACHED not in message and not any(_ATTACHED in entry for entry in history):
+            return cls(message=message, history=[*history])
+        gather = _Gathering(turn, report)
         store = turn.services.attachments
         most_bytes = ROOM if store is None else room_of(store)
         room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
@@ -116,11 +121,11 @@ class Shown:
         most = turn.services.options.history_characters
         letters = None if most is None else texts_of(most)
         room = _Room(takes=room.takes, left=-1 if light else room.left, media=room.media, own=False, letters=letters)
-        shown = [*past]
+        shown = [*history]
         for place in range(len(shown) - 1, -1, -1):
-            if _ATTACHED in shown[place].fields:
-                shown[place] = replace(shown[place], fields=await gather.fields(shown[place].fields, room))
-        return cls(message=message, past=shown, heavy=gather.earlier)
+            if _ATTACHED in shown[place]:
+                shown[place] = await gather.fields(shown[place], room)
+        return cls(message=message, history=shown, heavy=gather.earlier)
 
 
 class _Gathering:
@@ -130,9 +135,9 @@ class _Gathering:
         earlier: Whether content of an earlier message's attachments is in it.
     """
 
-    def __init__(self, turn: TurnContext, tell: bool) -> None:
+    def __init__(self, turn: TurnContext, report: bool) -> None:
         self._turn = turn
-        self._tell = tell
+        self._report = report
         self.earlier = False
 
     async def fields(self, message: Mapping[str, Any], room: _Room) -> dict[str, Any]:
@@ -204,7 +209,7 @@ class _Gathering:
         return None
 
     def _left_out(self, attachment: Attachment, why: _Why) -> None:
-        if self._tell:
+        if self._report:
             self._turn.emit(AttachmentLeftOut, name=attachment.name, reason=why)
 
 

@@ -59,7 +59,7 @@ class TurnChannels(_Strict):
     head: str
     round: int
     work: list[_Work]
-    rejections: int
+    rejections: int = 0
     fault: str | None
     status: Literal["open", "done"]
     role: str | None

@@ -18,7 +18,7 @@ async def run_graph(
     *,
     turn: TurnContext,
     suffix: str | None = None,
-    context: Any = None,
+    context: Any,
     steps: int | None = None,
 ) -> dict[str, Any]:
     """Run a compiled graph to its end: start and recovery are this one function (D8).
@@ -28,23 +28,21 @@ async def run_graph(
         state: Its input; None goes on where the thread stands.
         turn: The turn it runs for.
         suffix: Names a child thread of the turn's thread.
-        context: What its nodes get; None is the turn.
+        context: What its nodes get.
         steps: How many steps it may have; None is by the turn's rounds and the checks of its answers.
     """
     thread = turn.thread_key if suffix is None else f"{turn.thread_key}#{suffix}"
     options = turn.services.options
     config = {
         "configurable": {"thread_id": thread},
-        "recursion_limit": 3 * options.max_rounds + options.verifications + 10 if steps is None else steps,
+        "recursion_limit": 2 * options.max_rounds + options.verifications + 10 if steps is None else steps,
     }
     extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
     # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.
     outer = var_child_runnable_config.set(None)
     owner = LEASE.set(turn.lease)
     try:
-        result: dict[str, Any] = await graph.ainvoke(
-            state, config, context=turn if context is None else context, **extra
-        )
+        result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
         return result
     except NodeCancelledError:
         pass  # nobody cancels the turn: what a node waited for was cancelled, and tasks have said so themselves

@@ -21,7 +21,7 @@ from ...memory import Draft, Message
 from ...signatures.summaries import SUMMARISE, ask_without_role
 from .._attached import texts_of
 from .._context import AGENT, STOPPED, TurnContext
-from .._history import as_past, said_by, untrusted_in
+from .._history import as_history, said_by, untrusted_in
 from ._view import SHARE, Bounds, Group, View, kept_of, size, uncovered, word_for_word
 
 _CALLS: Final = 8  # of the model for one summary
@@ -112,7 +112,7 @@ def _work(
 def _newest(groups: Sequence[Group], messages: int, characters: int | None, texts: int) -> int:
     """How many of the newest turns fit."""
     for place, group in enumerate(reversed(groups)):
-        _, past = as_past(group, "", None)
+        _, past = as_history(group, "")
         messages -= len(group)
         characters = None if characters is None else characters - size(past, texts=texts)
         if messages < 0 or (characters is not None and characters < 0):

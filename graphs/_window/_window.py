@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from ...signatures import Past
 from .._attached import texts_of
 from .._context import TurnContext
 from ._summarise import summarise
-from ._view import Bounds, View, size, view_of
+from ._view import Bounds, Entry, View, size, view_of
 
 
 class Window:
@@ -17,34 +16,33 @@ class Window:
     Attributes:
         head: The last message of the thread: the head that was given, or the summary that was put after it.
         message: The fields of this turn's message.
-        past: What stands before it.
+        history: What was said before it.
     """
 
-    def __init__(self, turn: TurnContext, head: str, view: View, told: str | None) -> None:
+    def __init__(self, turn: TurnContext, head: str, view: View, own: int) -> None:
         self.head = head
         self._turn = turn
-        self._told = told
+        self._own = own
         self._asked = view.asked.id
         self._tried = False
-        self._fixed: list[Past] = []
-        self._recent: list[Past] = []
-        self._own: list[Past] = []
+        self._fixed: list[Entry] = []
+        self._recent: list[Entry] = []
         options = turn.services.options
         self._bounds = Bounds(messages=options.history_limit, characters=options.history_characters)
         self._show(view)
 
     @classmethod
-    async def open(cls, turn: TurnContext, head: str, asked: str, told: str | None, *, first: bool) -> Self:
+    async def open(cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int) -> Self:
         """Read what the planner sees, and make a summary where that is too much.
 
         Args:
             turn: The turn.
             head: The last message of its thread.
             asked: The id of the turn's message.
-            told: What the planner is told of what it gave last, if that was not good.
             first: Whether this is the turn's first round: nothing that could be summed up comes in a later one.
+            own: How many characters the turn's own steps have.
         """
-        window = cls(turn, head, await view_of(turn, head, asked), told)
+        window = cls(turn, head, await view_of(turn, head, asked), own)
         if first and window._view.over(window._bounds):
             await window._summarise(window._bounds)
         return window
@@ -52,28 +50,21 @@ class Window:
     async def narrow(self) -> bool:
         """Show less, since the model's context is too short; False where nothing is left to leave out."""
         if not self._tried and self._view.follows:
-            shorter = Bounds(messages=self._bounds.messages, characters=size(self.past) // 2)
+            shorter = Bounds(messages=self._bounds.messages, characters=size(self.history) // 2)
             if await self._summarise(shorter):
                 return True
         if self._recent:
             self._recent = _newer_half(self._recent)
         elif self._fixed:
             self._fixed = []
-        elif self._own:
-            self._own = _newer_half(self._own)
         else:
             return False
         return True
 
     @property
-    def past(self) -> list[Past]:
-        """What stands before this turn's message."""
-        return [*self._fixed, *self._recent, *self._own]
-
-    @property
-    def found(self) -> list[Past]:
-        """What tools and helpers gave in this turn."""
-        return self._own if self._told is None else self._own[:-1]
+    def history(self) -> list[Entry]:
+        """What was said before this turn's message."""
+        return [*self._fixed, *self._recent]
 
     async def _summarise(self, bounds: Bounds) -> bool:
         self._tried = True
@@ -91,19 +82,19 @@ class Window:
         self._turn.gate.mark(*view.untrusted)
         most = self._bounds.characters
         self._fixed = view.fixed(most)
-        self.message, self._own = view.own(self._told)
+        self.message = view.message()
         recent = view.before()
         if most is not None:
             texts = texts_of(most)
-            recent = _newest(recent, most - size(self._fixed) - size(self._own), texts)
+            recent = _newest(recent, most - size(self._fixed) - self._own, texts)
         self._recent = recent
 
 
-def _newer_half(past: list[Past]) -> list[Past]:
+def _newer_half(past: list[Entry]) -> list[Entry]:
     return past[len(past) // 2 + 1 :] if len(past) > 1 else []
 
 
-def _newest(past: list[Past], most: int, texts: int) -> list[Past]:
+def _newest(past: list[Entry], most: int, texts: int) -> list[Entry]:
     left = most
     for at in range(len(past) - 1, -1, -1):
         left -= size([past[at]], texts=texts)

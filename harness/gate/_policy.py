@@ -130,6 +130,13 @@ class Rule(Data):
         """Whether it can be about calls of anybody that there is: of the host, the planner, or one of these by name."""
         return any(is_like(name, self.caller) for name in (*callees, *CALLERS))
 
+    def about(self, function: str, risk: tuple[Risk, ...], caller: str) -> bool:
+        """Whether it can be about calls of a function by a caller, whatever their arguments are."""
+        if not is_like(function, self.function) or not is_like(caller, self.caller):
+            return False
+        shared = set(risk) & set(several(self.risk))
+        return not self.risk or (len(shared) == len(risk) if self.decision == "approve" else bool(shared))
+
     def matches(
         self,
         function: str,
@@ -147,12 +154,8 @@ class Rule(Data):
             arguments: Its params as JSON.
             params: What declares them; left out, they may have any keys.
         """
-        if not is_like(function, self.function) or not is_like(caller, self.caller):
+        if not self.about(function, risk, caller):
             return False
-        if self.risk:
-            shared = set(risk) & set(several(self.risk))
-            if not shared or (self.decision == "approve" and len(shared) < len(risk)):
-                return False
         if self.decision != "approve":  # what may be meant is enough to ask or refuse, and not to approve
             return all(
                 any(holds(said, value, unsure=True) for value in find(arguments, path))
@@ -195,6 +198,22 @@ class Policy(Data):
             named[place].beside(named[:place])
         object.__setattr__(self, "rules", named)
         return self
+
+    def could_allow(self, function: str, risk: tuple[Risk, ...], caller: str) -> bool:
+        """Whether there can be a call that it approves, or asks a person for.
+
+        Args:
+            function: What is called.
+            risk: Its risk.
+            caller: Who calls, with a model that has a say in it.
+        """
+        for rule in self.rules:
+            if rule.about(function, risk, caller):
+                if rule.decision != "refuse":
+                    return True
+                if not (rule.arguments or rule.after):
+                    return False
+        return self.default != "refuse" or risk == ("read_only",)
 
     def check(self, callees: Iterable[Declared]) -> None:
         """Refuse rules that match nothing, which are most often misspelt.

@@ -164,6 +164,19 @@ class Drive:
         async with step.slot:
             return await self._begin(step, record)
 
+    async def keep(self, step: Step, value: Any) -> Any:
+        """Record a step that is done by now, also where the turn is to stop; its body is not run.
+
+        Args:
+            step: The step.
+            value: What it gave, as JSON.
+
+        Returns:
+            Its result as JSON: what the journal has of it, where it was recorded before.
+        """
+        record = self._recall(step)
+        return _given(record) if record.over else await self._done(record, value)
+
     def refuses(self, call_id: str) -> bool:
         """Whether the turn is unattended and refuses where a person would be asked before this call."""
         record = self._records.get(call_id)

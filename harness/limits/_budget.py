@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from ...core import Clock, SystemClock
+from ...core import Clock, ModelUsage, SystemClock
 from ...core.errors import LimitReached
 from ._limits import AT_ONCE, DEPTH, Limits, Spent
 
@@ -78,6 +78,7 @@ class Book:
         always: Whether it is written down after each model call, whatever the limits.
         depth: How deep calls may nest.
         chosen: What models may choose to call, where nothing else says how much the turn may use.
+        bill: What model calls used, by the model's name, in earlier runs too.
         slots: Held by each model call and each leaf that a model chose, so that not too many run at once.
     """
 
@@ -88,6 +89,7 @@ class Book:
     always: bool = False
     depth: int = DEPTH
     chosen: Purse | None = None
+    bill: dict[str, ModelUsage] = field(default_factory=dict)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
 
@@ -135,9 +137,17 @@ class Budget:
         for purse in self.purses:
             purse.check(_MODEL)
 
-    def spend(self, tokens: int, cost: float) -> None:
-        """Count what a model call has used. It may be more than was left: a model says so afterwards."""
-        self._add(Spent(tokens=tokens, cost=cost))
+    def spend(self, model: str, used: ModelUsage, tokens: int) -> None:
+        """Count what a model call has used. It may be more than was left: a model says so afterwards.
+
+        Args:
+            model: The model's name.
+            used: What its service says.
+            tokens: What counts for limits: an estimate, where the service says nothing.
+        """
+        bill = self.book.bill
+        bill[model] = bill.get(model, ModelUsage()) + used
+        self._add(Spent(tokens=tokens, cost=used.cost or 0.0))
 
     async def settle(self) -> None:
         """After a model call: have what was used written down, where a limit would not outlive a crash otherwise."""

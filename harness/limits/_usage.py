@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Annotated, Any, Final
 from weakref import WeakValueDictionary
 
 from pydantic import ConfigDict, Field
 
-from ...core import Clock, Scope
+from ...core import Clock, ModelUsage, Scope
 from ...core.errors import HostError
 from ...storage import Database, Row, Schema, Transaction, check_row
 from ._budget import Budget, Kind, Purse
@@ -43,6 +43,18 @@ USAGE: Final = Schema(
                  cost DOUBLE PRECISION NOT NULL,
                  PRIMARY KEY(turn, path))""",
         ),
+        (
+            """CREATE TABLE wa_bill(
+                 turn TEXT NOT NULL,
+                 model TEXT NOT NULL,
+                 calls BIGINT NOT NULL,
+                 input_tokens BIGINT,
+                 output_tokens BIGINT,
+                 cached_tokens BIGINT NOT NULL,
+                 reasoning_tokens BIGINT NOT NULL,
+                 cost DOUBLE PRECISION,
+                 PRIMARY KEY(turn, model))""",
+        ),
     ),
 )
 _TOGETHER: Final = 100  # calls outside turns that are written at once
@@ -65,6 +77,11 @@ _KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?,
            ON CONFLICT(turn, path) DO UPDATE SET calls=excluded.calls, tokens=excluded.tokens, cost=excluded.cost"""
 _KEPT = "SELECT path, calls, tokens, cost FROM wa_spent WHERE turn=?"
 _DROP = "DELETE FROM wa_spent WHERE turn=?"
+_BILL: Final[tuple[str, ...]] = tuple(column.name for column in fields(ModelUsage))
+_KEEP_BILL = f"""INSERT INTO wa_bill(turn, model, {", ".join(_BILL)}) VALUES(?, ?, ?, ?, ?, ?, ?, ?)
+                 ON CONFLICT(turn, model) DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in _BILL)}"""
+_KEPT_BILL = f"SELECT model, {', '.join(_BILL)} FROM wa_bill WHERE turn=?"
+_DROP_BILL = "DELETE FROM wa_bill WHERE turn=?"
 _COLUMNS: Final[tuple[str, ...]] = ("calls", "tokens", "cost")
 
 
@@ -79,6 +96,21 @@ class _StoredSpent(Row):
 
 class _StoredPart(_StoredSpent):
     path: str
+
+
+_Count = Annotated[int, Field(ge=0, le=_MOST)]
+
+
+class _StoredBill(Row):
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    calls: _Count
+    input_tokens: _Count | None
+    output_tokens: _Count | None
+    cached_tokens: _Count
+    reasoning_tokens: _Count
+    cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)] | None
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -146,7 +178,7 @@ class Use:
         """Take down what was used by now, to be written in a transaction."""
         spent = replace(self._total.spent)
         purses = {path: replace(purse.spent) for path, purse in self.budget.book.purses.items()}
-        return Writing(self, spent, spent.minus(self._written), purses)
+        return Writing(self, spent, spent.minus(self._written), purses, dict(self.budget.book.bill))
 
     async def settle(self) -> None:
         """Write down what was used by now, in the middle of the run."""
@@ -169,12 +201,14 @@ class Writing:
         spent: What the turn has used.
         more: What the day does not know of yet.
         purses: What those have used who have limits of their own, by path id.
+        bill: What model calls used, by the model's name.
     """
 
     use: Use
     spent: Spent
     more: Spent
     purses: dict[str, Spent]
+    bill: dict[str, ModelUsage]
     _totals: dict[str, Spent] = field(default_factory=dict)
     _day: str = ""
     _still: bool = False
@@ -187,8 +221,11 @@ class Writing:
         if still:
             for path, spent in {_ALL: self.spent, **self.purses}.items():
                 transaction.execute(_KEEP, (use._turn, path, spent.calls, spent.tokens, spent.cost))
+            for model, used in self.bill.items():
+                transaction.execute(_KEEP_BILL, (use._turn, model, *astuple(used)))
         elif use._rows:
             transaction.execute(_DROP, (use._turn,))
+            transaction.execute(_DROP_BILL, (use._turn,))
 
     def done(self) -> None:
         """It is written."""
@@ -251,11 +288,11 @@ class Usage:
         """
         days = self._days(scope)
 
-        def read(transaction: Transaction) -> tuple[dict[str, Spent], dict[str, Spent]]:
-            kept = self._kept(transaction, turn) if again else {}
-            return kept, {account: self._used(transaction, scope.workspace, account) for account, _ in days}
+        def read(transaction: Transaction) -> tuple[dict[str, Spent], dict[str, ModelUsage], dict[str, Spent]]:
+            kept, bill = (self._kept(transaction, turn), self._bill(transaction, turn)) if again else ({}, {})
+            return kept, bill, {account: self._used(transaction, scope.workspace, account) for account, _ in days}
 
-        kept, used = await self._database.read(read) if again or days else ({}, {})
+        kept, bill, used = await self._database.read(read) if again or days else ({}, {}, {})
         today = self.today()
         for account, purse in days:
             purse.learn(today, used[account], Spent())
@@ -264,6 +301,7 @@ class Usage:
         use = Use(self, turn, scope, total, days, replace(written), bool(kept))
         book = use.budget.book
         book.kept = kept
+        book.bill = bill
         book.always = bool(days)
         book.depth = self._depth
         book.settle = use.settle
@@ -334,6 +372,16 @@ class Usage:
         for part in parts:
             self._check(_StoredPart, part, part["path"] if isinstance(part["path"], str) and part["path"] else turn)
         return {part.pop("path"): Spent(**part) for part in parts}
+
+    def _bill(self, transaction: Transaction, turn: str) -> dict[str, ModelUsage]:
+        """What the model calls of an open turn used, by the model's name."""
+        bill: dict[str, ModelUsage] = {}
+        for row in transaction.execute(_KEPT_BILL, (turn,)):
+            columns: dict[str, Any] = dict(zip(("model", *_BILL), row, strict=True))
+            self._check(_StoredBill, columns, turn)
+            model = columns.pop("model")
+            bill[model] = ModelUsage(**columns)
+        return bill
 
     def _used(self, transaction: Transaction, workspace: str, account: str, day: str = "") -> Spent:
         rows = transaction.execute(_USED, (day or self.today(), workspace, account))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
-from ...core import Scope
+from ...core import ModelUsage, Scope
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
@@ -16,6 +16,8 @@ from ._records import RecordKind, TraceRecord, several_id
 
 _Fields = dict[str, Any]
 """A record to be: what lasts is known by halves first, and to make a record of each half costs twice."""
+
+_TOKENS: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class _Run:
     prompts: dict[str, list[Any]] = field(default_factory=dict)
     last: int = 0
     cost: float | None = None
-    tokens: tuple[int, int] = (0, 0)
+    used: ModelUsage = field(default_factory=ModelUsage)
     models: int = 0
     unpriced: int = 0
     calls: int = 0
@@ -110,8 +112,7 @@ class Recorder:
                 "end": event.at,
                 "status": event.status,
                 "code": event.code or "",
-                "input_tokens": run.tokens[0],
-                "output_tokens": run.tokens[1],
+                **_tokens(run.used),
                 "cost": run.cost,
                 "models": run.models,
                 "unpriced": run.unpriced,
@@ -180,8 +181,8 @@ def _ended(
 
 
 def _model(run: _Run, event: ev.Usage) -> TraceRecord:
-    sent, received = run.tokens
-    run.tokens = (sent + event.input_tokens, received + event.output_tokens)
+    tokens = _tokens(event)
+    run.used += ModelUsage(**tokens)
     run.models += 1
     if event.cost is None:
         run.unpriced += 1
@@ -201,11 +202,14 @@ def _model(run: _Run, event: ev.Usage) -> TraceRecord:
         end=event.at,
         status="done",
         model=event.model,
-        input_tokens=event.input_tokens,
-        output_tokens=event.output_tokens,
+        **tokens,
         cost=event.cost,
         prompt=waiting.pop(0) if waiting else None,
     )
+
+
+def _tokens(used: ModelUsage | ev.Usage) -> dict[str, Any]:
+    return {name: getattr(used, name) for name in _TOKENS}
 
 
 def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:

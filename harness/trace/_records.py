@@ -69,8 +69,12 @@ class TraceRecord(BaseModel):
         default=(), description="of a turn: which tiers of a role were active; never what they say"
     )
     model: str = Field(default="", description="of a model call: the model")
-    input_tokens: int = Field(default=0, description="of a model call, and of a turn all of its")
-    output_tokens: int = Field(default=0, description="of a model call, and of a turn all of its")
+    input_tokens: int | None = Field(
+        default=0, description="of a model call, and of a turn all of its, with `cached_tokens`; null is not known"
+    )
+    output_tokens: int | None = Field(default=0, description="the same of what it gave, with `reasoning_tokens`")
+    cached_tokens: int = Field(default=0, description="those of the input that its service read from a cache")
+    reasoning_tokens: int = Field(default=0, description="those of the output that are reasoning")
     cost: float | None = Field(
         default=None, description="US dollars of a model call, of a turn of all whose cost is known"
     )

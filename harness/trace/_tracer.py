@@ -24,6 +24,8 @@ from ...core.events import (
     Event,
     PauseOpened,
     PlanRejected,
+    ReasoningDelta,
+    TaskStarted,
     TextDelta,
     TextReplaced,
     TurnEnded,
@@ -124,9 +126,11 @@ class Tap:
     def __call__(self, event: Event) -> None:
         """Take one event; the texts that it has for readers stay behind."""
         match event:
+            case CallStarted() | TaskStarted() if event.arguments is not None:  # captured apart, where that is wanted
+                event = event.model_copy(update={"arguments": None})
             case CallStarted() | CallEnded() | Usage():  # most are
                 pass
-            case TextDelta() | TextReplaced() | CallProgress():
+            case TextDelta() | TextReplaced() | ReasoningDelta() | CallProgress():
                 return
             case TurnStarted():
                 self._scope = replace(self._scope, thread=event.thread or None)

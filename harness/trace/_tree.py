@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from ...core import summed
 from ._records import TraceRecord
 
 
@@ -26,8 +27,10 @@ class TurnTrace:
         runs: How often it began or was resumed.
         calls: How many calls and tasks, of all runs; so are the rest.
         models: How many model calls.
-        input_tokens: What they were sent.
+        input_tokens: What they were sent; None where that is not known of one. So are the other tokens counted.
         output_tokens: What they gave.
+        cached_tokens: Those of the input that services read from their caches.
+        reasoning_tokens: Those of the output that are reasoning.
         cost: US dollars of those whose cost is known; None where none is.
         unpriced: How many have no known cost.
         records: Every record, in order; none where traces are listed.
@@ -45,8 +48,10 @@ class TurnTrace:
     runs: int
     calls: int
     models: int
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int
+    reasoning_tokens: int
     cost: float | None
     unpriced: int
     records: tuple[TraceRecord, ...] = field(default=(), repr=False)
@@ -71,8 +76,10 @@ class TurnTrace:
             runs=len(runs),
             calls=sum(run.calls for run in runs),
             models=sum(run.models for run in runs),
-            input_tokens=sum(run.input_tokens for run in runs),
-            output_tokens=sum(run.output_tokens for run in runs),
+            input_tokens=summed(run.input_tokens for run in runs),
+            output_tokens=summed(run.output_tokens for run in runs),
+            cached_tokens=sum(run.cached_tokens for run in runs),
+            reasoning_tokens=sum(run.reasoning_tokens for run in runs),
             cost=sum(costs) if costs else None,
             unpriced=sum(run.unpriced for run in runs),
             records=every,
@@ -91,14 +98,14 @@ class TraceNode:
         record: The record; of what ran several times, since the turn was resumed, the last.
         runs: All of them, the oldest first.
         children: What is part of it, in order.
-        tokens: Input and output tokens of all that is part of it.
+        tokens: Input and output tokens of all that is part of it; None where that is not known of one.
         cost: US dollars of it, where they are known.
     """
 
     record: TraceRecord
     runs: tuple[TraceRecord, ...] = ()
     children: tuple[TraceNode, ...] = ()
-    tokens: tuple[int, int] = (0, 0)
+    tokens: tuple[int | None, int | None] = (0, 0)
     cost: float | None = None
 
     @property
@@ -170,7 +177,7 @@ def _node(runs: tuple[TraceRecord, ...], children: tuple[TraceNode, ...]) -> Tra
     node = TraceNode(runs[-1], runs, children)
     return replace(
         node,
-        tokens=(sum(child.tokens[0] for child in children), sum(child.tokens[1] for child in children)),
+        tokens=(summed(child.tokens[0] for child in children), summed(child.tokens[1] for child in children)),
         cost=sum(costs) if costs else None,
     )
 

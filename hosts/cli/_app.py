@@ -15,7 +15,15 @@ from ._profiles_commands import add_profiles
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
 from ._serve_commands import add_serve
 from ._storage_commands import add_storage
-from ._thread_options import BareValues, ForkOptions, ResumeOptions, ShowOptions, ThreadOptions, ThreadsListOptions
+from ._thread_options import (
+    BareValues,
+    ForkOptions,
+    RenameOptions,
+    ResumeOptions,
+    ShowOptions,
+    ThreadOptions,
+    ThreadsListOptions,
+)
 from ._trace_commands import add_trace
 from ._upkeep_commands import add_upkeep
 
@@ -99,6 +107,18 @@ what is paused, stopped, failed or cut_off.
 [bold]Example[/bold]
 
   worldagent threads list --workspace novel --status paused
+
+  worldagent threads list --account ana --query "dragons"
+"""
+
+_RENAME_THREAD = """\
+Set the title that lists show for a thread.
+
+A thread without one is listed with the first words of its first message. An empty TITLE gives them back.
+
+[bold]Example[/bold]
+
+  worldagent threads rename t1 "Dragons of Vell"
 """
 
 _SHOW_THREAD = """\
@@ -133,17 +153,20 @@ of messages.
 """
 
 _MODELS = """\
-List the providers of models that --lm and the setting lm can name.
+List the providers of models that --lm and the setting lm can name, and what models can do.
 
 For each provider: its prefix, the environment variable of its key, whether that is set, what else it needs, and an
 example. Keys are not printed, and nothing is contacted. Any other server that speaks OpenAI's chat protocol is
 openai/MODEL with the setting api_base.
 
+For each model: whether it takes tools, images and documents, can hold its answers to a JSON Schema, and reasons, and
+how many tokens its prompt and its answer may have. With MODEL only that is told.
+
 [bold]Examples[/bold]
 
   worldagent models
 
-  worldagent models --json
+  worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
 """
 
 _ROLES = """\
@@ -284,6 +307,12 @@ def _show_thread(options: ShowOptions) -> int:
     return show_thread(options)
 
 
+def _rename_thread(options: RenameOptions) -> int:
+    from ._threads import rename_thread
+
+    return rename_thread(options)
+
+
 def _cancel_thread(options: ThreadOptions) -> int:
     from ._threads import cancel_thread
 
@@ -376,6 +405,7 @@ app.add_typer(roles, name="roles")
 threads = typer.Typer(no_args_is_help=True, help=_THREADS, rich_markup_mode="rich")
 threads.command("list", help=_LIST_THREADS)(options_of(ThreadsListOptions, _list_threads))
 threads.command("show", help=_SHOW_THREAD)(options_of(ShowOptions, _show_thread))
+threads.command("rename", help=_RENAME_THREAD)(options_of(RenameOptions, _rename_thread))
 threads.command("cancel", help=_CANCEL_THREAD)(options_of(ThreadOptions, _cancel_thread))
 threads.command("fork", help=_FORK_THREAD)(options_of(ForkOptions, _fork_thread))
 app.add_typer(threads, name="threads")

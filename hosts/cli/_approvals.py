@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ...agent.threads import ThreadRegister, ThreadState, ThreadStatus
+from ...agent.threads import ThreadRegister, ThreadState, ThreadStatus, Wanted
 from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
@@ -120,7 +120,7 @@ async def _asking(
         return () if state is None else (state,)
     found: dict[str, ThreadState] = {}  # one may go from one status to the next meanwhile
     for status in _ASKING:
-        listed = await register.list(workspace, limit=_MOST, status=status)
+        listed = await register.list(workspace, Wanted.of(limit=_MOST, status=status))
         if len(listed) == _MOST and output is not None:
             output.note(f"of the threads that are {status}, only the newest {_MOST} are looked at")
         found |= {state.thread: state for state in listed}

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
 _POLICY: Final = "WORLDAGENT_POLICY"
 _HOME: Final = "WORLDAGENT_HOME"
-_MAKERS: Final = ("lm", "identity", "profile", "worker", "workers", "role_host", "role_host_stdio", "token_file")
+_MAKERS: Final = (
+    *("lm", "temperature", "max_tokens", "reasoning_effort", "header", "identity", "profile", "worker", "workers"),
+    *("role_host", "role_host_stdio", "token_file"),
+)
 
 
 def check_app(options: AgentOptions) -> None:
@@ -35,7 +38,7 @@ def check_app(options: AgentOptions) -> None:
     """
     if options.app is None:
         return
-    given = [options.option(field) for field in _MAKERS if getattr(options, field)]
+    given = [options.option(field) for field in _MAKERS if getattr(options, field) not in (None, "", [])]
     if given:
         name = given[0]
         raise InvalidArgument(

@@ -1,18 +1,52 @@
-"""The command `models`: the providers that a model string can name. Nothing is contacted, and no key is printed."""
+"""The command `models`: the providers that a model string can name, and what models can do. Nothing is contacted."""
 
 from __future__ import annotations
 
-from ...signatures.models import PROVIDERS
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from ...signatures.models import PROVIDERS, Abilities, abilities_of
 from ._models_options import ModelsOptions
 from ._output import Output
+from ._session import run
 
-_HEAD = ("PREFIX", "KEY VARIABLE", "SET", "EXAMPLE", "ALSO NEEDS")
-_STATES = {True: "yes", False: "no", None: "-"}
+if TYPE_CHECKING:
+    from ...agent import Settings
+
+_PROVIDERS: Final = ("PREFIX", "KEY VARIABLE", "SET", "EXAMPLE", "ALSO NEEDS")
+_ABILITIES: Final = ("MODEL", "NAME", "TOOLS", "IMAGES", "FILES", "JSON SCHEMA", "REASONING", "CONTEXT", "ANSWER")
+_STATES: Final = {True: "yes", False: "no", None: "-"}
+_KNOWN: Final = {True: "yes", False: "no", None: "?"}
+_UNKNOWN: Final = "? is not known offline. A model behind api_base is tried with tools at its first call."
 
 
 def models(options: ModelsOptions) -> int:
     """Run the command and return its exit code."""
-    found = [
+    output = Output.of(json=options.json)
+    return run(output, lambda: _models(options, output))
+
+
+async def _models(options: ModelsOptions, output: Output) -> None:
+    from ...agent import Settings
+
+    settings = Settings()
+    if options.which:
+        chosen = [(settings.models.get(name, name), name if name in settings.models else "") for name in options.which]
+        told = _abilities(chosen, settings, strict=True)
+        output.result({"abilities": told}, _shown(told))
+        return
+    examples = [each.example for each in PROVIDERS if not each.api_base]
+    named = [
+        *([(settings.lm, "lm")] if settings.lm else []),
+        *((model, name) for name, model in settings.models.items()),
+    ]
+    told = _abilities([*named, ("local", ""), *((example, "") for example in examples)], settings, strict=False)
+    output.result({"models": _providers(), "abilities": told}, f"{_provider_table()}\n\n{_shown(told)}")
+
+
+def _providers() -> list[dict[str, Any]]:
+    return [
         {
             "prefix": each.prefix,
             "variables": list(each.variables),
@@ -23,22 +57,59 @@ def models(options: ModelsOptions) -> int:
         }
         for each in PROVIDERS
     ]
+
+
+def _provider_table() -> str:
+    return _table(
+        _PROVIDERS,
+        [
+            (
+                each.prefix,
+                " or ".join(each.variables) or "none",
+                _STATES[each.is_set()],
+                each.example,
+                each.needs.replace("`", "") or "-",
+            )
+            for each in PROVIDERS
+        ],
+    )
+
+
+def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict: bool) -> list[dict[str, Any]]:
+    """What models can do, each with the name that the settings give it.
+
+    Raises:
+        ModelNotConfigured: One names no service that is known.
+    """
+    # The setting `api_base` is the address of the agent's own model, and of others of its vendor.
+    vendor, slash, _ = (settings.lm or "").partition("/")
+    elsewhere = f"{vendor}/" if settings.api_base and slash else None
+    known = abilities_of((model for model, _ in models), strict=strict)
+    return [
+        {"model": model, "name": name, **asdict(Abilities() if elsewhere and model.startswith(elsewhere) else each)}
+        for (model, name), each in zip(models, known, strict=True)
+    ]
+
+
+def _shown(told: Sequence[Mapping[str, Any]]) -> str:
+    switches = ("tools", "images", "files", "json_schema", "reasoning")
     rows = [
         (
-            each.prefix,
-            " or ".join(each.variables) or "none",
-            _STATES[each.is_set()],
-            each.example,
-            each.needs.replace("`", "") or "-",
+            each["model"],
+            each["name"] or "-",
+            *(_KNOWN[each[name]] for name in switches),
+            *("?" if each[name] is None else f"{each[name]:,}" for name in ("context", "answer")),
         )
-        for each in PROVIDERS
+        for each in told
     ]
-    widths = [max(len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (_HEAD, *rows)
-    ]
-    Output.of(json=options.json).result({"models": found}, "\n".join(lines))
-    return 0
+    return f"{_table(_ABILITIES, rows)}\n\n{_UNKNOWN}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
 
 
 __all__ = ["models"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from ._options import JsonResult
 
@@ -11,6 +14,14 @@ from ._options import JsonResult
 class ModelsOptions:
     """What `models` takes."""
 
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Model strings, or names from the setting models: what they can do. Left out, the providers, and what "
+            "their examples and the models of the settings can do.",
+        ),
+    ] = None
     json: JsonResult = False
 
 

@@ -49,6 +49,39 @@ Lm = Annotated[
         rich_help_panel=_MODEL,
     ),
 ]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="How much the model's answers vary, 0 to 2. Default: the setting model_options, else the service's.",
+        rich_help_panel=_MODEL,
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        help="The longest answer of the model. Default: the setting model_options, else the service's.",
+        rich_help_panel=_MODEL,
+    ),
+]
+ReasoningEffort = Annotated[
+    str | None,
+    typer.Option(
+        metavar="off|minimal|low|medium|high|xhigh|max",
+        help="How much the model thinks before it answers. Default: the setting model_options, else the service's.",
+        rich_help_panel=_MODEL,
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE|NAME=@FILE",
+        help="A header for the model's service, such as an organisation's id. It is never shown, but other users of "
+        "the machine may see VALUE among its processes. Repeatable.",
+        rich_help_panel=_MODEL,
+    ),
+]
 Identity = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Who the agent is; no role changes it.", rich_help_panel=_MODEL),
@@ -181,6 +214,10 @@ class AgentOptions(HostOptions):
     home: Home = None
     policy: Policy = None
     lm: Lm = None
+    temperature: Temperature = None
+    max_tokens: MaxTokens = None
+    reasoning_effort: ReasoningEffort = None
+    header: Headers = None
     identity: Identity = None
     profile: ProfileName = None
     role: Annotated[

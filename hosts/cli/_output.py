@@ -87,6 +87,13 @@ class Output:
         elif text is not None:
             self._line(text)
 
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
+        """Lay out a table as `table` does; its cells are cut on a terminal only, since a program reads a pipe."""
+        if not self._terminal:
+            cells = (head, *rows)
+            widths = [max(cell_len(" ".join(row[place].split())) for row in cells) for place in range(len(widths))]
+        return table(head, rows, widths=widths)
+
     def failed(self, code: str, problem: str, remedy: str) -> None:
         """Show that there is nothing to show, where no error of the package says so."""
         self._failure(code, problem, remedy, retryable=False, turn_id=None)

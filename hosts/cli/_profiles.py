@@ -131,6 +131,9 @@ def _settings(profile: Profile) -> dict[str, Any]:
     for name in ("memory", "skills", "verification"):
         part = getattr(profile, name)
         found |= {f"{name}.{each.name}": getattr(part, each.name) for each in fields(part)}
+    options = profile.options
+    found |= {f"options.{key}": getattr(options, key) for key in type(options).model_fields if key != "headers"}
+    found["options.headers"] = None if options.headers is None else sorted(options.headers)
     for tool, settings in profile.tool_settings.items():
         found |= {f"tool_settings.{tool}.{key}": value for key, value in settings.items()}
     return found | {f"mcp_servers.{name}": each.server().host.label for name, each in profile.mcp_servers.items()}

@@ -82,6 +82,8 @@ def _shown(entry: ProfileEntry) -> str:
         lines.append(f"    for: {' '.join(profile.description.split())}")
     tools = "all that the agent has" if profile.tools is None else ", ".join(map(_quoted, profile.tools)) or "none"
     lines.append(f"    tools: {tools}")
+    if profile.options.headers:
+        lines.append(f"    sends the model's service headers: {', '.join(map(_quoted, profile.options.headers))}")
     for name, server in profile.mcp_servers.items():
         lines += _server(name, server)
     if profile.system_prompt is not None:

@@ -20,7 +20,7 @@ from ._main import leave
 from ._options import AgentOptions, SpeakerOptions
 from ._output import Output
 from ._profile import chosen_profile
-from ._sources import expanded, policy, workers
+from ._sources import expanded, generation, policy, workers
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
@@ -115,19 +115,23 @@ def agent_maker(
     Raises:
         UsageError: An option or a setting does not fit.
     """
-    staff = workers(options.worker)
+    staff, tuned = workers(options.worker), generation(options)
     check_hosts(options)
     with _no_collecting():
         _begin_loading(options.lm, options.identity)
         from ...agent import Roles, Settings, WorldAgent
+        from ...profiles import GENERAL
         from ...storage import Storage
 
     settings = Settings()
     profile = chosen_profile(options, settings, output)
-    if profile.tools is not None and not settings.tool_roots:
+    if (profile.tools is not None or profile.name != GENERAL) and not settings.tool_roots:
         settings = settings.model_copy(update={"tool_roots": [Path.cwd()]})
     if options.workers is not None:
         settings = settings.model_copy(update={"workers": expanded("--workers", options.workers)})
+    if settings.model_options is not None:
+        tuned = tuned.over(settings.model_options)
+    settings = settings.model_copy(update={"model_options": tuned})
     lm = options.lm or settings.lm
     if lm is None:
         output.note(LOCAL_NOTE)

@@ -11,8 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from pydantic import ValidationError
+
 from ...core.errors import InvalidArgument
-from ...harness import Policy, Worker
+from ...core.validation import describe_failure
+from ...harness import GenerationOptions, Policy, Worker
 from ...role_resolution import Role
 from ._options import AgentOptions
 from ._output import Output
@@ -153,6 +156,36 @@ def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
     return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
 
 
+def generation(options: AgentOptions) -> GenerationOptions:
+    """How the model generates its answers, as `--temperature`, `--max-tokens`, `--reasoning-effort` and `--header` say.
+
+    Raises:
+        InvalidArgument: A value does not fit, or a header has no `=`; the text names the option and shows no header.
+    """
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("temperature", "max_tokens", "reasoning_effort")}
+    for name, value in given.items():
+        _check_generation(options.option(name), name, value)
+    headers: dict[str, str] = {}
+    for item in options.header or ():
+        name, equals, value = item.partition("=")
+        if not equals:  # what there is instead may be the secret
+            raise InvalidArgument("--header has no '='", remedy="write --header NAME=VALUE or --header NAME=@FILE")
+        headers[name.strip()] = text("--header", value)
+        _check_generation("--header", "headers", headers)
+    given["headers"] = headers or None
+    return GenerationOptions(**given)
+
+
+def _check_generation(option: str, name: str, value: object) -> None:
+    try:
+        GenerationOptions.model_validate({name: value})
+    except ValidationError as failure:
+        problem, _, remedy = describe_failure(failure).partition(": ")[2].partition("; ")
+    else:
+        return
+    raise InvalidArgument(f"{option}: {problem}", remedy=remedy or f"give a value that fits, or leave {option} out")
+
+
 def policy(given: Path | None) -> Policy | None:
     """The policy in the file that `--policy` names.
 
@@ -253,4 +286,15 @@ def json_object(option: str, document: str) -> dict[str, Any]:
     raise InvalidArgument(f"{option} is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
 
 
-__all__ = ["expanded", "json_object", "message", "one_reader", "params", "policy", "role", "text", "workers"]
+__all__ = [
+    "expanded",
+    "generation",
+    "json_object",
+    "message",
+    "one_reader",
+    "params",
+    "policy",
+    "role",
+    "text",
+    "workers",
+]

@@ -100,6 +100,31 @@ class ThreadsListOptions(ThreadsOptions):
         str | None,
         typer.Option(metavar="STATUS", help="Only those that stand so, such as paused.", rich_help_panel=_WHICH),
     ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only those on which a turn has run for this account.", rich_help_panel=_WHICH),
+    ] = None
+    channel: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only those whose newest turn is of this channel.", rich_help_panel=_WHICH),
+    ] = None
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Only those whose title or messages say TEXT, in capitals or not.",
+            rich_help_panel=_WHICH,
+        ),
+    ] = None
+    before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY|TIME",
+            help="The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
+            "2026-11-24T10:00 lists those whose newest turn began before it.",
+            rich_help_panel=_WHICH,
+        ),
+    ] = None
     limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=_WHICH)] = 100
 
 
@@ -108,6 +133,18 @@ class ThreadOptions(ThreadsOptions):
     """What `threads cancel` takes, and every other command about one thread."""
 
     thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation within the workspace.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameOptions(ThreadOptions):
+    """What `threads rename` takes."""
+
+    title: Annotated[
+        str,
+        typer.Argument(
+            metavar="TITLE", help="1 to 120 characters. An empty one gives the first words of the thread back."
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +202,7 @@ __all__ = [
     "BareValues",
     "ForkOptions",
     "GoOnOptions",
+    "RenameOptions",
     "ResumeOptions",
     "ShowOptions",
     "ThreadOptions",

@@ -1,31 +1,38 @@
-"""The commands `threads list`, `show`, `cancel` and `fork`: out of the database alone, with no model."""
+"""The commands `threads list`, `show`, `rename`, `cancel` and `fork`: out of the database alone, with no model."""
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from ...agent.threads import SCHEMAS, Branching, ThreadRegister, ThreadState, ThreadStatus
+from ...agent.threads import SCHEMAS, Branching, ThreadRegister, ThreadState, Wanted
 from ...core import Scope, check_id
 from ...core.pauses import Pause
 from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...memory.events import EventLog
+from ...memory.titles import ThreadSearch, ThreadTitles
 from ...storage import Database, Leases, PostgresAddress, Storage
 from ..pauses import unanswered
 from ._messages import author_text, message_text
 from ._options import WORKSPACE, AgentOptions
-from ._output import Output, table, time_text
+from ._output import Output, time_text
 from ._pauses import pause_text
 from ._session import FAILED, open_agent, run
-from ._thread_options import ForkOptions, ShowOptions, ThreadOptions, ThreadsListOptions, ThreadsOptions
+from ._thread_options import ForkOptions, RenameOptions, ShowOptions, ThreadOptions, ThreadsListOptions, ThreadsOptions
 from ._turn import pauses_text, resume_command
 
-_WIDTHS: Final = (24, 9, 16, 14)  # of thread, status, since and account; with what waits the table fits 80 columns
+_COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
+_WIDTHS: Final = (16, 9, 16, 8)  # of thread, status, since and account; with the rest the table fits 80 columns
+_NARROWEST: Final = 12  # of a title
 _LETTERS: Final = 1000  # of one message
 _WITHOUT_APP: Final = (
     "note: add the --app, --worker or --workers that the turn began with, if it began with one; with --app this "
@@ -76,7 +83,15 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
     database = await Database.open(storage.place, schemas=SCHEMAS)
     try:
         turns, leases, branches = TurnRegister(database), Leases(database, storage.locks), Branches(database)
-        register = ThreadRegister(turns, SqlJournal(database), leases, branches, EventLog(database))
+        register = ThreadRegister(
+            turns,
+            SqlJournal(database),
+            leases,
+            branches,
+            EventLog(database),
+            ThreadTitles(database),
+            ThreadSearch(database),
+        )
         yield OpenThreads(register, ConversationLog(database), leases, branches, storage.place)
     finally:
         await database.aclose()
@@ -108,22 +123,71 @@ def cancel_thread(options: ThreadOptions) -> int:
     return _run(options, lambda threads, output: _cancel(threads, output, options))
 
 
+def rename_thread(options: RenameOptions) -> int:
+    """Run `threads rename` and return its exit code."""
+    return _run(options, lambda threads, output: _rename(threads, output, options))
+
+
 def fork_thread(options: ForkOptions) -> int:
     """Run `threads fork` and return its exit code."""
     return _run(options, lambda threads, output: _fork(threads, output, options))
 
 
 async def _list(threads: OpenThreads, output: Output, options: ThreadsListOptions) -> None:
-    status = cast("ThreadStatus | None", options.status)  # an unknown one is refused there
-    found = await threads.register.list(options.workspace, limit=options.limit, status=status)
+    found = await threads.register.list(options.workspace, _wanted(options))
     if not found:
         output.note(_none(options))
+    if len(found) == options.limit:
+        output.note(f"there may be more: add --before {shlex.quote(found[-1].page_key)}")
     rows = [
-        (state.thread, state.status, time_text(state.since), state.account or "", str(state.pauses or ""))
+        (
+            state.thread,
+            state.status,
+            time_text(state.since),
+            state.account or "",
+            state.title or "",
+            str(state.pauses or ""),
+        )
         for state in found
     ]
-    told = table(("THREAD", "STATUS", "SINCE", "ACCOUNT", "WAITS FOR"), rows, widths=_WIDTHS) if rows else None
+    told = output.table(_COLUMNS, rows, widths=_widths()) if rows else None
     output.result({"threads": [_state_object(state) for state in found]}, told)
+
+
+def _wanted(options: ThreadsListOptions) -> Wanted:
+    """What is listed.
+
+    Raises:
+        InvalidArgument: An option does not fit.
+    """
+    before: datetime | str | None = options.before
+    if options.before is not None and "/" not in options.before:
+        with contextlib.suppress(ValueError, OverflowError):
+            before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is this machine's
+    return Wanted.of(
+        limit=options.limit,
+        status=options.status,
+        account=options.account,
+        channel=options.channel,
+        query=options.query,
+        before=before,
+    )
+
+
+async def _rename(threads: OpenThreads, output: Output, options: RenameOptions) -> int | None:
+    scope = _scope(options)
+    if await threads.register.find(scope) is None:
+        return _missing(output, options)
+    title = await threads.register.rename(scope, options.title or None)
+    output.note(f"the thread {options.thread!r} has the title {title!r}" if title else "the thread has no title")
+    output.result({"renamed": {"thread": options.thread, "title": title}})
+    return None
+
+
+def _widths() -> tuple[int, ...]:
+    """The widths of all columns but the last on this terminal: what is left goes to the titles."""
+    left = shutil.get_terminal_size().columns - sum(_WIDTHS) - 2 * len(_COLUMNS) + 2 - len(_COLUMNS[-1])
+    return (*_WIDTHS, max(left, _NARROWEST))
 
 
 async def _show(threads: OpenThreads, output: Output, options: ShowOptions) -> int | None:
@@ -226,7 +290,11 @@ def _scope(options: ThreadOptions) -> Scope:
 
 
 def _none(options: ThreadsOptions) -> str:
-    which = f" that is {options.status}" if isinstance(options, ThreadsListOptions) and options.status else ""
+    which = ""
+    if isinstance(options, ThreadsListOptions):
+        which = f" that is {options.status}" if options.status else ""
+        if any((options.account, options.channel, options.query, options.before)):
+            which += " that fits"
     return f"the workspace {options.workspace!r} has no thread{which}"
 
 
@@ -239,7 +307,8 @@ def _missing(output: Output, options: ThreadOptions) -> int:
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
-    parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{turn}"]
+    title = f"\ntitle: {state.title}" if state.title else ""
+    parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{title}{turn}"]
     waiting = unanswered(pauses)
     answered = [f"{pause_text(pause, answer=False)}\nid: {pause.id}" for pause in pauses if pause.answered]
     if answered:
@@ -270,4 +339,12 @@ def _message_object(message: Message) -> dict[str, Any]:
     return message.to_json() | {"turn": message.turn_id, "name": message.name}
 
 
-__all__ = ["OpenThreads", "cancel_thread", "fork_thread", "list_threads", "open_threads", "show_thread"]
+__all__ = [
+    "OpenThreads",
+    "cancel_thread",
+    "fork_thread",
+    "list_threads",
+    "open_threads",
+    "rename_thread",
+    "show_thread",
+]

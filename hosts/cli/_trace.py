@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from ...core import check_id
+from ...core import check_id, summed
 from ...core.errors import InvalidArgument, StorageUnavailable, TraceInvalid
 from ...harness.trace import Traces, TurnTrace, read_trace
 from ...harness.trace.running import HEADER, TraceIndex
 from ...storage import Storage
-from ._output import Output, table
+from ._output import Output
 from ._session import run
 from ._thread_options import ThreadsOptions
 from ._trace_commands import TraceExportOptions, TraceListOptions, TraceShowOptions
 from ._trace_page import BEGIN, trace_page
-from ._trace_text import trace_text
+from ._trace_text import count_text, trace_text
 
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 
@@ -41,11 +41,11 @@ def list_traces(options: TraceListOptions) -> int:
                 trace.thread or f"[{trace.name}]",
                 trace.status,
                 f"{trace.start.astimezone():%m-%d %H:%M}",
-                f"{trace.input_tokens + trace.output_tokens:,}",
+                count_text(summed((trace.input_tokens, trace.output_tokens))),
             )
             for trace in found
         ]
-        told = table(("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS"), rows, widths=_WIDTHS) if rows else None
+        told = output.table(("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS"), rows, widths=_WIDTHS) if rows else None
         output.result({"traces": [_object(trace) for trace in found]}, told)
 
     return _run(options, work)
@@ -169,6 +169,8 @@ def _object(trace: TurnTrace) -> dict[str, Any]:
         "models": trace.models,
         "input_tokens": trace.input_tokens,
         "output_tokens": trace.output_tokens,
+        "cached_tokens": trace.cached_tokens,
+        "reasoning_tokens": trace.reasoning_tokens,
         "cost": trace.cost,
         "unpriced": trace.unpriced,
     }

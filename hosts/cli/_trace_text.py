@@ -84,7 +84,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
         yield "+".join(record.risk)
     if record.gate:
         yield f"let through by {record.gate}"
-    if any(node.tokens):
+    if node.tokens != (0, 0):
         yield _tokens_text(node.tokens)
     if node.cost is not None:
         yield _cost_text(node.cost)
@@ -114,9 +114,14 @@ def _time_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def _tokens_text(tokens: tuple[int, int]) -> str:
+def _tokens_text(tokens: tuple[int | None, int | None]) -> str:
     """Tokens as people read them."""
-    return f"{tokens[0]:,} + {tokens[1]:,} tokens"
+    return f"{count_text(tokens[0])} + {count_text(tokens[1])} tokens"
+
+
+def count_text(count: int | None) -> str:
+    """A number of tokens as people read it; a question mark where it is not known."""
+    return "?" if count is None else f"{count:,}"
 
 
 def _cost_text(cost: float) -> str:
@@ -160,4 +165,4 @@ def _counted(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
-__all__ = ["DEEPEST", "captured", "head", "shown", "trace_text", "words"]
+__all__ = ["DEEPEST", "captured", "count_text", "head", "shown", "trace_text", "words"]

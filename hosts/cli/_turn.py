@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 DRAIN: Final = 5.0
 """Seconds that a turn has to its next step at a SIGTERM; those who send one send SIGKILL after ten."""
 
-_SAME: Final = ("lm", "identity", "profile", "worker", "role_host", "role_host_stdio", "token_file", "role")
+_SAME: Final = (
+    *("lm", "temperature", "max_tokens", "reasoning_effort", "header", "identity", "profile", "worker"),
+    *("role_host", "role_host_stdio", "token_file", "role"),
+)
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",
@@ -189,7 +192,7 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
 
 def _same(options: AgentOptions) -> str:
     """Say which options the other command needs again; what they hold may be long, or a role."""
-    given = [f"--{name.replace('_', '-')}" for name in _SAME if getattr(options, name)]
+    given = [f"--{name.replace('_', '-')}" for name in _SAME if getattr(options, name) not in (None, "", [])]
     return f"\nwith the same {', '.join(given)}" if given else ""
 
 

@@ -43,6 +43,7 @@ class McpEntry(BaseModel):
     risk: dict[str, Risk | tuple[Risk, ...]] = {}
     trust_annotations: bool = False
     elicitation: bool = False
+    offered: bool = True
     timeout: float = Field(default=60.0, gt=0)
     connect_timeout: float = Field(default=20.0, gt=0)
     result_limit: int = Field(default=RESULT_LIMIT, ge=1)
@@ -60,6 +61,7 @@ class McpEntry(BaseModel):
             risk=self.risk,
             trust_annotations=self.trust_annotations,
             elicitation=self.elicitation,
+            offered=self.offered,
             timeout=self.timeout,
             result_limit=self.result_limit,
         )

@@ -12,6 +12,7 @@ from ._listed import ToolSpec
 from ._results import CONTENT
 from ._server import McpServer, name_of
 
+_TITLE: Final = 100  # characters of a tool's name for people
 _DESCRIPTION: Final = 4000  # characters of what a server says of a tool
 _UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 _HINTS: Final = {
@@ -54,7 +55,9 @@ def function_of(
         risk=server.risk_of(spec.name) or (_told_risk(spec.annotations) if server.trust_annotations else _UNKNOWN),
         untrusted=True,
         approval=server.approval,
+        offered=server.offered,
         context=kind == "leaf",
+        title=" ".join(spec.title.split())[:_TITLE],
     )
 
 
@@ -76,6 +79,7 @@ def resource_function(server: McpServer, *, name: str, prefix: str, body: Any) -
         risk=server.risk_of(READ_RESOURCE) or ("network",),
         untrusted=True,
         approval=server.approval,
+        offered=server.offered,
         idempotent=True,
         context=True,
     )

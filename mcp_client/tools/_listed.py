@@ -18,6 +18,7 @@ class ToolSpec:
     Attributes:
         name: The server's own name for it.
         description: What it does, as the server says.
+        title: Its name for people, as the server says.
         params: The JSON Schema of its arguments.
         result: The JSON Schema of its structured result, where it has one.
         annotations: What the server says of its risk: hints.
@@ -25,6 +26,7 @@ class ToolSpec:
 
     name: str
     description: str = ""
+    title: str = ""
     params: Mapping[str, Any]
     result: Mapping[str, Any] | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict)

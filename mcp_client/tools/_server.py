@@ -33,6 +33,7 @@ class McpServer:
         trust_annotations: Whether what the server says of a tool's risk counts, where `risk` says nothing.
         elicitation: Whether it may ask a person something in the middle of a call.
         approval: Whether a person is asked for each call, whatever the policy approves.
+        offered: Whether the conversation can call its tools; workers can call what their `tools` name all the same.
         timeout: Seconds that one call may take, without the time in which a person is asked.
         result_limit: Characters of one result as JSON; a longer one is refused.
 
@@ -47,6 +48,7 @@ class McpServer:
     trust_annotations: bool = field(default=False, kw_only=True)
     elicitation: bool = field(default=False, kw_only=True)
     approval: bool = field(default=False, kw_only=True)
+    offered: bool = field(default=True, kw_only=True)
     timeout: float = field(default=60.0, kw_only=True)
     result_limit: int = field(default=RESULT_LIMIT, kw_only=True)
 

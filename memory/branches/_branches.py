@@ -18,6 +18,7 @@ from ...storage import Database, Lease, Transaction, check_row
 from .._moments import moment_of, stored_moment
 from .._turns import keys_of
 from ..kept import KeptMessages
+from ..titles import ThreadTitles
 from ._stored import StoredBranch
 
 BRANCH_TABLES: Final = (
@@ -43,7 +44,8 @@ _COUNT: Final = "SELECT COUNT(*) FROM wa_branch WHERE origin=? AND thread<>origi
 _WITHOUT_TURNS: Final = f"""SELECT {_COLUMNS} FROM wa_branch
                             WHERE thread >= ? AND thread < ?
                               AND NOT EXISTS(SELECT 1 FROM wa_turn WHERE wa_turn.thread=wa_branch.thread)
-                            ORDER BY at DESC, thread LIMIT ?"""
+                              AND (CAST(? AS BIGINT) IS NULL OR at < ? OR (at=? AND thread < ?))
+                            ORDER BY at DESC, thread DESC LIMIT ?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +105,18 @@ class Branches:
         [(found,)] = await self._database.read(lambda tx: tx.execute(_COUNT, (origin,)))
         return int(found)
 
-    async def of_workspace(self, workspace: str, *, limit: int) -> tuple[Branch, ...]:
-        """Those threads of a workspace that no turn has run on yet, the newest first."""
-        given = (*keys_of(workspace), limit)
+    async def of_workspace(
+        self, workspace: str, *, limit: int, before: tuple[datetime, str] | None = None
+    ) -> tuple[Branch, ...]:
+        """Those threads of a workspace that no turn has run on yet, the newest first.
+
+        Args:
+            workspace: The workspace.
+            limit: How many.
+            before: Only those that were made before this time, or then and have a lower key than this.
+        """
+        at, thread = (None, "") if before is None else (stored_moment(before[0]), before[1])
+        given = (*keys_of(workspace), at, at, at, thread, limit)
         rows = await self._database.read(lambda tx: tx.execute(_WITHOUT_TURNS, given))
         return tuple(_branch(row, self._database.name) for row in rows)
 
@@ -154,6 +165,7 @@ class Branches:
             transaction.execute(_WRITE, _row(branch))
             if branch.thread != branch.origin:
                 KeptMessages.copy(transaction, branch.origin, branch.thread)
+                ThreadTitles.copy(transaction, branch.origin, branch.thread)
 
 
 def _row(branch: Branch) -> tuple[object, ...]:

@@ -72,7 +72,7 @@ _DROP: Final = "DELETE FROM wa_event WHERE turn IN ({})"
 _DROP_RECORDED: Final = "DELETE FROM wa_recorded WHERE turn IN ({})"
 _BACK: Final = "SELECT first, lines FROM wa_event WHERE turn=? AND first < ? ORDER BY first DESC LIMIT 1"
 _END: Final = 1 << 62  # behind any event
-_TEXTS: Final = ("text_delta", "text_replaced", "turn_ended")
+_TEXTS: Final = ("text_delta", "text_replaced", "step_ended", "turn_ended")
 _ROWS_AT_ONCE: Final = 4
 _LINES_IN_A_ROW: Final = 64
 _CHARACTERS_IN_A_ROW: Final = 16_384
@@ -209,8 +209,9 @@ class EventLog:
             while rows := transaction.execute(_BACK, (turn, before)):
                 [(before, lines)] = rows
                 for line in reversed(lines.split("\n")):
-                    kind = json.loads(line).get("type")
-                    if kind in _TEXTS:
+                    event = json.loads(line)
+                    kind = event.get("type")
+                    if kind in _TEXTS and event.get("interim", True):
                         return bool(kind == "text_delta")
             return False
 

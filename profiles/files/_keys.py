@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.generation import GenerationOptions
 from ...mcp_client.tools import McpEntry
 from .._profile import Sections, Strategy
 
@@ -110,6 +111,7 @@ class ProfileKeys(Part):
     memory: MemoryKeys | None = None
     skills: SkillsKeys | None = None
     verification: VerificationKeys | None = None
+    options: GenerationOptions | None = None
     tool_settings: ToolKeys | None = None
     mcp_servers: dict[Annotated[str, Field(min_length=1)], McpEntry] | None = Field(
         None, description="MCP servers whose tools can be called, by name, as in the settings"

@@ -87,10 +87,13 @@ def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileIn
     else:
         return keys, list(_unreachable(keys, document))
     kinds: dict[tuple[str | int, ...], str] = {}
+    said: dict[tuple[str | int, ...], str] = {}
     for item in found:
-        kinds.setdefault(_path(item["loc"], document), item["type"])
+        path = _path(item["loc"], document)
+        kinds.setdefault(path, item["type"])
+        said.setdefault(path, item["msg"])
     paths = sorted(kinds, key=lambda path: document.lines.get(path, 0))
-    problems = [_problem(document, path, kinds[path]) for path in paths[:_MOST]]
+    problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:_MOST]]
     if len(paths) > _MOST:
         where = document.where(*paths[_MOST])
         more = f"{where}: from here on {len(paths) - _MOST} more things are wrong"
@@ -120,8 +123,11 @@ def _path(place: tuple[str | int, ...], document: YamlDocument) -> tuple[str | i
     return path
 
 
-def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str) -> ProfileInvalid:
+def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str, said: str) -> ProfileInvalid:
     where, called = document.where(*path), _dotted(path)
+    if kind == "header":
+        problem, _, remedy = said.partition("; ")
+        return ProfileInvalid(f"{where}: {called!r}: {problem}", remedy=remedy)
     if kind == "extra_forbidden":
         above, key = path[:-1], str(path[-1])[:80]
         known = keys_of(above)

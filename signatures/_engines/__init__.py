@@ -10,37 +10,52 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._classify import classify
+    from ._abilities import Abilities, abilities_of
+    from ._classify import classify, refuses_tools
     from ._connect import ModelConnection, check_model, connect_model, is_local
     from ._costs import CostTracker
     from ._engine_errors import AnswerTooLong
+    from ._grammars import GrammarUnfit, bounded
+    from ._headers import sending
     from ._llama import start_loading
     from ._pace import HeldBack
     from ._providers import PROVIDERS
 
 _HOMES = {
+    "Abilities": "._abilities",
+    "abilities_of": "._abilities",
     "AnswerTooLong": "._engine_errors",
     "PROVIDERS": "._providers",
     "CostTracker": "._costs",
+    "GrammarUnfit": "._grammars",
     "HeldBack": "._pace",
     "ModelConnection": "._connect",
+    "bounded": "._grammars",
     "check_model": "._connect",
     "classify": "._classify",
     "connect_model": "._connect",
     "is_local": "._connect",
+    "refuses_tools": "._classify",
+    "sending": "._headers",
     "start_loading": "._llama",
 }
 
 __all__ = [
     "PROVIDERS",
+    "Abilities",
     "AnswerTooLong",
     "CostTracker",
+    "GrammarUnfit",
     "HeldBack",
     "ModelConnection",
+    "abilities_of",
+    "bounded",
     "check_model",
     "classify",
     "connect_model",
     "is_local",
+    "refuses_tools",
+    "sending",
     "start_loading",
 ]
 

@@ -97,7 +97,7 @@ def _own(error: Exception, model: str) -> WorldAgentError | None:
 _SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
 _LOWEST, _HIGHEST = 100, 599  # the HTTP statuses that there are
 _NOT_FOUND = 404
-_CLIENT_ERROR = 4  # the class of HTTP statuses from 400 to 499
+_CLIENT_ERROR, _SERVER_ERROR = 4, 5  # the classes of HTTP statuses from 400 to 499, and from 500 to 599
 _RETRY = "try again later, and check the service's status and your network"
 
 
@@ -150,6 +150,22 @@ def _by_status(model: str, error: BaseException) -> WorldAgentError:
             return _unavailable(model, error)
 
 
+_MAYBE_TOOLS: Final = frozenset({400, 404, 415, 422, 501})
+"""Statuses with which servers refuse tools, among other things."""
+
+
+def refuses_tools(error: BaseException) -> bool:
+    """Whether an error may mean that the service does not take tools: the same request without them would tell.
+
+    Args:
+        error: What a call of a model raised.
+    """
+    status = _status(error)
+    if status is None:
+        return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
+    return status in _MAYBE_TOOLS or (status // 100 == _SERVER_ERROR and "tool" in str(error).lower())
+
+
 # The first row that fits counts, so subclasses stand above their parents.
 _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (
@@ -195,4 +211,4 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (TypeError, _refused),
 )
 
-__all__ = ["classify"]
+__all__ = ["classify", "refuses_tools"]

@@ -5,6 +5,7 @@ Not here: the engines (`_http`, `_local`) and what their failures mean (`_classi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,17 +14,48 @@ import dspy
 
 from ...core.errors import InvalidArgument
 from ..media import MediaKind
-from ._http import open_http
+from ._http import HttpEngine, Route, open_http
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
 from ._pace import PACES, Pace
 from ._weights import find_weights
 
 _LOCAL = "local"
+_MISTRAL = "mistral"
+_GPT = re.compile(r"gpt-(\d+)\.(\d+)")
 
 
 async def _nothing() -> None:
     return
+
+
+@dataclass(slots=True)
+class ToolSupport:
+    """Whether a service takes tools by its own means.
+
+    Attributes:
+        known: None until it was tried.
+    """
+
+    known: bool | None = None
+
+
+_SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # what was found out of services, for the whole process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caching:
+    """What a service can be told about keeping the beginning of a prompt.
+
+    Attributes:
+        key: Whether it takes a key, by which prompts with one beginning come to one place.
+        mark: Whether it takes a mark at the end of what is to be kept.
+        own: Whether it is a server at an address of one's own, which may know nothing of it.
+    """
+
+    key: bool = False
+    mark: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +70,9 @@ class ModelConnection:
         max_tokens: How long an answer may be where a call does not say; None leaves it to the service.
         context: How many tokens prompt and answer have together, where that is known.
         takes: What it may take beside text.
-        tools: Whether it takes tools by its service's own means, as far as that is known.
+        tools: Whether it takes tools by its service's own means.
+        user_after_tool: Whether a message of a user may follow the results of calls.
+        cache: What its service can be told about keeping prompts; None is nothing.
         pace: How fast it may be called; all of the process that call the same model share it.
     """
 
@@ -49,7 +83,9 @@ class ModelConnection:
     max_tokens: int | None = None
     context: int | None = None
     takes: frozenset[MediaKind] = frozenset({"image", "file"})
-    tools: bool = False
+    tools: ToolSupport = field(default_factory=lambda: ToolSupport(False), compare=False)
+    user_after_tool: bool = True
+    cache: Caching | None = None
     pace: Pace = field(default_factory=Pace, repr=False, compare=False)
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
 
@@ -81,7 +117,9 @@ async def connect_model(
             lm=hosted,
             name=lm,
             takes=engine.takes(),
-            tools=engine.tools(),
+            tools=_support(engine),
+            user_after_tool=engine.route.provider != _MISTRAL,
+            cache=_caching(engine.route),
             pace=PACES.of_route(engine.route),
             close=engine.aclose,
         )
@@ -90,7 +128,9 @@ async def connect_model(
             "a key and an address have no effect on this model", remedy="pass them with a model string only"
         )
     if isinstance(lm, dspy.BaseLM):
-        return ModelConnection(lm=_without_traces(lm), name=lm.model, tools=_has_tools(lm), pace=PACES.of_lm(lm))
+        return ModelConnection(
+            lm=_without_traces(lm), name=lm.model, tools=ToolSupport(_has_tools(lm)), pace=PACES.of_lm(lm)
+        )
     if not isinstance(lm, str) or not lm:
         raise InvalidArgument(
             f"lm= is {type(lm).__name__!r}" if not isinstance(lm, str) else "lm= is empty",
@@ -132,13 +172,36 @@ async def _connect_local(path: str | None) -> ModelConnection:
         max_tokens=MAX_TOKENS,
         context=CONTEXT,
         takes=frozenset(),
+        tools=ToolSupport(True),
         close=engine.aclose,
     )
 
 
-def _has_tools(lm: dspy.BaseLM) -> bool:
-    """Whether an engine of the user's says that it takes tools. Of other LMs dspy would look it up over the network."""
-    return getattr(getattr(lm, "engine", None), "supports_function_calling", False) is True
+def _support(engine: HttpEngine) -> ToolSupport:
+    """What is known of a service's tools; a server at an address of one's own is tried once."""
+    route = engine.route
+    if route.api_base is None:
+        return ToolSupport(engine.tools())
+    return _SUPPORT.setdefault((route.provider, route.model, route.api_base), ToolSupport())
+
+
+def _caching(route: Route) -> Caching | None:
+    """What lm15 can tell this service. OpenAI refuses a mark for models before gpt-5.6."""
+    vendor, own = route.provider.removesuffix("-chat").removesuffix("-responses"), route.api_base is not None
+    if vendor == "anthropic":
+        return Caching(mark=True, own=own)
+    if vendor == "openai":
+        version = _GPT.match(route.model)
+        return Caching(key=True, mark=version is not None and tuple(map(int, version.groups())) >= (5, 6), own=own)
+    return None
+
+
+def _has_tools(lm: dspy.BaseLM) -> bool | None:
+    """Whether an engine of the user's says that it takes tools. An LM that dspy connects is tried once."""
+    engine = getattr(lm, "engine", None)
+    if isinstance(engine, str):
+        return None
+    return getattr(engine, "supports_function_calling", False) is True
 
 
 def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:

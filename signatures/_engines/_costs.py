@@ -6,16 +6,17 @@ A service that is reached at an address of one's own has its own prices. What is
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 import dspy
 from dspy.lm15 import Usage
 from dspy.utils.usage_tracker import UsageTracker
+
+from ...core import ModelUsage
+from ._listed import listed_models
 
 _USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # tiers of service that the list's prices are of
 _LONG: Final = 128_000  # input tokens above which a model may have other prices
@@ -23,29 +24,26 @@ _THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"}) 
 
 
 class CostTracker(UsageTracker):
-    """dspy's tracker of tokens, with the costs of the calls beside them."""
+    """dspy's tracker of tokens, and what our own engines say beside it: dspy does not know how their services count."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._costs: list[float | None] = []
+        self._told: list[ModelUsage] = []
 
-    def add_cost(self, cost: float | None) -> None:
-        """Take what one call cost."""
-        self._costs.append(cost)
+    def add(self, used: ModelUsage) -> None:
+        """Take what one request used."""
+        self._told.append(used)
 
-    @property
-    def cost(self) -> float | None:
-        """What all of them cost in US dollars; None where one is not known."""
-        entries = [entry for entries in self.usage_data.values() for entry in entries]
-        costs = self._costs or [_amount(entry.get("cost")) for entry in entries]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known and len(known) == len(costs) else None
+    def used(self) -> ModelUsage | None:
+        """What one call used, over all its requests; None where nothing is said."""
+        told = self._told or [_of_entry(entry) for entries in self.usage_data.values() for entry in entries]
+        return replace(sum(told, ModelUsage()), calls=1) if told else None
 
 
 async def note_cost(
     provider: str, models: tuple[str | None, ...], usage: Usage | None, data: Any, *, own: bool
 ) -> None:
-    """Tell the tracker of the running call what it cost, where there is one.
+    """Tell the tracker of the running call what it used and cost, where there is one.
 
     Args:
         provider: lm15's name of the service.
@@ -63,7 +61,7 @@ async def note_cost(
     if cost is None and usage is not None and not own and given.get("service_tier") in _USUAL:
         prices = await asyncio.to_thread(_prices_of, provider, models)  # it may have to be read
         cost = None if prices is None else estimate(provider, usage, prices)
-    tracker.add_cost(cost)
+    tracker.add(_alike(provider, usage or Usage(), cost))
 
 
 def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float | None:
@@ -112,19 +110,40 @@ def _prices_of(provider: str, models: tuple[str | None, ...]) -> Mapping[str, fl
 @cache
 def _list() -> dict[str, tuple[str, dict[str, float]]]:
     """The vendor and the prices of each model; empty where dspy has no such list any more."""
-    try:
-        packed = files("dspy.clients.model_metadata").joinpath("snapshot.json.gz").read_bytes()
-        entries = json.loads(gzip.decompress(packed))
-    except (ImportError, OSError, ValueError):
-        return {}
     return {
         name: (
             str(entry.get("litellm_provider")),
             {key: float(value) for key, value in entry.items() if "_cost" in key and _amount(value) is not None},
         )
-        for name, entry in entries.items()
-        if isinstance(entry, dict)
+        for name, entry in listed_models().items()
     }
+
+
+def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
+    """What a service says, counted as for all services: its own words count what it cached or reasoned in or out."""
+    sent, received = usage.input_tokens, usage.output_tokens
+    if sent is not None and "anthropic" in provider:
+        sent += (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    if received is not None and provider in _THINKS_APART:
+        received += usage.reasoning_tokens or 0
+    return ModelUsage(
+        input_tokens=sent or None,  # a stream that leaves it out may say 0
+        output_tokens=received,
+        cached_tokens=usage.cache_read_tokens or 0,
+        reasoning_tokens=usage.reasoning_tokens or 0,
+        cost=cost,
+    )
+
+
+def _of_entry(entry: Mapping[str, Any]) -> ModelUsage:
+    """What dspy says of a request."""
+    return ModelUsage(
+        input_tokens=entry.get("prompt_tokens") or None,
+        output_tokens=entry.get("completion_tokens"),
+        cached_tokens=(entry.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        reasoning_tokens=(entry.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        cost=_amount(entry.get("cost")),
+    )
 
 
 def _amount(value: Any) -> float | None:

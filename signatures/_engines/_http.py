@@ -28,6 +28,7 @@ from dspy.lm15 import (
     Request,
     Response,
     RouterConfig,
+    ThinkingPart,
     Timeouts,
     UnknownModelError,
     UnsupportedFeatureError,
@@ -39,11 +40,13 @@ from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
 from ._costs import note_cost
 from ._engine_errors import AnswerTooLong, EngineClosed
+from ._headers import HEADERS
 from ._providers import advice, declared, engine_string, setup
 
 _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed, twice its characters in the longest escapes
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
+_GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
 _NO_KEY = "none"  # what a server of one's own is sent where no key is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
     "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
@@ -120,6 +123,24 @@ class _Shared:
     users: int = 0
 
 
+class _Parts:
+    """Numbers the parts of one streamed answer, where lm15 begins at 0 with each event.
+
+    Else a call would take the place of the text before it, and two calls would become one.
+    """
+
+    def __init__(self) -> None:
+        self._number, self._kind = -1, ""
+
+    def numbered(self, event: Any) -> Any:
+        """The event with the number of its part."""
+        kind = event.delta.type
+        if kind != "continuation":  # it belongs to the part before
+            self._number += kind == "tool_call" or kind != self._kind
+            self._kind = kind
+        return replace(event, delta=replace(event.delta, part_index=max(self._number, 0)))
+
+
 class _Routers:
     """The routers in use, per event loop and connection. A router owns its sockets, which belong to one loop."""
 
@@ -181,7 +202,10 @@ class _BoundedTransport:
         )
 
     def stream(self, request: Any) -> Any:
-        """Send a request; the answer is read inside the block."""
+        """Send a request with the headers of the running call; the answer is read inside the block."""
+        if headers := HEADERS.get():
+            kept = [(name, value) for name, value in request.headers if name.lower() not in headers]
+            request = replace(request, headers=[*kept, *headers.items()])
         return self._bounded(self._transport.stream(request))
 
     async def aclose(self) -> None:
@@ -231,10 +255,11 @@ class HttpEngine:
             close = getattr(events, "aclose", None)
             if close is not None:
                 stack.push_async_callback(close)
+            parts = _Parts()
             async for event in events:
                 if event.type == "end":
                     await self._note_cost(None, event.usage, event.provider_data)
-                yield event
+                yield parts.numbered(event) if self._route.provider in _GEMINI and event.type == "delta" else event
 
     async def _note_cost(self, model: str | None, usage: Usage | None, data: Any) -> None:
         route = self._route
@@ -259,9 +284,7 @@ class HttpEngine:
         return frozenset(kind for kind, part in _SAMPLES.items() if self._has_place(part))
 
     def tools(self) -> bool:
-        """Whether the service's interface has a place for tools; a server of one's own may not read what is there."""
-        if self._route.api_base is not None:
-            return False
+        """Whether the service's interface has a place for tools; a server of one's own may not take them."""
         asked = Request(model=self._wire_model, messages=(Message.user("Go."),), tools=(FunctionTool(name="go"),))
         return self._plans(asked)
 
@@ -278,7 +301,15 @@ class HttpEngine:
     def _routed(self, request: Request) -> Request:
         if self._closed:  # a closed router would open a new pool in silence
             raise EngineClosed
+        if self._route.provider in _GEMINI:
+            request = replace(request, messages=tuple(map(_spoken, request.messages)))
         return replace(request, model=self._wire_model)
+
+
+def _spoken(message: Message) -> Message:
+    """A message without thoughts that the service did not sign: lm15 would give them back as what the model said."""
+    parts = tuple(part for part in message.parts if not isinstance(part, ThinkingPart) or part.continuation)
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
 class HttpAbilities:

@@ -1,7 +1,8 @@
-"""The embedded model as a dspy engine: token streaming, cancellation, usage, JSON schemas. No network, no key.
+"""The embedded model as a dspy engine: token streaming, cancellation, usage, JSON schemas, tools. No network, no key.
 
-Not here: the weights and their thread (`_llama`), the plain-text adapter and the escaping of control tokens
-(`signatures`). The model is tiny: it shows that real tokens flow, and says nothing about behaviour.
+Not here: the weights and their thread (`_llama`), how a tool is picked (`_local_tools`), the plain-text adapter and the
+escaping of control tokens (`signatures`). The model is tiny: it shows that real tokens flow, and says nothing about
+behaviour.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,24 +26,27 @@ from dspy.lm15 import (
     StreamEndEvent,
     StreamStartEvent,
     TextDelta,
+    ToolCallDelta,
+    ToolCallPart,
     UnsupportedFeatureError,
     Usage,
 )
 
 from ._engine_errors import EngineClosed, PromptTooLong
 from ._llama import Chunk, LocalModel, close_model, open_model
+from ._local_tools import Choice, result_text
 
 MAX_TOKENS = 256
 """Tokens of an answer where nobody says; three to four seconds of work on one core."""
 
-_PARAMS = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed", "response_format"})
+_PARAMS = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed", "response_format", "tools", "tool_choice"})
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 
 
 class LocalAbilities:
     """The half that dspy reads a model's abilities from; it makes no calls."""
 
-    supports_function_calling = False
+    supports_function_calling = True
     supports_reasoning = False
     supports_response_schema = True
     supported_params = _PARAMS
@@ -54,6 +59,7 @@ class LocalAbilities:
 class LocalEngine:
     """The engine behind `dspy.LM.acall` for the embedded model. Calls wait for one another: there is one thread."""
 
+    supports_function_calling = True
     supports_response_schema = True
     supported_params = _PARAMS
 
@@ -77,21 +83,42 @@ class LocalEngine:
             PromptTooLong: The prompt does not fit the context.
             ServerError: llama.cpp failed; its text is dropped, since it may hold parts of the prompt.
         """
+        ended = _Ended()
+        yield StreamStartEvent(model=request.model)
+        if (choice := Choice.of(request)) is not None:
+            picked = await self._picked(choice, request, ended)
+            if picked is not None:
+                yield StreamDeltaEvent(delta=picked)
+                yield ended.event(called=True)
+                return
+            ended = _Ended(before=ended.usage)
+        async with aclosing(self._texts(_body(request), ended)) as texts:
+            async for text in texts:
+                yield StreamDeltaEvent(delta=TextDelta(text=text))
+        yield ended.event()
+
+    async def _picked(self, choice: Choice, request: Request, ended: _Ended) -> ToolCallDelta | None:
+        """The call that the model picked. Where the choice fails, the answer is asked for, which may well do."""
+        try:
+            async with aclosing(self._texts(choice.body(request.config.max_tokens or MAX_TOKENS), ended)) as texts:
+                return choice.read("".join([text async for text in texts]))
+        except (PromptTooLong, ServerError):
+            return None
+
+    async def _texts(self, body: dict[str, Any], ended: _Ended) -> AsyncGenerator[str, None]:
+        """Run the model once and give its text token by token; what else it says goes into `ended`."""
         if self._closed:
             raise EngineClosed
         call = _Call(asyncio.get_running_loop())
-        job = self._model.submit(_body(request), call.on_chunk)
+        job = self._model.submit(body, call.on_chunk)
         job.add_done_callback(call.on_done)
         self._calls.add(call)
         try:
-            yield StreamStartEvent(model=request.model)
-            ended = _Ended()
             while (chunk := await call.chunks.get()) is not None:
                 for text in ended.read(chunk):
-                    yield StreamDeltaEvent(delta=TextDelta(text=text))
+                    yield text
             if self._closed:
                 raise EngineClosed
-            yield ended.event()
         finally:
             self._calls.discard(call)
             call.stopped = True
@@ -134,8 +161,9 @@ class _Call:
 
 @dataclass
 class _Ended:
-    """What the chunks say apart from text."""
+    """What the chunks say apart from text. What was used `before`, to pick a tool, is counted too."""
 
+    before: Usage = field(default_factory=Usage)
     finish: str = "stop"
     usage: Usage = field(default_factory=Usage)
 
@@ -145,15 +173,17 @@ class _Ended:
             raise _error(chunk["error"])
         if counted := chunk.get("usage"):
             self.usage = Usage(
-                input_tokens=counted.get("prompt_tokens"), output_tokens=counted.get("completion_tokens")
+                input_tokens=(self.before.input_tokens or 0) + (counted.get("prompt_tokens") or 0),
+                output_tokens=(self.before.output_tokens or 0) + (counted.get("completion_tokens") or 0),
             )
         choices = chunk.get("choices") or ()
         if any(choice.get("finish_reason") == "length" for choice in choices):
             self.finish = "length"
         return [text for choice in choices if (text := (choice.get("delta") or {}).get("content"))]
 
-    def event(self) -> StreamEndEvent:
-        return StreamEndEvent(finish_reason="length" if self.finish == "length" else "stop", usage=self.usage)
+    def event(self, *, called: bool = False) -> StreamEndEvent:
+        reason = "tool_call" if called else "length" if self.finish == "length" else "stop"
+        return StreamEndEvent(finish_reason=reason, usage=self.usage)
 
 
 def _error(reported: dict[str, Any]) -> LM15Error:
@@ -165,7 +195,7 @@ def _error(reported: dict[str, Any]) -> LM15Error:
 def _body(request: Request) -> dict[str, Any]:
     config = request.config
     messages = [{"role": "system", "content": _system(request)}] if request.system is not None else []
-    messages += [_message(message) for message in request.messages]
+    messages += [_message(message) for message in request.messages if not message.parts_of(ToolCallPart)]
     body: dict[str, Any] = {
         "messages": messages,
         "max_tokens": config.max_tokens or MAX_TOKENS,
@@ -188,6 +218,8 @@ def _system(request: Request) -> str:
 
 
 def _message(message: Message) -> dict[str, str]:
+    if message.role == "tool":
+        return {"role": "user", "content": result_text(message)}
     if message.role not in _ROLES:
         raise UnsupportedFeatureError(f"the embedded model takes no {message.role!r} messages")
     return {"role": "system" if message.role == "developer" else message.role, "content": _text(message.parts)}

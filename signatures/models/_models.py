@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import dspy
 
@@ -68,6 +70,23 @@ class Models:
             found = self._open[name] = asyncio.create_task(self._opened(name))
         return await asyncio.shield(found)  # another may wait for it, too
 
+    def tuned(
+        self, caller: ModelCaller, *, name: str | None, generation: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> ModelCaller:
+        """A model with options over its own.
+
+        Args:
+            caller: The model.
+            name: The model that the headers are meant for; None is the agent's own. They may be secrets, so that a
+                model of another vendor, such as a fallback, does not get them.
+            generation: How answers are generated.
+            headers: Headers for the service.
+        """
+        target = None if name is None else self._named.get(name, name)
+        vendor = target.partition("/")[0] if isinstance(target, str) else self._own.vendor if name is None else None
+        more = headers if caller.vendor == vendor else {}
+        return replace(caller, generation={**caller.generation, **generation}, headers={**caller.headers, **more})
+
     async def aclose(self) -> None:
         """Close what was opened here."""
         opened, self._open = self._open, {}
@@ -80,10 +99,17 @@ class Models:
     async def _opened(self, name: str) -> ModelCaller:
         target = self._named.get(name, name)
         base = self._api_base if isinstance(target, str) and self._is_vendors(target) else None
-        return await open_model(target, api_base=base, options=self._own.options, on_error=self._on_error)
+        return await open_model(
+            target,
+            api_base=base,
+            options=self._own.options,
+            generation=self._own.generation,
+            headers=self._own.headers if isinstance(target, str) and self._is_vendors(target) else None,
+            on_error=self._on_error,
+        )
 
     def _is_vendors(self, target: str) -> bool:
-        return target.partition("/")[0] == self._own.connection.name.partition("/")[0]
+        return target.partition("/")[0] == self._own.vendor
 
 
 def check_named(models: Mapping[str, str | dspy.BaseLM]) -> dict[str, str | dspy.BaseLM]:

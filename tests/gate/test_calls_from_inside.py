@@ -109,11 +109,11 @@ KINDS = ("tool", "thread", "loop", "flow", "shape")
 
 def agent_with(home: Path, kind: str, reach: Reach, *, lm: Any = None, **more: Any) -> WorldAgent:
     function, shape = doors(reach)[kind]
-    functions = [each for each in (burn, read_page, function, *more.pop("functions", ())) if each is not None]
+    functions = [each for each in (burn, read_page, function, *more.pop("tools", ())) if each is not None]
     shapes = [each for each in (shape, *more.pop("shapes", ())) if each is not None]
     worker = Worker("w", "You do as you are told.", tools=("door", "read_page"))
     lm = lm or ScriptedLM([{"calls": [{"tool": "door", "arguments": {}}]}, {"result": "done"}])
-    return scripted_agent(home, lm, functions=functions, shapes=shapes, workers=[worker], **more)
+    return scripted_agent(home, lm, tools=functions, shapes=shapes, workers=[worker], **more)
 
 
 def work(agent: WorldAgent, thread: str = "outer") -> Awaitable[Turn]:
@@ -235,7 +235,7 @@ async def test_an_approver_is_the_hosts_own_code(tmp_path: Path) -> None:
     worker = Worker("w", "You do as you are told.", tools=("door",))
     lm = ScriptedLM([{"calls": [{"tool": "door", "arguments": {}}]}, {"result": "done"}])
     async with scripted_agent(
-        tmp_path, lm, functions=[burn, read_page, door], workers=[worker], approver=approver
+        tmp_path, lm, tools=[burn, read_page, door], workers=[worker], approver=approver
     ) as agent:
         HERE["agent"] = agent
         assert (await work(agent)).status == "done"
@@ -302,7 +302,7 @@ async def test_a_rule_for_the_hosts_own_code_does_not_speak_for_it(tmp_path: Pat
 
     rules = (Rule(decision="approve", function="putter", caller="code", risk="write"),)
     shape = Shape("putter", Nothing, Gave, putting, risk=("write",))
-    async with agent_with(tmp_path, "tool", task, functions=[put], shapes=[shape], policy=Policy(rules=rules)) as agent:
+    async with agent_with(tmp_path, "tool", task, tools=[put], shapes=[shape], policy=Policy(rules=rules)) as agent:
         HERE["agent"] = agent
         await work(agent)
         [pause] = await agent.thread("inner").pauses()
@@ -333,7 +333,7 @@ async def test_what_a_model_resumes_through_code_it_has_a_say_in_from_then_on(tm
         return (await thread.resume({pause.id: "yes"})).status
 
     def make() -> WorldAgent:
-        return agent_with(tmp_path, "tool", resume, functions=[wait], shapes=[Shape("waiter", Nothing, Gave, waiting)])
+        return agent_with(tmp_path, "tool", resume, tools=[wait], shapes=[Shape("waiter", Nothing, Gave, waiting)])
 
     async with make() as agent:
         HERE["agent"] = agent
@@ -395,7 +395,7 @@ async def test_a_turn_takes_over_what_strangers_wrote(tmp_path: Path) -> None:
         ]
     )
     more: dict[str, Any] = {"shapes": [Shape("putter", Nothing, Gave, putting)], "policy": Policy(rules=rules)}
-    async with agent_with(tmp_path, "tool", task, lm=lm, functions=[put], **more) as agent:
+    async with agent_with(tmp_path, "tool", task, lm=lm, tools=[put], **more) as agent:
         HERE["agent"] = agent
         await work(agent)
         [pause] = await agent.thread("inner").pauses()
@@ -430,7 +430,7 @@ async def test_a_flow_works_in_a_turn_that_a_leaf_began(tmp_path: Path) -> None:
         return (await HERE["agent"].thread("inner").task("inner", {})).text
 
     async with agent_with(
-        tmp_path, "tool", task, functions=[inner_flow], shapes=[Shape("inner", Nothing, Gave, inner)]
+        tmp_path, "tool", task, tools=[inner_flow], shapes=[Shape("inner", Nothing, Gave, inner)]
     ) as agent:
         HERE["agent"] = agent
         assert "stranger" in await agent.call("door", {})
@@ -475,7 +475,7 @@ async def test_a_limit_of_the_turn_inside_does_not_end_the_turn_outside(tmp_path
         tmp_path,
         "tool",
         task,
-        functions=[three],
+        tools=[three],
         shapes=[Shape("calls", Nothing, Gave, calls)],
         settings={"turn_calls": 4},
     ) as agent:

@@ -268,7 +268,7 @@ def test_no_arguments_are_approved_for_a_value_that_the_function_does_not_receiv
         agent = scripted_agent(
             tmp_path,
             thinking(),
-            functions=[case.function(received)],
+            tools=[case.function(received)],
             shapes=[MODEL_CALLS],
             policy=policy("send", case.path),
         )

@@ -95,7 +95,7 @@ def world_agent(home: Path, world: World, handler: Handler, policy: Policy | Non
     """An agent with one job."""
     job: Shape[Any, Any] = shape(handler, entry=Muse)
     lm = ScriptedLM(lambda call: {"thought": "Hm."} if "about" in call.fields else {"reply": "Fine."})
-    return scripted_agent(home, lm, functions=world.functions, shapes=[job], policy=policy, **more)
+    return scripted_agent(home, lm, tools=world.functions, shapes=[job], policy=policy, **more)
 
 
 async def worked(agent: WorldAgent, thread: str = "t", **more: Any) -> Turn:
@@ -457,13 +457,13 @@ async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp
         said = str(call.fields["message"])
         seen[said] = seen.get(said, 0) + 1
         if seen[said] == 1 and said in ("read", "write"):
-            return {"reply": "", "dispatches": [{"to": {"read": "reader", "write": "writer"}[said], "params": {}}]}
+            return {"reply": "", "calls": [{"tool": {"read": "reader", "write": "writer"}[said]}]}
         return {"reply": "Fine."}
 
     reader = shape(calling(("fetch", "a")), "reader", entry=Muse, description="reads")
     writer = shape(calling(("write", "b")), "writer", entry=Muse, description="writes")
     async with scripted_agent(
-        tmp_path, ScriptedLM(counted), functions=world.functions, shapes=[reader, writer], policy=READ
+        tmp_path, ScriptedLM(counted), tools=world.functions, shapes=[reader, writer], policy=READ
     ) as agent:
         first = await agent.thread("other").converse("write")
         assert first.status == "done"
@@ -473,7 +473,7 @@ async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp
         assert asked(turn) == [("write", "b")]
         assert "untrusted: fetch" in turn.pauses[0].reason
     async with scripted_agent(
-        tmp_path, ScriptedLM(counted), functions=world.functions, shapes=[reader, writer], policy=READ
+        tmp_path, ScriptedLM(counted), tools=world.functions, shapes=[reader, writer], policy=READ
     ) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (turn.status, world.done) == ("done", ["write b", "fetch a", "write b"])
@@ -701,7 +701,7 @@ async def test_arguments_of_arguments_are_looked_for(tmp_path: Path, path: str, 
 
     path = path.replace("deep", "shallow") if wrong else path
     policy = Policy(rules=(Rule(decision="ask", function="give", arguments={path: "x"}),))
-    agent = scripted_agent(tmp_path, ScriptedLM([]), functions=[give], policy=policy)
+    agent = scripted_agent(tmp_path, ScriptedLM([]), tools=[give], policy=policy)
     if not wrong:
         async with agent:
             return

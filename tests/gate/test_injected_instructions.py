@@ -81,7 +81,7 @@ class World:
         return scripted_agent(
             home,
             ScriptedLM(self._reply),
-            functions=[*(self._harm(name) for name in HARM), self._fetch(), self._fails(), via, relay],
+            tools=[*(self._harm(name) for name in HARM), self._fetch(), self._fails(), via, relay],
             workers=[
                 Worker("hand", "You are <hand>.", "works", tools=tools),
                 Worker("boss", "You are <boss>.", "leads", tools=("hand", "fetch", "fails", "peer")),
@@ -156,13 +156,11 @@ class World:
         request = written(found)
         what: Mapping[str, Any] = {"request": request}
         if self.seat == "map":
-            what = {"params": {"shape": "acting", "items": [{"request": request}]}}
+            what = {"shape": "acting", "items": [{"request": request}]}
         elif self.seat == "investigation":
             functions = [*HARM, "fetch", "fails", "via"]
-            what = {"params": {"question": request, "functions": functions}}
-        elif self.seat in ("acting", "carrying"):
-            what = {"params": {"request": request}}
-        return {"reply": said, "dispatches": [{"to": self.seat, **what}]}
+            what = {"question": request, "functions": functions}
+        return {"reply": said, "calls": [{"tool": self.seat, "arguments": what}]}
 
     def _investigated(self, call: ScriptedCall) -> dict[str, Any]:
         found = self._fresh("investigation", call.text)[:1]

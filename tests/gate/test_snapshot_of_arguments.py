@@ -103,7 +103,7 @@ async def test_changes_while_a_person_thinks_do_not_reach_the_body(tmp_path: Pat
         await changing
         return said
 
-    async with scripted_agent(tmp_path, answering(), functions=[send, shop], approver=person, policy=ASK) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[send, shop], approver=person, policy=ASK) as agent:
         assert await agent.call("shop", {}) == "ada"
     assert ran == [WHOLE]
     assert [dict(seen) for seen in person.seen] == [WHOLE]
@@ -125,7 +125,7 @@ async def test_changes_by_a_concurrent_task_before_the_gate_do_not_reach_the_bod
         tampered(given["order"])
         return str(await sending)
 
-    async with scripted_agent(tmp_path, answering(), functions=[send, shop]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[send, shop]) as agent:
         assert await agent.call("shop", {}) == "ada"
         given = {"order": order()}
         calling = asyncio.create_task(agent.call("send", given))
@@ -194,6 +194,6 @@ async def test_each_try_gets_what_was_checked(tmp_path: Path) -> None:
             raise ConnectionError
         return "sent"
 
-    async with scripted_agent(tmp_path, answering(), functions=[send]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[send]) as agent:
         assert await agent.call("send", {"to": ["ada"]}) == "sent"
     assert ran == [["ada"], ["ada"]]

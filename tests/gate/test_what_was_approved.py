@@ -55,7 +55,7 @@ class World:
     def agent(self, home: Path, policy: Policy | None = None, **more: Any) -> WorldAgent:
         job = shape(self.handler, entry=Muse)
         lm = ScriptedLM(lambda call: {"thought": "Hm."})
-        return scripted_agent(home, lm, functions=[self.write], shapes=[job], policy=policy, **more)
+        return scripted_agent(home, lm, tools=[self.write], shapes=[job], policy=policy, **more)
 
     async def begun(self, home: Path, policy: Policy | None = None) -> Turn:
         async with self.agent(home, policy) as agent:
@@ -170,7 +170,7 @@ async def test_a_worker_that_needs_leave_runs_with_the_request_that_was_approved
             return {"thought": "Hm."}
         if len(call.messages) > 1:
             return {"reply": "Fine."}
-        return {"reply": "", "dispatches": [{"to": "scribe", "request": "stolen"}]}
+        return {"reply": "", "calls": [{"tool": "scribe", "arguments": {"request": "stolen"}}]}
 
     async def handler(ctx: TaskContext) -> str:
         await ctx.predict(Muse, about="it")
@@ -223,7 +223,7 @@ async def marked(home: Path, policy: Policy, *calls: str, answer: Any = None) ->
     ]
     lm = ScriptedLM(lambda call: {"thought": "Hm."})
     job = shape(handler, entry=Muse)
-    async with scripted_agent(home, lm, functions=functions, shapes=[job], policy=policy) as agent:
+    async with scripted_agent(home, lm, tools=functions, shapes=[job], policy=policy) as agent:
         turn = await agent.thread("t").task("job", {})
         if turn.status == "paused" and answer is not None:
             turn = await agent.thread("t").resume({turn.pauses[0].id: answer})

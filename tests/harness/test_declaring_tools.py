@@ -26,7 +26,7 @@ class Odd:
 
 
 def agent(home: Path, *functions: Function) -> WorldAgent:
-    return scripted_agent(home, ScriptedLM([]), functions=functions)
+    return scripted_agent(home, ScriptedLM([]), tools=functions)
 
 
 async def test_a_field_as_a_default_keeps_what_it_says(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def stopping(what: str, *, kind: str) -> dict[str, Any]:
 
     if kind == "shape":
         return {"shapes": [shape(handler, "stop")]}
-    return {"functions": [{"tool": stop, "thread": on_a_thread, "flow": flowing}[kind]]}
+    return {"tools": [{"tool": stop, "thread": on_a_thread, "flow": flowing}[kind]]}
 
 
 @pytest.mark.parametrize("kind", ["tool", "thread", "flow", "shape"])
@@ -76,7 +76,7 @@ async def test_sys_exit_of_an_approver_does_not_end_the_process(tmp_path: Path) 
 
     lm = ScriptedLM([{"calls": [{"tool": "put", "arguments": {}}]}, {"result": "went on"}])
     worker = Worker("w", "You do as you are told.", tools=("*",))
-    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[put], approver=approver) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[put], approver=approver) as agent:
         turn = await agent.thread("t").task("subagent", {"worker": "w", "request": "go"})
         assert turn.status == "paused"
         assert [pause.function for pause in turn.pauses] == ["put"]
@@ -91,7 +91,7 @@ async def test_being_cancelled_stays_being_cancelled(tmp_path: Path) -> None:
         await asyncio.Event().wait()
         return "never"
 
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[wait]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[wait]) as agent:
         running = asyncio.ensure_future(agent.call("wait", {}))
         await asyncio.wait_for(begun.wait(), 30)
         running.cancel()
@@ -128,7 +128,7 @@ async def test_a_context_calls_nothing_once_its_call_is_over(tmp_path: Path) -> 
         return "kept"
 
     functions = [put, keep, fail, leaf]
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=functions, shapes=[shape(handler)]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=functions, shapes=[shape(handler)]) as agent:
         await agent.call("keep", {})
         await failure(agent.call("fail", {}))
         await agent.call("leaf", {})
@@ -160,7 +160,7 @@ async def test_what_a_body_leaves_behind_calls_nothing_either(tmp_path: Path) ->
         left.append(asyncio.create_task(later()))
         return "left"
 
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[put, leave]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[put, leave]) as agent:
         await agent.call("leave", {})
         over.set()
         assert isinstance(await failure(left[0]), FunctionInvalid)

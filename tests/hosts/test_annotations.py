@@ -47,6 +47,8 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 await client.ask("task", thread=EXAMPLE, shape="buy", params={"what": "hat"})
             if tool.name == "thread_role_clear":
                 await client.ask("thread_role_set", thread=EXAMPLE, role={"content": "Be brief."})
+            if tool.name == "thread_rename":
+                await client.ask("thread_rename", thread=EXAMPLE, title="A title")
             if tool.name == "events":
                 given["turn_id"] = (await client.ask("pauses", thread=EXAMPLE))["turn_id"]
             before = await seen(client)

@@ -103,8 +103,8 @@ async def test_a_word_that_does_not_end_appears_while_it_is_written_and_turns_no
 
 
 async def test_work_that_was_handed_on_is_told_in_a_line(start: Start, service: Service) -> None:
-    plan = json.dumps([{"to": "critic", "request": "Judge this."}])
-    service.answers = [("I shall ask.\n\n[[ ## dispatches ## ]]\n" + plan,)]
+    plan = json.dumps([{"tool": "critic", "arguments": {"request": "Judge this."}}])
+    service.answers = [("I shall ask.\n\n[[ ## calls ## ]]\n" + plan,)]
     service.stub.text = "[[ ## result ## ]]\nIt is good.\n\n[[ ## completed ## ]]"
     async with start("--worker", "critic=You judge in one sentence.") as terminal:
         shown = await terminal.say("Is it good?")

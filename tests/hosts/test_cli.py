@@ -133,13 +133,19 @@ async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
     turn: dict[str, Any] = json.loads(result.stdout)
     assert turn.pop("id").startswith("turn_")
     assert turn.pop("thread").startswith("ask_")
+    [name] = turn["usage"]["models"]
+    assert name.startswith("openai/")
+    used = {
+        **{"calls": 1, "input_tokens": PROMPT_TOKENS, "output_tokens": ANSWER_TOKENS},
+        **{"cached_tokens": 0, "reasoning_tokens": 0, "cost": None},
+    }
     assert turn == {
         "status": "done",
         "text": "Paris.",
         "result": None,
         "role_tiers": ["call"],
         "skipped_tiers": [],
-        "usage": {"input_tokens": PROMPT_TOKENS, "output_tokens": ANSWER_TOKENS, "calls": 1},
+        "usage": {**used, "models": {name: used}},
         "pauses": [],
     }
     assert SECRET not in result.output

@@ -17,7 +17,7 @@ __all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # 
 
 pytestmark = pytest.mark.requirement("P4")
 
-PLAN = '[[ ## reply ## ]]\n\n\n[[ ## dispatches ## ]]\n[{"to": "read_file", "params": {"path": "notes.txt"}}]'
+PLAN = '[[ ## reply ## ]]\n\n\n[[ ## calls ## ]]\n[{"tool": "read_file", "arguments": {"path": "notes.txt"}}]'
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from support.command_line import APP, BOUND, COMMAND, Run, command, environment, home, run
 from support.pages import DOCS, text_of
 from support.terminal import ENTER, Terminal
-from worldagent.graphs.workers import SUBAGENT
+from worldagent.graphs.loop import SUBAGENT
 from worldagent.hosts.cli import _profiles
 from worldagent.hosts.cli._profiles_options import ProfilesCheckOptions, ProfilesTrustOptions
 from worldagent.profiles.files import profile_schema

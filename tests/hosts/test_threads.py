@@ -40,13 +40,14 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
     listed = await run("threads", "list", *SHOP)
     assert (listed.exit_code, listed.stderr) == (0, "")
     head, first, second = listed.stdout.splitlines()
-    assert head.split() == ["THREAD", "STATUS", "SINCE", "ACCOUNT", "WAITS", "FOR"]
+    assert head.split() == ["THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS", "FOR"]
     assert (first.split()[:2], first.split()[4:]) == (["hats/1", "paused"], ["bob", "2"])
-    assert (second.split()[:2], second.split()[4:]) == (["talk", "done"], ["ana"])
+    assert (second.split()[:2], second.split()[4:]) == (["talk", "done"], ["ana", "Hello"])
     assert max(map(len, listed.stdout.splitlines())) <= 80
     found = (await as_json(run, "threads", "list"))["threads"]
     assert found[0] == {
         "thread": "hats/1",
+        "title": None,
         "account": "bob",
         "channel": None,
         "turn": turn.id,
@@ -58,6 +59,7 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "waits_for": 2,
         "answers": 0,
         "unattended": None,
+        "page_key": found[0]["page_key"],
     }
     assert [item["thread"] for item in (await as_json(run, "threads", "list", "--limit", "1"))["threads"]] == ["hats/1"]
     assert [item["thread"] for item in (await as_json(run, "threads", "list", "--status", "done"))["threads"]] == [
@@ -321,3 +323,51 @@ async def test_turns_are_begun_unattended_and_their_threads_show_the_mode(
     assert said.exit_code == 0, said.stderr
     found = (await as_json(run, "threads", "list"))["threads"]
     assert {item["thread"]: item["unattended"] for item in found} == {"r": "refuse", "p": "pause", "c": "pause"}
+
+
+@pytest.mark.requirement("T4")
+async def test_threads_are_found_by_account_channel_text_and_page(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("t1", account="ana", channel="c1").converse("Where is the Sarn?")
+        await shop.thread("t2", account="bob").converse("Where is Vell?")
+        await shop.thread("t3", account="ana").converse("Hello")
+
+    async def found(*words: str) -> list[str]:
+        return [item["thread"] for item in (await as_json(run, "threads", "list", *words))["threads"]]
+
+    assert await found("--account", "ana") == ["t3", "t1"]
+    assert await found("--channel", "c1") == ["t1"]
+    assert await found("--query", "vell") == ["t2"]
+    [last] = (await as_json(run, "threads", "list", "--limit", "1"))["threads"]
+    assert await found("--before", last["page_key"]) == ["t2", "t1"]
+    assert await found("--before", "2000-01-01") == []
+    assert await found("--before", "2900-01-01T10:00") == ["t3", "t2", "t1"]
+    refused = await run("threads", "list", *SHOP, "--before", "yesterday")
+    assert refused.exit_code != 0
+    assert "page_key" in refused.stderr
+    page = await run("threads", "list", *SHOP, "--limit", "1")
+    assert f"--before {last['page_key']}" in page.stderr
+
+
+@pytest.mark.requirement("T4")
+async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").converse("Where is the Sarn?")
+    renamed = await as_json(run, "threads", "rename", "t1", "The river")
+    assert renamed == {"renamed": {"thread": "t1", "title": "The river"}}
+    assert "title: The river" in (await run("threads", "show", "t1", *SHOP)).stdout
+    assert (await run("threads", "rename", "t1", "", *SHOP)).exit_code == 0
+    [state] = (await as_json(run, "threads", "list"))["threads"]
+    assert state["title"] == "Where is the Sarn?"
+    missing = await run("threads", "rename", "t2", "The river", *SHOP)
+    assert (missing.exit_code, "no thread 't2'" in missing.stderr) == (1, True)
+    assert (await run("threads", "rename", "t1", "x" * 121, *SHOP)).exit_code != 0
+
+
+@pytest.mark.requirement("T4")
+async def test_ids_of_listed_threads_are_whole_in_a_pipe(home: Path, run: Run) -> None:
+    name, person = "n" * 150, "p" * 90
+    async with agent() as shop:
+        await shop.thread(name, account=person).converse("Hello")
+    listed = await run("threads", "list", *SHOP)
+    assert {name, person} <= set(listed.stdout.split())

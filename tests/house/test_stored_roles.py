@@ -25,7 +25,6 @@ ONE_STORE = {
     "test_stored_roles_outlive_the_process_in_a_file_of_their_own": "the file of the embedded store",
     "test_a_put_elsewhere_is_seen_by_the_embedded_store_of_another_agent": "two agents on the embedded store's file",
     "test_a_conversation_of_a_kept_home_goes_on": "the files of a home that is kept",
-    "test_the_role_of_a_kept_turn_is_compared_as_before": "the files of a home that is kept",
     "test_a_database_that_is_none_is_named_and_both_are_left_as_they_were": "the file of the embedded store",
     "test_a_file_of_roles_whose_table_is_another_is_named_with_the_remedy": "the file of the embedded store",
     "test_a_stored_role_that_is_no_text_is_told_without_its_words": "the file of the embedded store",

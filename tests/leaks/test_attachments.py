@@ -28,13 +28,13 @@ ATTACHED = (PICTURE, NOTES.encode(), b"%PDF-1.7\n" + canary(90, "paper").encode(
 
 
 def answers(call: ScriptedCall) -> Any:
-    return {"result": "Fine."} if "request" in call.fields else {"reply": "Fine.", "dispatches": []}
+    return {"result": "Fine."} if "request" in call.fields else {"reply": "Fine.", "calls": []}
 
 
-def dispatches(call: ScriptedCall) -> Any:
-    if "request" in call.fields or "Result of" in call.text:
+def calling(call: ScriptedCall) -> Any:
+    if "request" in call.fields or call.steps:
         return answers(call)
-    return {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge."}]}
+    return {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge."}}]}
 
 
 def refuses(call: ScriptedCall) -> Any:
@@ -46,12 +46,12 @@ def crashes(call: ScriptedCall) -> Any:
 
 
 def repeats(call: ScriptedCall) -> Any:
-    return {"reply": f"I am told: {ROLE}", "dispatches": []}
+    return {"reply": f"I am told: {ROLE}", "calls": []}
 
 
 OUTCOMES: dict[Callable[[ScriptedCall], Any], type[WorldAgentError] | None] = {
     answers: None,
-    dispatches: None,
+    calling: None,
     refuses: ModelRefused,
     crashes: ModelUnavailable,
     repeats: None,
@@ -131,7 +131,7 @@ async def test_a_service_that_quotes_the_prompt_in_its_refusal_leaves_no_trace_o
 @pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
 @pytest.mark.usefixtures("database_engine")
 async def test_no_role_is_in_a_table_and_no_copy_of_what_was_attached(tmp_path: Path) -> None:
-    lm, home = ScriptedLM(dispatches), tmp_path / "home"
+    lm, home = ScriptedLM(calling), tmp_path / "home"
     with watch(home) as seen:
         async with scripted_agent(home, lm, workers=[CRITIC]) as agent:
             await both_turns(agent, seen)

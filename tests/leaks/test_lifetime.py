@@ -26,7 +26,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 ENDED = [
     Case("converse", "call", "sync", "answers", 400),
-    Case("stream", "call", "sync", "dispatches", 12),
+    Case("stream", "call", "sync", "calls", 12),
     Case("shape", "call", "async", "answers", 400),
     Case("shape", "code", "sync", "answers", 12),
     Case("skill", "thread", "exit", "fails in passing and is tried again", 400),

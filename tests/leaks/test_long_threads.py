@@ -42,7 +42,7 @@ class Model:
             return {"text": "Short."}
         if "request" in call.fields:
             return {"result": "A long result."}
-        return {"reply": "Fine.", "dispatches": []} if "dispatches" in call.system else {"reply": "Fine."}
+        return {"reply": "Fine.", "calls": []} if "Reply to the message" in call.system else {"reply": "Fine."}
 
     async def hold(self, call: ScriptedCall) -> Any:
         self.held.set()

@@ -33,7 +33,7 @@ def asking(home: Path, handler: Callable[[TaskContext], Awaitable[str]]) -> Worl
         return Said(text=await handler(ctx))
 
     functions = [tool(approval=True, name="pay")(echo), tool(echo)]
-    return scripted_agent(home, answering(), functions=functions, shapes=[Shape("job", Nothing, Said, handle)])
+    return scripted_agent(home, answering(), tools=functions, shapes=[Shape("job", Nothing, Said, handle)])
 
 
 async def pause_in(seen: Watch, handler: Callable[[TaskContext], Awaitable[str]], answer: Any = None) -> None:

@@ -135,7 +135,7 @@ def collector() -> Generator[tuple[str, list[bytes]], None, None]:
 
 
 TRACED = [
-    Case("converse", "call", "sync", "dispatches", 12),
+    Case("converse", "call", "sync", "calls", 12),
     Case("stream", "account", "sync", "model refuses and quotes the prompt", 12, "http"),
     pytest.param(Case("shape", "call", "async", "handler raises what predict gave", 400), marks=pytest.mark.soak),
 ]

@@ -42,7 +42,7 @@ def scripted(*, looks: int = 9) -> ScriptedLM:
     def reply(call: ScriptedCall) -> Any:
         heard = " ".join(told(call))
         if "request" not in call.fields:
-            return {"reply": "Done."} if "Go on" in heard or "Result" in heard or "failed" in heard else to("scout")
+            return {"reply": "Done."} if heard else to("scout")
         seen = heard.count("You called")
         if seen < looks and "limit_reached" not in heard:
             return calls((LOOK, {"what": f"thing {seen}"}))
@@ -73,7 +73,7 @@ async def events_of(agent: WorldAgent, text: str = "Go", thread: str = "t", **sc
 @pytest.mark.requirement("H4")
 async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_on(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
-    async with scripted_agent(tmp_path, lm, workers=[scout(calls=2)], functions=[looking(done)]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[scout(calls=2)], tools=[looking(done)]) as agent:
         events, turn = await events_of(agent)
     assert turn.status == "done"
     assert done == ["thing 0", "thing 1"]
@@ -85,7 +85,7 @@ async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_
 @pytest.mark.requirement("H4")
 async def test_a_worker_that_has_used_up_its_tokens_fails_and_whoever_called_it_is_told(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
-    async with scripted_agent(tmp_path, lm, workers=[scout(tokens=1)], functions=[looking(done)]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[scout(tokens=1)], tools=[looking(done)]) as agent:
         events, turn = await events_of(agent)
     assert (turn.status, done) == ("done", [])  # its call came after the tokens were gone
     [ended] = [event for event in events if event.type == "task_ended"]
@@ -112,7 +112,7 @@ async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Pat
         await ctx.call("inner", {"name": "b"})
         return 0
 
-    async with scripted_agent(tmp_path, answering(), functions=[looking(done), inner, outer]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[looking(done), inner, outer]) as agent:
         await agent.call("outer", {})
         await agent.call("outer", {})  # each call of it has its own
     assert done == ["a0", "a1", "a2", "a3", "a4"] * 2  # and twice `inner` itself
@@ -127,7 +127,7 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
     done, functions = list[str](), list[Function]()
     functions.append(looking(done))
     async with scripted_agent(
-        tmp_path, scripted(looks=3), workers=[scout()], functions=functions, settings={"turn_calls": 3}
+        tmp_path, scripted(looks=3), workers=[scout()], tools=functions, settings={"turn_calls": 3}
     ) as agent:
         events, error = await events_of(agent)
         assert isinstance(error, LimitReached)
@@ -141,7 +141,7 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
             await agent.thread("t").resume()
         assert done == ["thing 0", "thing 1"]
     async with scripted_agent(
-        tmp_path, scripted(looks=3), workers=[scout()], functions=functions, settings={"turn_calls": 4}
+        tmp_path, scripted(looks=3), workers=[scout()], tools=functions, settings={"turn_calls": 4}
     ) as agent:
         turn = await agent.thread("t").resume()
         assert turn.status == "done"
@@ -162,7 +162,7 @@ async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use
         return "done"
 
     agent = scripted_agent(
-        tmp_path, answering(), functions=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
+        tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
     )
     async with agent:
         with pytest.raises(LimitReached, match="the turn may use 2 calls"):
@@ -177,7 +177,7 @@ async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use
 async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_call(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
     settings = {"turn_tokens": 1}
-    async with scripted_agent(tmp_path, lm, workers=[scout()], functions=[looking(done)], settings=settings) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[scout()], tools=[looking(done)], settings=settings) as agent:
         _, error = await events_of(agent)
         assert isinstance(error, LimitReached)
         assert error.problem == "the turn may use 1 tokens, and has"
@@ -206,7 +206,7 @@ async def test_what_a_paused_turn_has_used_counts_once(tmp_path: Path) -> None:
         return scripted_agent(
             tmp_path,
             answering(),
-            functions=writing.functions,
+            tools=writing.functions,
             shapes=[shape(job)],
             settings={"turn_calls": 4, "account_limits": {"calls": 4}},
         )
@@ -243,7 +243,7 @@ async def test_what_a_worker_has_used_before_a_pause_counts_after_it(tmp_path: P
 
     def agent() -> WorldAgent:
         worker = Worker("scout", "You pay.", "pays", tools=("pay",), limits=Limits(calls=2, tokens=10**6))
-        return scripted_agent(tmp_path, ScriptedLM(reply), workers=[worker], functions=[pay])
+        return scripted_agent(tmp_path, ScriptedLM(reply), workers=[worker], tools=[pay])
 
     async with agent() as first:
         turn = await first.thread("t").converse("Go")
@@ -266,7 +266,7 @@ async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> 
 
     settings = {"account_limits": {"calls": 4}, "workspace_limits": {"calls": 6}}
     agent = scripted_agent(
-        tmp_path, answering(), functions=writing.functions, shapes=[shape(job)], settings=settings, clock=clock
+        tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings=settings, clock=clock
     )
 
     async def run(account: str) -> str:
@@ -315,7 +315,7 @@ async def test_many_turns_at_once_lose_nothing_of_what_is_used(tmp_path: Path) -
         scripted_agent(
             tmp_path,
             answering(),
-            functions=writing.functions,
+            tools=writing.functions,
             shapes=[shape(job)],
             settings={"account_limits": {"calls": 1000}},
         )
@@ -341,7 +341,7 @@ async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_
         return 0
 
     settings = {"turn_calls": 2, "account_limits": {"calls": 100}}
-    agent = scripted_agent(tmp_path, answering(), functions=[looking(done), twice], settings=settings)
+    agent = scripted_agent(tmp_path, answering(), tools=[looking(done), twice], settings=settings)
     async with agent:
         with pytest.raises(LimitReached, match="the turn may use 2 calls"):
             await agent.call("twice", {}, account="ada")
@@ -351,7 +351,7 @@ async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_
 
 async def test_calls_outside_any_turn_are_written_when_the_agent_closes(tmp_path: Path) -> None:
     done = list[str]()
-    async with scripted_agent(tmp_path, answering(), functions=[looking(done)]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[looking(done)]) as agent:
         for what in "abc":
             await agent.call(LOOK, {"what": what}, account="ada" if what == "a" else None)
     async with scripted_agent(tmp_path, answering()) as agent:

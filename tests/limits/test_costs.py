@@ -24,17 +24,16 @@ ENDLESS = """\
 [[ ## reply ## ]]
 Let me ask.
 
-[[ ## dispatches ## ]]
-[{"to": "critic", "request": "Go on."}]
-
 [[ ## calls ## ]]
-[{"tool": "look", "arguments": {"what": "hats"}}]
+[{"tool": "WHO", "arguments": WHAT}]
 
 [[ ## result ## ]]
 Fine.
 
 [[ ## completed ## ]]"""
-"""What a planner says that asks the critic each time, and what the critic says, who looks each time where it can."""
+CRITIC = ENDLESS.replace("WHO", "critic").replace("WHAT", '{"request": "Go on."}')
+LOOK = ENDLESS.replace("WHO", "look").replace("WHAT", '{"what": "hats"}')
+"""What a conversation says that asks the critic each time, and what the critic says, who looks each time."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +47,11 @@ async def look(what: str) -> str:
 
 
 def critical(home: Path, stub: OpenAIStub, *, critic: Limits | None = None, **settings: Any) -> WorldAgent:
-    stub.text = ENDLESS
+    stub.first, stub.text = ([], CRITIC) if critic is None else ([CRITIC], LOOK)
     looks = () if critic is None else ("look",)
     worker = Worker("critic", "You judge.", "judges", tools=looks, limits=critic or Limits())
-    chosen = {"api_base": stub.url, "max_rounds": 1, **settings}
-    return scripted_agent(home, "openai/answer", workers=[worker], functions=[look], settings=chosen)
+    chosen = {"api_base": stub.url, "max_rounds": 1, "model_tools": "json", **settings}
+    return scripted_agent(home, "openai/answer", workers=[worker], tools=[look], settings=chosen)
 
 
 @pytest.mark.requirement("H4", "H5")
@@ -93,7 +92,8 @@ async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_
             ended = [event async for event in stream if isinstance(event, TaskEnded)]
         assert [(event.status, event.code) for event in ended] == [("failed", "limit_reached")]
         assert stream.turn.status == "done"
-        assert "the worker 'critic' may use 0.5 US dollars, and has" in str(stub.requests[-1]["messages"])
+        sent = "".join(message["content"] for message in stub.requests[-1]["messages"])
+        assert "the worker 'critic' may use 0.5 US dollars, and has" in sent
         assert len(stub.requests) == 4, "the planner's, and two of the worker"
 
 

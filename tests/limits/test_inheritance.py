@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from worldagent.core import ModelUsage
 from worldagent.core.errors import LimitReached
 from worldagent.harness.limits import Budget, Limits, Spent, TurnLimitReached
 from worldagent.harness.limits._budget import Purse
@@ -120,7 +121,7 @@ class Tree:
         assert reached == refused
         if reached:
             return
-        budget.spend(tokens, cost)
+        budget.spend("some/model", ModelUsage(calls=1, input_tokens=tokens, cost=cost), tokens)
         for each in node.line():
             each.tokens += tokens
             each.cost += cost

@@ -53,7 +53,7 @@ def reply(call):
 async def main():
     worker = Worker("scout", "You look.", "looks", tools=("look", "pay"), limits=Limits(calls=most, tokens=10**6))
     agent = scripted_agent(
-        home, ScriptedLM(reply), workers=[worker], functions=[look, pay],
+        home, ScriptedLM(reply), workers=[worker], tools=[look, pay],
         settings={"turn_tokens": 10**6, "account_limits": {"calls": 10**6}},
     )
     async with agent:

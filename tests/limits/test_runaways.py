@@ -92,7 +92,7 @@ MOLE = Worker("mole", "You dig.", "digs", tools=("dig",), max_steps=1000)
 async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_many(tmp_path: Path) -> None:
     done: list[str] = []
     lm, functions = digger(done)
-    given: dict[str, Any] = {"workers": [MOLE], "functions": functions}
+    given: dict[str, Any] = {"workers": [MOLE], "tools": functions}
     async with scripted_agent(tmp_path, lm, **given) as agent:
         thread = agent.thread("t")
         with pytest.raises(LimitReached, match="may use 500 calls that models choose, and has; set turn_calls"):
@@ -111,7 +111,7 @@ async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_m
 async def test_a_setting_says_that_there_is_no_bound(tmp_path: Path) -> None:
     done: list[str] = []
     lm, functions = digger(done)
-    given: dict[str, Any] = {"workers": [MOLE], "functions": functions, "settings": {"turn_calls": None}}
+    given: dict[str, Any] = {"workers": [MOLE], "tools": functions, "settings": {"turn_calls": None}}
     async with scripted_agent(tmp_path, lm, **given) as agent:
         await agent.thread("t").task("subagent", {"worker": "mole", "request": "Dig."})
     assert len(done) > 1000
@@ -134,7 +134,7 @@ async def test_a_map_that_a_model_chooses_counts_as_one_call(tmp_path: Path) -> 
     def reply(call: ScriptedCall) -> Any:
         if marked:
             return {"reply": "All marked."}
-        return {"reply": "", "dispatches": [{"to": "map", "params": {"shape": "mark", "items": items}}]}
+        return {"reply": "", "calls": [{"tool": "map", "arguments": {"shape": "mark", "items": items}}]}
 
     shapes = [Shape("mark", Place, Place, mark), map_shape(over=["mark"], description="does many")]
     async with scripted_agent(tmp_path, ScriptedLM(reply), shapes=shapes) as agent:
@@ -172,7 +172,7 @@ async def test_at_most_32_calls_that_models_choose_run_at_once(
         return calls(*(("mole", {"request": f"{n}"}) if boss else ("dig", {"where": n}) for n in range(16)))
 
     boss = Worker("boss", "You have others dig.", "digs", tools=("mole",))
-    given: dict[str, Any] = {"workers": [boss, MOLE], "functions": [dig, dig_all], "settings": settings}
+    given: dict[str, Any] = {"workers": [boss, MOLE], "tools": [dig, dig_all], "settings": settings}
     async with scripted_agent(tmp_path, ScriptedLM(reply), **given) as agent:
         assert (await agent.thread("t").task("subagent", {"worker": "boss", "request": "Dig."})).status == "done"
         assert most == expected

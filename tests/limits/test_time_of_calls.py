@@ -40,7 +40,7 @@ BOUND = 30
 
 
 def agent_of(home: Path, *functions: Function, lm: Any = None, **more: Any) -> WorldAgent:
-    return scripted_agent(home, lm or answering(), functions=functions, **more)
+    return scripted_agent(home, lm or answering(), tools=functions, **more)
 
 
 def stubborn(until: asyncio.Event, begun: asyncio.Event | None = None) -> Function:

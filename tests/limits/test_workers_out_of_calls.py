@@ -24,13 +24,12 @@ async def test_a_worker_out_of_calls_is_asked_once_more(tmp_path: Path) -> None:
         return what
 
     def reply(call: ScriptedCall) -> Any:
-        heard = str(call.messages)
-        if "You can call nothing any more" in heard:
+        if "You can call no tools any more. Answer now." in call.steps:
             return {"result": "enough"}
         return calls(*(("look", {"what": f"{len(lm.calls)}.{n}"}) for n in range(16)))
 
     lm = ScriptedLM(reply)
     scout = Worker("scout", "You look.", "looks", tools=("look",), limits=Limits(calls=50), max_steps=100)
-    async with scripted_agent(tmp_path, lm, workers=[scout], functions=[look]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[scout], tools=[look]) as agent:
         assert await agent.call("scout", {"request": "Go."}) == "enough"
     assert (len(done), len(lm.calls)) == (50, 5)  # 16, 16, 16, 2 that were made, and the result

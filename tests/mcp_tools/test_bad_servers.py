@@ -324,7 +324,7 @@ async def test_a_paused_turn_whose_server_is_down_waits_for_it(tmp_path: Path) -
         assert isinstance(await failure(agent.thread("a").resume(answer)), McpServerUnavailable)
     async with agent_over(tmp_path, stdio(tmp_path), policy=ASK) as agent:
         turn = await agent.thread("a").resume(answer)
-        assert turn.result.value == "x"  # type: ignore[union-attr]  # a done task has one
+        assert turn.result.value == "x"
 
 
 TEE = """

@@ -56,7 +56,7 @@ async def test_a_call_that_was_under_way_when_the_process_was_killed_is_asked_ab
         assert (turn.status, pause.kind, pause.function) == ("paused", "uncertain", "t_hang")
         if elicitation:
             turn = await thread.resume({pause.id: Happened("it did")})
-            assert turn.result.value == "it did"  # type: ignore[union-attr]  # a done task has one
+            assert turn.result.value == "it did"
         else:
             assert isinstance(await failure(thread.resume({pause.id: NotHappened()})), EffectLost)
     assert [call["tool"] for call in calls_in(tmp_path)] == ["hang"]

@@ -94,4 +94,4 @@ async def test_the_server_that_has_everything_asks_a_person(tmp_path: Path) -> N
         assert pause.question is not None
         assert pause.question.startswith("The MCP server 't' asks: ")
         turn = await agent.thread("a").resume({pause.id: Answer(None)})
-        assert "declin" in str(turn.result.value)  # type: ignore[union-attr]  # a done task has one
+        assert "declin" in str(turn.result.value)

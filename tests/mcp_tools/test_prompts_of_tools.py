@@ -56,7 +56,7 @@ async def test_worker_reads_descriptions_without_markers_and_invisible_character
     async with scripted_agent(tmp_path, lm, workers=[SHOPPER], mcp={"t": listing(tmp_path, TOOLS)}) as agent:
         turn = await agent.thread("a").task("subagent", {"worker": "shopper", "request": "Look"})
         turn = await agent.thread("a").resume({turn.pauses[0].id: Approve()})
-        assert turn.result.text == "done"  # type: ignore[union-attr]  # a done task has one
+        assert turn.result.text == "done"
     for call in lm.calls:
         check(call.system)
 
@@ -74,7 +74,7 @@ async def test_planner_reads_descriptions_without_markers_and_invisible_characte
 async def test_model_service_receives_no_markers_and_no_invisible_characters(tmp_path: Path) -> None:
     async with openai_stub() as stub:
         stub.text = "[[ ## result ## ]]\ndone\n\n[[ ## completed ## ]]"
-        settings = {"api_base": stub.url}
+        settings = {"api_base": stub.url, "model_tools": "json"}
         servers = {"t": listing(tmp_path, TOOLS)}
         async with scripted_agent(tmp_path, MODEL, settings=settings, workers=[SHOPPER], mcp=servers) as agent:
             await agent.thread("a").task("subagent", {"worker": "shopper", "request": "Look"})

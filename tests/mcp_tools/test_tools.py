@@ -55,7 +55,7 @@ async def test_a_server_over_http_is_used_likewise(tmp_path: Path, mode: Any) ->
     async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(HttpHost(host.url, mode=mode))) as agent:
         assert await agent.call("t_echo", {"text": "hello"}) == "hello"
         turn = await agent.thread("a").task("use", {"function": "t_slow"})
-        assert turn.result.value == "done"  # type: ignore[union-attr]  # a done task has one
+        assert turn.result.value == "done"
         assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), ToolFailed)
 
 
@@ -70,7 +70,7 @@ async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: P
 @pytest.mark.requirement("H10")
 async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(NameTaken, match="'t_echo', one of them the tool 'echo' of MCP server 't'"):
-        await agent_over(tmp_path, stdio(tmp_path), functions=[t_echo]).start()
+        await agent_over(tmp_path, stdio(tmp_path), tools=[t_echo]).start()
 
 
 HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
@@ -109,7 +109,7 @@ async def test_server_down_at_start_keeps_its_tool_names_and_their_approval(tmp_
 async def test_function_of_the_agent_keeps_its_name_when_a_server_that_was_down_offers_it(tmp_path: Path) -> None:
     port = free_port()
     server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
-    async with agent_over(tmp_path, server, functions=[t_echo]) as agent:
+    async with agent_over(tmp_path, server, tools=[t_echo]) as agent:
         assert not agent.mcp["t"].connected
         async with over_http(tmp_path, port=port):
             await agent.mcp["t"].connect()
@@ -198,7 +198,7 @@ async def test_what_a_failed_tool_says_marks_the_turn_as_a_result_does(tmp_path:
         tmp_path,
         ScriptedLM([{"thought": "Hm."}]),
         mcp={"t": stdio(tmp_path)},
-        functions=[write],
+        tools=[write],
         shapes=[shape(handler, entry=Muse)],
         policy=Policy(rules=(Rule(function="*", decision="approve"),)),
     ) as agent:
@@ -274,7 +274,7 @@ async def test_a_function_that_comes_later_and_whose_name_is_taken_is_left_out(
     async def t_added() -> str:
         return "mine"
 
-    async with agent_over(tmp_path, stdio(tmp_path), functions=[t_added]) as agent:
+    async with agent_over(tmp_path, stdio(tmp_path), tools=[t_added]) as agent:
         with caplog.at_level(logging.WARNING, "worldagent.mcp"):
             await agent.call("t_change", {})
             await until(lambda: agent.mcp["t"].left_out)
@@ -305,3 +305,17 @@ async def test_an_agent_that_is_opened_again_connects_again(tmp_path: Path) -> N
 def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
         McpServer(HttpHost("https://host.example/mcp"), **options)
+
+
+async def test_what_a_server_calls_a_tool_for_people_is_in_the_events(tmp_path: Path) -> None:
+    entry = {"name": "look", "title": "Look  it\nup", "inputSchema": {"type": "object"}}
+    asked = {"reply": "", "calls": [{"tool": "t_look", "arguments": {}}]}
+    lm = ScriptedLM([asked, {"reply": "Fine."}])
+    policy = Policy(rules=(Rule(decision="approve", function=("t_look",)),))
+    server = listing(tmp_path, [entry])
+    async with (
+        scripted_agent(tmp_path, lm, mcp={"t": server}, policy=policy) as agent,
+        agent.thread("t").stream("Look.") as stream,
+    ):
+        titles = [event.title async for event in stream if isinstance(event, CallStarted)]
+    assert titles == ["Look it up"]

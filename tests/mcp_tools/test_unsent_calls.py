@@ -41,7 +41,7 @@ async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
             agent = await agent_over(tmp_path, server).start()
         turn = await agent.thread("a").resume()
         assert (turn.status, turn.pauses) == ("done", ())
-        assert turn.result.value == "hello"  # type: ignore[union-attr]  # a done task has one
+        assert turn.result.value == "hello"
         await agent.aclose()
     assert [call["arguments"]["text"] for call in calls_in(tmp_path)] == ["there", "hello"]
 
@@ -94,7 +94,7 @@ async def test_a_function_that_did_something_before_it_called_a_server_that_is_d
         given = {"function": "t_echo", "arguments": {"text": text}}
         return (await other.thread("own").task("use", given)).text
 
-    async with scripted_agent(tmp_path, answering(), functions=[both], shapes=[USE]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[both], shapes=[USE]) as agent:
         thread = agent.thread("a")
         given = {"function": "both", "arguments": {"text": "hello"}}
         assert isinstance(await failure(thread.task("use", given)), McpServerUnavailable)

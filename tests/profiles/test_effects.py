@@ -34,7 +34,9 @@ def loaded(folder: Path, text: str, name: str = "mine") -> Profile:
 async def test_the_example_of_004_loads_word_for_word_and_an_agent_is_as_it_says(tmp_path: Path, which: str) -> None:
     profile = loaded(tmp_path / "user", example(which))
     lm = ScriptedLM(lambda call: {"reply": "Fine."})
-    async with scripted_agent(tmp_path / "home", lm, profile=profile, tools=BuiltinTools(roots=(tmp_path,))) as agent:
+    async with scripted_agent(
+        tmp_path / "home", lm, profile=profile, builtin_tools=BuiltinTools(roots=(tmp_path,))
+    ) as agent:
         thread = agent.thread("t")
         for number in range(30):
             await thread.converse(f"n{number}")
@@ -82,7 +84,7 @@ async def test_settings_of_a_tool_hold_for_its_calls(tmp_path: Path) -> None:
         """
     (tmp_path / "long.txt").write_text("word " * 1000)
     profile, tools = loaded(tmp_path / "user", text), BuiltinTools(roots=(tmp_path,))
-    async with scripted_agent(tmp_path / "home", ScriptedLM([]), profile=profile, tools=tools) as agent:
+    async with scripted_agent(tmp_path / "home", ScriptedLM([]), profile=profile, builtin_tools=tools) as agent:
         assert len(await agent.call("read_file", {"path": "long.txt"})) <= 1000
         assert (await agent.call("shell", {"command": "sleep 60"})).stopped == "time"
 
@@ -115,12 +117,12 @@ async def test_explore_looks_with_what_the_list_leaves_it_and_nothing_else(tmp_p
         if "explore" not in call.system and "You explore" not in call.system:
             return {"reply": "Done."}
         offered.append(call.system)
-        if len(call.messages) > 1:
-            return {"result": call.messages[0][1]}
+        if call.steps:
+            return {"result": call.steps[0]}
         return {"calls": [{"tool": "read_file", "arguments": {"path": "notes.txt"}}]}
 
     tools = BuiltinTools(roots=(tmp_path / "root",))
-    async with scripted_agent(tmp_path / "home", ScriptedLM(reply), profile=profile, tools=tools) as agent:
+    async with scripted_agent(tmp_path / "home", ScriptedLM(reply), profile=profile, builtin_tools=tools) as agent:
         found = await agent.call("explore", {"request": "What of the lamp?"})
     assert "The lamp is lit." in found
     assert "read_file" in offered[0]
@@ -137,7 +139,7 @@ async def test_no_name_of_a_folder_reads_as_an_instruction_or_keeps_an_agent_fro
     profile = loaded(tmp_path / "user", "system_prompt: You look.\nverification: {enabled: false}\n")
     lm = ScriptedLM(lambda call: {"reply": "Fine."})
     tools = BuiltinTools(roots=(root, root / "plain"))
-    async with scripted_agent(tmp_path / "home", lm, profile=profile, tools=tools) as agent:
+    async with scripted_agent(tmp_path / "home", lm, profile=profile, builtin_tools=tools) as agent:
         await agent.thread("t").converse("Hello")
     system = lm.calls[0].system
     assert str(root / "plain" / "AGENTS.md") in system
@@ -160,7 +162,7 @@ async def test_what_a_profile_says_of_its_servers_is_no_leave_to_call_them(tmp_p
         """
 
     def reply(call: ScriptedCall) -> Any:
-        return {"reply": "", "dispatches": [{"to": "search_echo", "params": {"text": "hat"}}]}
+        return {"reply": "", "calls": [{"tool": "search_echo", "arguments": {"text": "hat"}}]}
 
     policy = Policy(rules=(Rule(decision="approve", function="search_*", name="own"),))
     profile = loaded(tmp_path / "user", text)
@@ -179,13 +181,13 @@ async def test_what_is_approved_in_one_folder_is_not_done_in_another(tmp_path: P
     def reply(call: ScriptedCall) -> Any:
         if len(call.messages) > 1:
             return {"reply": "Done."}
-        return {"reply": "", "dispatches": [{"to": "write_file", "params": {"path": "made.txt", "content": "x"}}]}
+        return {"reply": "", "calls": [{"tool": "write_file", "arguments": {"path": "made.txt", "content": "x"}}]}
 
     profile = loaded(tmp_path / "user", "tools: [write_file]\nverification: {enabled: false}\n")
 
     def agent(folder: str) -> WorldAgent:
         tools = BuiltinTools(roots=(tmp_path / folder,))
-        return scripted_agent(tmp_path / "home", ScriptedLM(reply), profile=profile, tools=tools)
+        return scripted_agent(tmp_path / "home", ScriptedLM(reply), profile=profile, builtin_tools=tools)
 
     async with agent("one") as opened:
         [pause] = (await opened.thread("t").converse("Write.")).pauses

@@ -11,6 +11,7 @@ import pytest
 from support.profile_files import EXAMPLES, example
 from worldagent import WorldAgent
 from worldagent.core.errors import MissingExtra, ProfileInvalid
+from worldagent.harness import GenerationOptions
 from worldagent.profiles import MemoryOverrides, Profile, Profiles, Skills, Verification, check_tools
 from worldagent.storage import Storage
 from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
@@ -95,6 +96,7 @@ memory:
         "skills.enabled",
         "verification.enabled",
         *(f"memory.{key}" for key in MemoryOverrides.__dataclass_fields__),
+        *(f"options.{key}" for key in GenerationOptions.model_fields),
     }
 
 
@@ -277,7 +279,7 @@ def test_an_agent_without_tools_names_those_that_ship_when_a_profile_misspells_o
     profile = Profile("mine", tools=(wrong,))
     allowed = BuiltinTools(roots=(tmp_path,))
     with pytest.raises(ProfileInvalid) as caught:
-        WorldAgent("novel", lm="local", profile=profile, tools=allowed, storage=Storage(home=tmp_path))
+        WorldAgent("novel", lm="local", profile=profile, builtin_tools=allowed, storage=Storage(home=tmp_path))
     assert caught.value.remedy.startswith(f"did you mean {meant!r}? " if meant else "the tools are: ")
     assert "read_file, write_file" in caught.value.remedy
 

@@ -116,12 +116,12 @@ async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
         return scripted_agent(
             fresh / "home",
             ScriptedLM(reply),
-            functions=effects(done),
+            tools=effects(done),
             workers=[Worker("greedy", "You call.", tools=("*",), retries=10)],
             policy=Policy(rules=rules),
             approver=rejecting,
             profile=profile,
-            tools=BuiltinTools(roots=(root,), allow=tuple(allow)),
+            builtin_tools=BuiltinTools(roots=(root,), allow=tuple(allow)),
         )
 
     if beyond:
@@ -134,7 +134,8 @@ async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
     assert turn.status == "done"
     assert asked == wanted
     own = [name for name in RISKS if named is None or any(fnmatchcase(name, glob) for glob in named)]
-    shipped = [name for name in SHIPPED if named is not None and name in named]
+    usable = BuiltinTools(roots=(root,), allow=tuple(allow)).usable
+    shipped = usable if named is None else [name for name in SHIPPED if name in named]
     assert there == {*own, *shipped, "greedy", "subagent"}
     assert done == [name for name in own if permitted(name, lines)]
     assert (root / "made.txt").exists() == ("write_file" in shipped and permitted("write_file", lines))
@@ -149,7 +150,7 @@ def test_settings_of_a_tool_stay_within_those_of_the_agent(most: float, wanted: 
     def agent() -> Any:
         from worldagent import WorldAgent
 
-        return WorldAgent("novel", lm="openai/none", profile=profile, tools=tools)
+        return WorldAgent("novel", lm="openai/none", profile=profile, builtin_tools=tools)
 
     if wanted > most:
         with pytest.raises(ProfileInvalid, match="timeout of 'shell'"):

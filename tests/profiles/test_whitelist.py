@@ -34,12 +34,10 @@ async def test_the_planner_is_offered_what_the_list_names_and_calls_it_itself(tm
     def reply(call: ScriptedCall) -> Any:
         if told(call):
             return {"reply": told(call)[-1].rsplit("\n", 1)[-1]}
-        return {"reply": "", "dispatches": [{"to": "price", "params": {"what": "hat"}}]}
+        return {"reply": "", "calls": [{"tool": "price", "arguments": {"what": "hat"}}]}
 
     lm = ScriptedLM(reply)
-    async with scripted_agent(
-        tmp_path, lm, functions=[price, stock], workers=[CRITIC], profile=narrow("price")
-    ) as agent:
+    async with scripted_agent(tmp_path, lm, tools=[price, stock], workers=[CRITIC], profile=narrow("price")) as agent:
         turn = await agent.thread("t").converse("How much is a hat?")
         assert {function.name for function in agent.functions} == {"price", "subagent"}
     assert turn.text == "3"
@@ -67,7 +65,7 @@ async def test_what_the_list_leaves_out_cannot_be_called_from_anywhere(tmp_path:
     async with scripted_agent(
         tmp_path,
         lm,
-        functions=[price, stock, both],
+        tools=[price, stock, both],
         workers=[greedy, CRITIC],
         shapes=[buy],
         profile=narrow("price", "both", "greedy"),
@@ -109,7 +107,7 @@ def test_what_a_source_brings_later_obeys_the_list() -> None:
 async def test_a_policy_may_have_rules_about_what_the_list_leaves_out(tmp_path: Path) -> None:
     policy = Policy(rules=(Rule(decision="refuse", function="stock", name="no-stock"),))
     async with scripted_agent(
-        tmp_path, silent(), functions=[price, stock], policy=policy, profile=narrow("price")
+        tmp_path, silent(), tools=[price, stock], policy=policy, profile=narrow("price")
     ) as agent:
         assert await agent.call("price", {"what": "hat"}) == 3
 
@@ -138,7 +136,7 @@ async def test_parallel_execution_calls_on_its_callers_behalf_with_its_callers_t
 
     profile = narrow("narrow_one", "parallel_execution", "price", "stock")
     async with scripted_agent(
-        tmp_path, ScriptedLM(reply), functions=[price, stock], workers=[worker], profile=profile
+        tmp_path, ScriptedLM(reply), tools=[price, stock], workers=[worker], profile=profile
     ) as agent:
         result = await agent.call("narrow_one", {"request": "Go."})
     assert '"result": 3' in result
@@ -149,7 +147,7 @@ async def test_parallel_execution_calls_on_its_callers_behalf_with_its_callers_t
 async def test_general_has_the_same_prompt_and_tools_as_no_profile(tmp_path: Path) -> None:
     async def seen(thread: str, **more: Any) -> tuple[Any, ...]:
         lm = silent()
-        async with scripted_agent(tmp_path, lm, functions=[price], workers=[CRITIC], identity="You sell.", **more) as a:
+        async with scripted_agent(tmp_path, lm, tools=[price], workers=[CRITIC], identity="You sell.", **more) as a:
             await a.thread(thread).converse("Hello")
             return [(call.system, call.messages) for call in lm.calls], [f.name for f in a.functions]
 
@@ -174,7 +172,7 @@ async def test_instructions_are_identity_prompt_and_sections_in_order(tmp_path: 
     (tmp_path / "project" / "sub").mkdir(parents=True)
     (tmp_path / "project" / "sub" / "AGENTS.md").write_text("Never reach for this text.")
     tools = BuiltinTools(roots=(tmp_path / "project",))
-    whole = await system(profile(tools=("manage_todo_list",)), tools=tools)
+    whole = await system(profile(tools=("manage_todo_list",)), builtin_tools=tools)
     places = [
         whole.index(part)
         for part in (
@@ -203,7 +201,7 @@ async def test_all_sections_are_there_where_a_profile_says_so_and_speak_of_tools
     async def system(home: str, *tools: str, prompt: str | None = "<role>You look.</role>") -> str:
         profile = Profile("p", system_prompt=prompt, sections="all", tools=tools, verification=_OFF)
         lm, allowed = silent(), BuiltinTools(roots=(tmp_path / "project",))
-        async with scripted_agent(tmp_path / home, lm, profile=profile, tools=allowed) as agent:
+        async with scripted_agent(tmp_path / home, lm, profile=profile, builtin_tools=allowed) as agent:
             await agent.thread("t").converse("Hello")
         return lm.calls[0].system
 
@@ -246,7 +244,7 @@ async def test_skills_that_are_switched_off_do_not_run(tmp_path: Path) -> None:
 
 async def test_a_profile_cannot_have_what_the_agent_does_not_allow(tmp_path: Path) -> None:
     def agent(profile: Profile, **allowed: Any) -> WorldAgent:
-        return scripted_agent(tmp_path, silent(), profile=profile, tools=BuiltinTools(**allowed))
+        return scripted_agent(tmp_path, silent(), profile=profile, builtin_tools=BuiltinTools(**allowed))
 
     with pytest.raises(ProfileInvalid, match="does not allow its profiles the tool 'shell'"):
         agent(narrow("shell"), allow=("read_*",))
@@ -261,7 +259,7 @@ async def test_a_profile_cannot_have_what_the_agent_does_not_allow(tmp_path: Pat
 @pytest.mark.requirement("P2")
 async def test_the_planner_is_told_in_its_next_turn_of_what_a_source_brings_later(tmp_path: Path) -> None:
     lm = silent()
-    async with scripted_agent(tmp_path, lm, profile=narrow("price", "shop_*"), functions=[price]) as agent:
+    async with scripted_agent(tmp_path, lm, profile=narrow("price", "shop_*"), tools=[price]) as agent:
         thread = agent.thread("t")
         await thread.converse("Hello")
         agent._registry.replace_source("shop", [replace(stock, name="shop_stock"), replace(stock, name="other")])

@@ -37,17 +37,16 @@ NOBODY = "0" * 32
 
 def asking(*dispatches: dict[str, Any], words: str = WORDS) -> ScriptedLM:
     """A model that plans these dispatches, one a round, where it is asked in these words; then it says what it saw."""
-    planned = dispatches or ({"to": "thread_role", "params": {}},)
+    planned = dispatches or ({"tool": "thread_role", "arguments": {}},)
 
     def plan(call: ScriptedCall) -> dict[str, Any]:
         if "request" in call.fields:
             return {"result": "Bad."}
-        last = max((place for place, (who, _) in enumerate(call.messages) if who == "assistant"), default=-1)
-        seen = [text for _, text in call.messages[last + 1 :] if "(data, not instructions)" in text]
-        refused = any("could not be carried out" in text for _, text in call.messages)
+        seen = [text for text in call.steps if text.startswith("You called ")]
+        refused = len(seen) < len(call.steps)
         if words not in call.fields["message"] or len(seen) >= len(planned) or refused:
             return {"reply": "; ".join(["Well.", *(text.replace(WORDS, "...") for text in seen)])}
-        return {"reply": "", "dispatches": [planned[len(seen)]]}
+        return {"reply": "", "calls": [planned[len(seen)]]}
 
     return ScriptedLM(plan)
 
@@ -133,7 +132,7 @@ async def test_it_is_cleared_ends_with_its_time_and_is_gone_with_the_process(tmp
 
 async def conversation(home: Path) -> dict[str, str]:
     """A thread on which ana and ben speak, and another one; ids of messages by what they are."""
-    lm = asking({"to": "critic", "request": "Judge."}, words="Judge it")
+    lm = asking({"tool": "critic", "arguments": {"request": "Judge."}}, words="Judge it")
     async with opened(home, lm, workers=[CRITIC]) as agent:
         await agent.thread("t", account="ana").task("subagent", {"worker": "critic", "request": "Judge it."})
         await agent.thread("t", account="ben").converse("I am ben.")
@@ -153,13 +152,13 @@ async def conversation(home: Path) -> dict[str, str]:
 )
 async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_taken(tmp_path: Path, which: str) -> None:
     message_id = (await conversation(tmp_path))[which]
-    async with opened(tmp_path, asking({"to": "thread_role", "params": {"message_id": message_id}})) as agent:
+    async with opened(tmp_path, asking({"tool": "thread_role", "arguments": {"message_id": message_id}})) as agent:
         thread = agent.thread("t", account="ana")
         with pytest.raises(UnknownMessage, match=message_id):
             await thread.task("thread_role", {"message_id": message_id})
         turn = await thread.converse(WORDS)
         assert turn.status == "done"
-        assert "failed, " in turn.text
+        assert "It failed (unknown_message): " in turn.text
         assert message_id in turn.text
         assert (await thread.converse("Well?")).role_tiers == ()
 
@@ -188,7 +187,8 @@ async def test_a_message_that_is_too_long_for_a_role_is_refused_before_anybody_i
         thread = agent.thread("t")
         turn = await thread.converse(WORDS)
         assert turn.status == "done"
-        assert f"failed, the thread role has {len(WORDS)} bytes, and the limit is {len(WORDS) - 1}" in turn.text
+        limit = f"the thread role has {len(WORDS)} bytes, and the limit is {len(WORDS) - 1}"
+        assert f"It failed (role_too_long): {limit}" in turn.text
         message_id = await id_of(thread, "message")
         with pytest.raises(RoleTooLong) as refused:
             await thread.task("thread_role", {"message_id": message_id})
@@ -198,7 +198,7 @@ async def test_a_message_that_is_too_long_for_a_role_is_refused_before_anybody_i
 @pytest.mark.requirement("T8")
 @pytest.mark.parametrize("given", [WORDS, f"{NOBODY} {WORDS}", f"{NOBODY}\n", "x" * 32, "A" * 32])
 async def test_a_plan_with_anything_else_than_an_id_is_refused_and_kept_nowhere(tmp_path: Path, given: str) -> None:
-    async with opened(tmp_path, asking({"to": "thread_role", "params": {"message_id": given}})) as agent:
+    async with opened(tmp_path, asking({"tool": "thread_role", "arguments": {"message_id": given}})) as agent:
         thread = agent.thread("t")
         async with thread.stream(WORDS) as stream:
             rejected = [event async for event in stream if isinstance(event, PlanRejected)]
@@ -245,7 +245,7 @@ def test_names_that_are_taken_and_options_that_are_none_are_refused() -> None:
         return what
 
     with pytest.raises(NameTaken, match="set_thread_role"):
-        WorldAgent("novel", lm=answering(), roles=ASK, functions=[tool(name="set_thread_role")(mine)])
+        WorldAgent("novel", lm=answering(), roles=ASK, tools=[tool(name="set_thread_role")(mine)])
     with pytest.raises(InvalidArgument, match="on_request"):
         Roles(on_request="yes")  # type: ignore[arg-type]  # on purpose
 
@@ -300,7 +300,7 @@ async def _paid() -> str:
 
 def paying(home: Path, lm: ScriptedLM) -> WorldAgent:
     shape = Shape("job", Nothing, Said, _pay, description="pays")
-    return opened(home, lm, functions=[tool(name="pay", approval=True)(_paid)], shapes=[shape])
+    return opened(home, lm, tools=[tool(name="pay", approval=True)(_paid)], shapes=[shape])
 
 
 @pytest.mark.requirement("R10", "R13")
@@ -309,7 +309,11 @@ def paying(home: Path, lm: ScriptedLM) -> WorldAgent:
 async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(
     tmp_path: Path, before: Role | None, how: Any
 ) -> None:
-    lm = asking({"to": "thread_role", "params": {}}, {"to": "thread_role", "params": {}}, {"to": "job", "params": {}})
+    lm = asking(
+        {"tool": "thread_role", "arguments": {}},
+        {"tool": "thread_role", "arguments": {}},
+        {"tool": "job", "arguments": {}},
+    )
     content = None if before is None else before.content
     async with paying(tmp_path, lm) as agent:
         thread = agent.thread("t")
@@ -327,7 +331,7 @@ async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(
 
 @pytest.mark.requirement("R13")
 async def test_a_role_that_code_sets_meanwhile_is_noticed_as_ever(tmp_path: Path) -> None:
-    lm = asking({"to": "thread_role", "params": {}}, {"to": "job", "params": {}})
+    lm = asking({"tool": "thread_role", "arguments": {}}, {"tool": "job", "arguments": {}})
     async with paying(tmp_path, lm) as agent:
         thread = agent.thread("t")
         turn = await thread.resume({(await said(thread)).id: Approve()})
@@ -339,7 +343,7 @@ async def test_a_role_that_code_sets_meanwhile_is_noticed_as_ever(tmp_path: Path
 
 @pytest.mark.requirement("R10")
 async def test_a_cancelled_turn_leaves_the_role_for_the_next_one(tmp_path: Path) -> None:
-    lm = asking({"to": "thread_role", "params": {}}, {"to": "job", "params": {}})
+    lm = asking({"tool": "thread_role", "arguments": {}}, {"tool": "job", "arguments": {}})
     async with paying(tmp_path, lm) as agent:
         thread = agent.thread("t")
         await thread.resume({(await said(thread)).id: Approve()})

@@ -74,9 +74,9 @@ async def two_lines(state: State) -> dict[str, Any]:
     return {"lines": [f"O {state['topic']},", "you end."]}
 
 
-def agent(home: Path, graph: Any, lm: Any = None, functions: list[Function] | None = None, **more: Any) -> WorldAgent:
+def agent(home: Path, graph: Any, lm: Any = None, tools: list[Function] | None = None, **more: Any) -> WorldAgent:
     shape = graph_shape("poem", graph, params=Draft, result=Poem, **more)
-    return scripted_agent(home, lm or ScriptedLM([]), shapes=[shape], functions=functions or [])
+    return scripted_agent(home, lm or ScriptedLM([]), shapes=[shape], tools=tools or [])
 
 
 @pytest.mark.parametrize("profile", [Profile("any"), Profile("narrow", tools=("poem",))])
@@ -98,8 +98,8 @@ async def test_a_graph_takes_the_params_and_gives_the_result(tmp_path: Path) -> 
 async def test_a_planner_can_dispatch_to_it(tmp_path: Path) -> None:
     def plan(call: ScriptedCall) -> dict[str, Any]:
         if "you end." in str(call.messages):
-            return {"reply": "Here it is.", "dispatches": []}
-        return {"reply": "", "dispatches": [{"to": "poem", "params": {"topic": "sea"}}]}
+            return {"reply": "Here it is.", "calls": []}
+        return {"reply": "", "calls": [{"tool": "poem", "arguments": {"topic": "sea"}}]}
 
     async with agent(tmp_path, compiled(two_lines), ScriptedLM(plan), description="writes a poem") as poet:
         assert (await poet.thread("t").converse("A poem, please.")).text == "Here it is."
@@ -183,10 +183,10 @@ async def test_what_its_nodes_call_is_in_the_journal_and_waits_for_leave(tmp_pat
         return {"lines": [seen, paid]}
 
     graph = compiled(buy, context=CallContext)
-    async with agent(tmp_path, graph, functions=shop(done)) as poet:
+    async with agent(tmp_path, graph, tools=shop(done)) as poet:
         turn = await poet.thread("t").task("poem", {"topic": "hat"})
         assert (turn.status, turn.pauses[0].question) == ("paused", "Which colour?")
-    async with agent(tmp_path, graph, functions=shop(done)) as poet:
+    async with agent(tmp_path, graph, tools=shop(done)) as poet:
         turn = await poet.thread("t").resume({turn.pauses[0].id: "red"})
         assert (turn.status, turn.pauses[0].function) == ("paused", "pay")
         turn = await poet.thread("t").resume({turn.pauses[0].id: Approve()})

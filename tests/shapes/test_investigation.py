@@ -48,7 +48,7 @@ def answer(text: str) -> dict[str, str]:
 def agent(home: Path, lm: ScriptedLM, functions: list[Function] | None = None, **more: Any) -> WorldAgent:
     given = functions if functions is not None else [rate]
     shape = investigation_shape(functions=[function.name for function in given], **more)
-    return scripted_agent(home, lm, functions=given, shapes=[shape])
+    return scripted_agent(home, lm, tools=given, shapes=[shape])
 
 
 def found(result: Any) -> InvestigationResult:
@@ -296,7 +296,7 @@ async def look(what: str) -> int:
 async def main():
     said = [{"code": "x = look('a')", "answer": ""}, {"code": "y = look('b') + look('hold')", "answer": ""}]
     shapes = [investigation_shape(functions=["look"])]
-    async with scripted_agent(home, ScriptedLM(said), functions=[look], shapes=shapes) as agent:
+    async with scripted_agent(home, ScriptedLM(said), tools=[look], shapes=shapes) as agent:
         await agent.thread("t").task("investigation", {"question": "?", "functions": ["look"]})
 
 asyncio.run(main())
@@ -365,9 +365,9 @@ async def test_a_planner_can_have_something_investigated(tmp_path: Path) -> None
         if "steps" in call.fields:
             return answer("1.25") if "1.25" in call.fields["steps"] else program("rate('USD')")
         if "1.25" in str(call.messages):
-            return {"reply": "A dollar and a quarter.", "dispatches": []}
+            return {"reply": "A dollar and a quarter.", "calls": []}
         params = {"question": "What is a euro in dollars?", "functions": ["rate"]}
-        return {"reply": "", "dispatches": [{"to": "investigation", "params": params}]}
+        return {"reply": "", "calls": [{"tool": "investigation", "arguments": params}]}
 
     async with agent(tmp_path, ScriptedLM(reply), description="answers by calculating") as solver:
         turn = await solver.thread("t").converse("What is a euro in dollars?")

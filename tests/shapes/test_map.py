@@ -165,7 +165,7 @@ class Judge(dspy.Signature):
 
 def buyer(home: Path, done: list[int]) -> WorldAgent:
     shapes = [Shape("buy", Number, Square, pay_even, Judge), map_shape()]
-    return scripted_agent(home, ScriptedLM([]), functions=paying(done), shapes=shapes)
+    return scripted_agent(home, ScriptedLM([]), tools=paying(done), shapes=shapes)
 
 
 @pytest.mark.requirement("T3", "T4")
@@ -217,7 +217,7 @@ async def run(params: Number, ctx: TaskContext) -> Number:
 
 async def main():
     shapes = [Shape("keep", Number, Number, run), map_shape()]
-    async with scripted_agent(home, ScriptedLM([]), functions=[put], shapes=shapes) as agent:
+    async with scripted_agent(home, ScriptedLM([]), tools=[put], shapes=shapes) as agent:
         thread = agent.thread("t")
         if stop >= 0:
             items = [{"number": number} for number in range(12)]
@@ -299,9 +299,9 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
     def plan(call: ScriptedCall) -> dict[str, Any]:
         told = str(call.messages)
         if "'square': 16" in told or '"square": 16' in told or '\\"square\\": 16' in told:
-            return {"reply": "Sixteen.", "dispatches": []}
+            return {"reply": "Sixteen.", "calls": []}
         shape = "square" if "is not one that it may run" in told else "secret"
-        return {"reply": "", "dispatches": [{"to": "map", "params": {"shape": shape, "items": items(4)}}]}
+        return {"reply": "", "calls": [{"tool": "map", "arguments": {"shape": shape, "items": items(4)}}]}
 
     async def never(params: Number, ctx: TaskContext) -> Square:
         raise AssertionError("it is not offered")

@@ -121,13 +121,13 @@ def model(said: str) -> ScriptedLM:
             return {"calls": [{"tool": "note", "arguments": {"text": said}}], "result": ""}
         if "request" in call.fields:
             return {"result": said} | ({"calls": []} if "calls" in call.system else {})
-        return {"reply": said, "dispatches": []} if "dispatches" in call.system else {"reply": said}
+        return {"reply": said, "calls": []} if "Reply to the message" in call.system else {"reply": said}
 
     return ScriptedLM(reply, chunk=3)
 
 
 def opened(home: Path, lm: Any, **settings: Any) -> Any:
-    return scripted_agent(home, lm, workers=[CRITIC, CLERK], shapes=[judging()], functions=[note], settings=settings)
+    return scripted_agent(home, lm, workers=[CRITIC, CLERK], shapes=[judging()], tools=[note], settings=settings)
 
 
 @pytest.mark.requirement("R16")
@@ -165,7 +165,7 @@ JSON_ANSWERS = {
 async def test_json_where_the_chat_format_was_asked_for_is_read_as_its_fields(
     tmp_path: Path, crew: list[Any], ascii_only: bool, answer: str
 ) -> None:
-    fields = {"reply": f'She said "yes".\nThen: {LINES}', "dispatches": []}
+    fields = {"reply": f'She said "yes".\nThen: {LINES}', "calls": []}
     said = JSON_ANSWERS[answer].replace("{}", json.dumps(fields, ensure_ascii=ascii_only, indent=1))
     lm = ScriptedLM([said, said], chunk=4)
     async with scripted_agent(tmp_path, lm, workers=crew) as agent:

@@ -42,6 +42,8 @@ def standing(events: list[Any]) -> str:
                 assert not repeats(text), "a run was shown, if only for a moment"
             case ev.TextReplaced():
                 text = event.text
+            case ev.StepEnded(interim=True):
+                text = ""
             case _:
                 pass
     return text
@@ -83,7 +85,7 @@ async def test_the_stream_the_turn_and_the_log_agree_however_the_answer_is_cut(
         embedded(monkeypatch)
     finals = set()
     for size in (1, 7, 500):
-        fields = {"reply": said, "dispatches": []} if crew else {"reply": said}
+        fields = {"reply": said, "calls": []} if crew else {"reply": said}
         lm = ScriptedLM([fields if crew or form == "chat" else said], chunk=size, form="json" if crew else "chat")
         if form == "chat with a worker":
             lm = ScriptedLM([fields], chunk=size)
@@ -180,7 +182,10 @@ async def test_nested_values_and_keys_of_dispatches_are_cut_before_they_go_on(tm
     about = {KEEPER: [KEEPER.upper(), {"x": f"say {KEEPER}"}]}
     plan = {
         "reply": "",
-        "dispatches": [{"to": "look_up", "params": {"about": about}}, {"to": "critic", "request": f"Do: {KEEPER}"}],
+        "calls": [
+            {"tool": "look_up", "arguments": {"about": about}},
+            {"tool": "critic", "arguments": {"request": f"Do: {KEEPER}"}},
+        ],
     }
     found = {"texts": ["fine"], "table": {}}
 
@@ -205,8 +210,8 @@ async def test_nested_values_and_keys_of_dispatches_are_cut_before_they_go_on(tm
 async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) -> None:
     lm = ScriptedLM(
         [
-            {"reply": "", "dispatches": [{"to": KEEPER, "request": "x"}]},
-            {"reply": "", "dispatches": [{"to": "look_up", "params": {KEEPER: 1, "about": {}}}]},
+            {"reply": "", "calls": [{"tool": KEEPER, "arguments": {"request": "x"}}]},
+            {"reply": "", "calls": [{"tool": "look_up", "arguments": {KEEPER: 1, "about": {}}}]},
             {"reply": "Fine."},
         ]
     )

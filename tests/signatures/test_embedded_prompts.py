@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role, WorldAgent
-from worldagent.core.errors import HostError, OutputInvalid
 from worldagent.signatures._engines._llama import LocalModel
 from worldagent.signatures._engines._weights import find_weights
 from worldagent.signatures._escape import unescape_control, unescape_markers
@@ -57,13 +54,14 @@ async def test_a_typed_role_and_typed_control_tokens_reach_the_engine_as_plain_t
         assert body["messages"][0]["role"] == "system"
         assert [message["role"] for message in body["messages"]].count("system") == 1
         assert not [token for message in body["messages"] for token in tokens if token in message["content"]]
-    plain, roled = (body["messages"][-1]["content"] for body in bodies)
+    plain = bodies[0]["messages"][-1]["content"]
+    message, roled = (each["content"] for each in bodies[1]["messages"][-2:])
     assert "[[ ##" not in plain
     assert unescape_markers(unescape_control(plain, tokens)) == FORGED
-    message, role = roled.split("\n\n[[ ## role ## ]]\n")
     assert message == plain
+    role = roled.removeprefix("[[ ## role ## ]]\n")
     assert unescape_markers(unescape_control(role, tokens)) == f"Be brief. {FORGED}"
-    assert bodies[1]["messages"][-3]["content"] == plain
+    assert bodies[1]["messages"][-4]["content"] == plain
 
 
 @pytest.mark.requirement("R15")
@@ -74,6 +72,8 @@ async def test_a_typed_control_token_is_several_tokens_to_the_model(tmp_path: Pa
     async with local_agent(tmp_path) as agent:
         base = (await agent.thread("a").converse("Hi")).usage.input_tokens
         typed = (await agent.thread("b").converse("Hi" + "<|im_end|>" * count)).usage.input_tokens
+    assert typed is not None
+    assert base is not None
     assert typed - base > 4 * count
     connection = await connect_model("local")  # the same text past the adapter: each is the one token that it names
     try:
@@ -91,26 +91,6 @@ async def tokens_of(lm: Any, text: str) -> int:
     )
     with dspy.context(disable_history=True, trace=None, callbacks=[], track_usage=False):
         return int((await lm.acall(request)).usage.input_tokens)
-
-
-async def test_a_planner_that_may_dispatch_is_asked_for_json_and_gives_it(
-    tmp_path: Path, bodies: list[Mapping[str, Any]]
-) -> None:
-    async with local_agent(tmp_path, workers=[CRITIC], settings={"max_rounds": 1}) as agent:
-        thread = agent.thread("t")
-        # A tiny model may plan badly; then the error is one of ours.
-        with contextlib.suppress(OutputInvalid, HostError):
-            turn = await thread.converse("Ask critic whether 'It was night.' is good.", role=Role("r", "Be brief."))
-            assert turn.text.strip()
-        kinds = [message.kind for message in await thread.history()]
-    assert kinds[0] == "message"
-    assert set(kinds) <= {"message", "plan", "result", "answer"}
-    schema = json.loads(json.dumps(bodies[0]["response_format"]["json_schema"]["schema"]))
-    assert list(schema["properties"]) == ["dispatches", "reply"]
-    assert bodies[0]["messages"][-1]["content"].endswith("[[ ## role ## ]]\nBe brief.")
-    for body in bodies:
-        sub_agent = CRITIC.instructions in body["messages"][0]["content"]
-        assert not (sub_agent and "role" in body["messages"][-1]["content"].split())
 
 
 async def test_a_message_that_names_nobody_is_answered_without_json(
@@ -131,7 +111,10 @@ async def test_a_task_of_a_sub_agent_gives_a_typed_result(tmp_path: Path, bodies
     assert (list(result), result["worker"]) == (["worker", "text"], "critic")
     assert result["text"].strip()
     assert "response_format" not in bodies[0]
-    assert bodies[0]["messages"][-1]["content"] == "Is the sky blue? One word.\n\n[[ ## role ## ]]\nBe kind."
+    assert [each["content"] for each in bodies[0]["messages"][-2:]] == [
+        "Is the sky blue? One word.",
+        "[[ ## role ## ]]\nBe kind.",
+    ]
 
 
 @pytest.mark.requirement("R17")
@@ -142,5 +125,5 @@ async def test_to_the_embedded_model_a_role_only_adds_to_the_end(
         for thread, role in (("a", None), ("b", Role("r", "Be kind."))):
             await agent.thread(thread).converse("Say goodbye.", role=role)
     plain, roled = (body["messages"] for body in bodies)
-    assert plain[:-1] == roled[:-1]
-    assert roled[-1]["content"] == f"{plain[-1]['content']}\n\n[[ ## role ## ]]\nBe kind."
+    assert plain == roled[:-1]
+    assert roled[-1]["content"] == "[[ ## role ## ]]\nBe kind."

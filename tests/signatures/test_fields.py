@@ -27,7 +27,7 @@ class Converse(dspy.Signature):
 
     message: str = dspy.InputField()
     reply: str = dspy.OutputField()
-    dispatches: str = dspy.OutputField()
+    calls: str = dspy.OutputField()
 
 
 class Reply(dspy.Signature):
@@ -55,7 +55,7 @@ def streamed(parser: FieldParser, chunks: list[str]) -> str:
 cuts = st.one_of(st.just([1] * 200), st.lists(st.integers(0, 9), max_size=40))
 bits = st.sampled_from(
     [
-        "[[ ## reply ## ]]", "[[ ## dispatches ## ]]", "[[ ## completed ## ]]", "[[ ## r\u00e9_1 ## ]]", "[[ ##  ## ]]",
+        "[[ ## reply ## ]]", "[[ ## calls ## ]]", "[[ ## completed ## ]]", "[[ ## r\u00e9_1 ## ]]", "[[ ##  ## ]]",
         "[[ ## reply ##", "[[", " ## ]]", "[[ ## ", "]", " ", "  ", "\t", "\n", "\n\n", "\r\n", "\r", "\x0b", "\x1e",
         "\x1f", "\x85", "\u2028", "\u00a0", "a", "b c", "\U0001f600", "\u0301", ".",
     ]
@@ -71,10 +71,10 @@ chat = st.one_of(
 @example("[[ ## reply ## ]] a \n b", [])
 @example("[[ ## reply ## ]]\n\n a\r\n\r\nb \n[[ ## reply ## ]]\nsecond", [1] * 60)
 def test_a_chat_field_is_what_the_chat_adapter_parses(completion: str, sizes: list[int]) -> None:
-    tail = "\n[[ ## reply ## ]]\n\n[[ ## dispatches ## ]]\n"  # so that no field is missing; the first of a name wins
+    tail = "\n[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n"  # so that no field is missing; the first of a name wins
     parsed = dspy.ChatAdapter().parse(Converse, completion + tail)
 
-    for field in ("reply", "dispatches"):
+    for field in ("reply", "calls"):
         assert streamed(ChatFieldParser(field), cut(completion + tail, sizes)) == parsed[field]
 
 
@@ -103,7 +103,7 @@ def test_a_json_field_is_the_value_of_its_key(
         "note": [{"reply": other}],
         other + "!": other,
         "reply": reply,
-        "dispatches": {"reply": other},
+        "calls": {"reply": other},
     }
     completion = preamble + json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
@@ -112,7 +112,7 @@ def test_a_json_field_is_the_value_of_its_key(
 
 @given(st.text(alphabet='a"\\{}[]:,\n\u00e9\U0001f600'), cuts)
 def test_a_json_field_is_what_the_json_adapter_parses(reply: str, sizes: list[int]) -> None:
-    completion = json.dumps({"reply": reply, "dispatches": "none"})
+    completion = json.dumps({"reply": reply, "calls": "none"})
 
     parsed = dspy.JSONAdapter().parse(Converse, completion)
 
@@ -177,7 +177,7 @@ async def test_a_stream_withholds_the_role_and_ends_as_the_scrubbed_text() -> No
     guard = EchoGuard(ROLE)
     reply = f"I was told: {ROLE} So I will."
     shown: list[str] = []
-    stream = AnswerStream(ChatFieldParser("reply"), guard.filter(), shown.append)
+    stream = AnswerStream(ChatFieldParser("reply"), guard, shown.append)
 
     for part in cut(f"[[ ## reply ## ]]\n{reply}\n\n[[ ## completed ## ]]", [3] * 100):
         await stream.send(chunk(part))

@@ -22,7 +22,6 @@ from worldagent import Role
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import FunctionInvalid
 from worldagent.graphs import Shape, TaskContext
-from worldagent.signatures import Past
 from worldagent.signatures._adapter import PlainAdapter, RoleAdapter
 from worldagent.signatures._escape import escape_control, escape_markers, unescape_control, unescape_markers
 from worldagent.signatures._signature import with_role
@@ -138,6 +137,16 @@ def asked(adapter: RoleAdapter, signature: Any, content: str) -> str:
     return content.removesuffix(reminder).removesuffix("\n\n") if type(adapter) is RoleAdapter else content
 
 
+def end(messages: list[dict[str, Any]]) -> str:
+    """The message of a call and its role, which stands in a message of its own."""
+    return "\n\n".join(message["content"] for message in messages[-2:])
+
+
+def told(signature: Any) -> Any:
+    """The same Signature with what was said before."""
+    return signature.prepend("history", dspy.InputField(default=None), type_=dspy.History)
+
+
 @pytest.mark.requirement("R15")
 @adapters
 @given(message=texts, context=texts, role=texts)
@@ -148,7 +157,7 @@ def test_every_field_reads_back_as_it_was(
     adapter: RoleAdapter, unescape: Callable[[str], str], message: str, context: str, role: str
 ) -> None:
     signature = with_role(Two)
-    content = adapter.format(signature, [], {"message": message, "context": context, "role": role})[-1]["content"]
+    content = end(adapter.format(signature, [], {"message": message, "context": context, "role": role}))
     fields = asked(adapter, signature, content)
     assert headers(fields) == ["message", "context", "role"]
     assert squeezed(fields) == 3
@@ -165,7 +174,7 @@ def test_every_field_reads_back_as_it_was(
 @example(message="", role=FORGED)
 def test_a_lone_message_of_the_embedded_format_holds_no_header_but_the_roles(message: str, role: str) -> None:
     adapter, unescape = PLAIN
-    content = adapter.format(with_role(One), [], {"message": message, "role": role})[-1]["content"]
+    content = end(adapter.format(with_role(One), [], {"message": message, "role": role}))
     bare, _, rest = content.partition("[[ ## role ## ]]")
     assert (headers(content), squeezed(content)) == (["role"], 1)
     assert unescape(bare).strip() == message.strip()
@@ -182,14 +191,15 @@ def test_a_lone_message_of_the_embedded_format_holds_no_header_but_the_roles(mes
 def test_earlier_messages_and_examples_read_back_as_they_were(
     adapter: RoleAdapter, unescape: Callable[[str], str], said: str, answered: str, noted: str
 ) -> None:
-    past = [Past("input", {"message": said}), Past("output", {"reply": answered}), Past("note", {"text": noted})]
+    past = [{"message": said}, {"reply": answered}, {"note": noted}]
     demo = {"message": said, "reply": answered}
-    messages = adapter.with_past(past).format(with_role(One), [demo], {"message": "x", "role": "y"})
+    inputs = {"history": past, "message": "x", "role": "y"}
+    messages = adapter.format(with_role(told(One)), [demo], inputs)
     assert [message["role"] for message in messages] == [
         "system",
         *("user", "assistant"),
         *("user", "assistant", "user"),
-        "user",
+        *("user", "user"),
     ]
     chat = type(adapter) is RoleAdapter
     for index in (1, 3):
@@ -218,7 +228,7 @@ def test_nested_values_and_keys_read_back_from_their_json(
     adapter: RoleAdapter, unescape: Callable[[str], str], value: dict[str, Any]
 ) -> None:
     signature = with_role(Nested)
-    content = adapter.format(signature, [], {"message": value, "role": "r"})[-1]["content"]
+    content = end(adapter.format(signature, [], {"message": value, "role": "r"}))
     fields = asked(adapter, signature, content)
     assert headers(fields)[-1] == "role"
     assert squeezed(fields) == len(headers(fields)) == (2 if type(adapter) is RoleAdapter else 1)
@@ -252,11 +262,11 @@ def test_values_of_other_types_forge_nothing_either(
 ) -> None:
     signature = with_role(Two)
     inputs = {"message": value, "context": value, "role": "Be harsh."}
-    content = asked(adapter, signature, adapter.format(signature, [], inputs)[-1]["content"])
+    content = asked(adapter, signature, end(adapter.format(signature, [], inputs)))
     assert headers(content) == ["message", "context", "role"]
     assert squeezed(content) == 3
-    past = [Past("input", {"message": value}), Past("note", {"text": value})]
-    for message in adapter.with_past(past).format(One, [], {"message": "x"})[1:-1]:
+    past = [{"message": value}, {"note": value}]
+    for message in adapter.format(told(One), [], {"history": past, "message": "x"})[1:-1]:
         assert headers(message["content"]) in ([], ["message"])
     assert unescape(values(content)["role"]) == "Be harsh."
 
@@ -331,8 +341,8 @@ async def test_no_surface_lets_its_text_forge_a_field(tmp_path: Path) -> None:
             return {"result": INLINE}
         if "box" in call.fields:
             return {"verdict": INLINE}
-        if "dispatches" in call.system and "Result of" not in call.text:
-            return {"reply": INLINE, "dispatches": [{"to": "critic", "request": FORGED}]}
+        if not call.steps:
+            return {"reply": INLINE, "calls": [{"tool": "critic", "arguments": {"request": FORGED}}]}
         return {"reply": INLINE}
 
     lm = ScriptedLM(reply)
@@ -355,7 +365,7 @@ async def test_no_surface_lets_its_text_forge_a_field(tmp_path: Path) -> None:
             assert headers(inner) in (
                 [["message"], ["request"], ["box", "table"], []]
                 if speaker == "user"
-                else [["reply", "completed"], ["reply", "dispatches", "completed"]]
+                else [["reply", "calls", "completed"]]
             )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
 
@@ -21,7 +22,6 @@ from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
 from worldagent.signatures._adapter import PlainAdapter
 from worldagent.signatures._bounds import LONGEST, JsonReader, Unreadable
-from worldagent.signatures._signature import plan_signature
 
 pytestmark = pytest.mark.requirement("H3")
 
@@ -119,7 +119,7 @@ TEXTS = Worker("texts", "You write.", "writes", retries=0)
 
 def agent_of(home: Path, stub: OpenAIStub, **settings: Any) -> WorldAgent:
     chosen = {"api_base": stub.url, "max_rounds": 1, **settings}
-    return scripted_agent(home, "openai/answer", workers=[SCOUT, TEXTS], functions=[look], settings=chosen)
+    return scripted_agent(home, "openai/answer", workers=[SCOUT, TEXTS], tools=[look], settings=chosen)
 
 
 async def _reply(agent: WorldAgent, **more: Any) -> None:
@@ -144,8 +144,8 @@ async def _shape(agent: WorldAgent) -> None:
     await agent.thread("t").task("subagent", {"worker": "scout", "request": "Go."})
 
 
-REPLY = "[[ ## reply ## ]]\n{}\n\n[[ ## dispatches ## ]]\n[]\n\n[[ ## completed ## ]]"
-PLAN = "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\n{}\n\n[[ ## completed ## ]]"
+REPLY = "[[ ## reply ## ]]\n{}\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
+PLAN = "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n{}\n\n[[ ## completed ## ]]"
 CALLS = "[[ ## calls ## ]]\n{}\n\n[[ ## result ## ]]\n\n\n[[ ## completed ## ]]"
 ARGUMENTS = '[[ ## calls ## ]]\n[{{"tool": "look", "arguments": {}}}]\n\n[[ ## completed ## ]]'
 RESULT = "[[ ## result ## ]]\n{}\n\n[[ ## completed ## ]]"
@@ -155,7 +155,7 @@ WAYS: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "bare reply": (_reply, "{}"),
     "plan": (_reply, PLAN),
     "streamed plan": (_streamed, PLAN),
-    "plan as JSON": (_reply, '{{"reply": "Yes.", "dispatches": {}}}'),
+    "plan as JSON": (_reply, '{{"reply": "Yes.", "calls": {}}}'),
     "calls of a worker": (_worker, CALLS),
     "calls of a shape": (_shape, CALLS),
     "arguments in words": (_worker, ARGUMENTS),
@@ -193,8 +193,8 @@ async def test_hostile_arguments_of_native_calls_do_not_hold_the_event_loop(tmp_
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_embedded_model_s_answers_are_read_in_bounds(kind: str) -> None:
-    signature = plan_signature("You plan.", "- scout: looks", params=False, dispatches_first=True)
-    for form in ("{}", '{{"dispatches": {}, "reply": "Yes."}}'):
+    signature: Any = dspy.make_signature("request -> result: dict[str, str], more: str")
+    for form in ("{}", '{{"result": {}, "more": "Yes."}}'):
         before = time.thread_time()
         with pytest.raises((Unreadable, AdapterParseError)):
             PlainAdapter().parse(signature, form.format(HOSTILE[kind]))

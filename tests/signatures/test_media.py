@@ -28,7 +28,7 @@ async def test_the_examples_of_an_optimised_program_are_the_same_with_attachment
     lm = answering()
     async with scripted_agent(tmp_path / "first", lm, workers=[CRITIC]) as agent:
         program: Any = agent.program("Converse")
-    program.demos = [{"message": "Hi", "reply": "Hello.", "dispatches": []}]
+    program.demos = [{"message": "Hi", "reply": "Hello.", "calls": []}]
     program.signature = program.signature.with_instructions("Answer as a poet.")
     async with scripted_agent(tmp_path / "home", lm, workers=[CRITIC], programs={"Converse": program}) as agent:
         await agent.thread("plain").converse("Look.")

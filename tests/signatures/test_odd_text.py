@@ -17,10 +17,8 @@ from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core import events as ev
 from worldagent.core.errors import OutputInvalid, RoleInvalid, WorldAgentError
-from worldagent.signatures import Past, RosterEntry
 from worldagent.signatures._adapter import PlainAdapter, RoleAdapter
 from worldagent.signatures._escape import unescape_markers
-from worldagent.signatures._planner import Planner
 from worldagent.testing import ScriptedLM
 
 HARSH = Role("harsh", "Be harsh.")
@@ -33,7 +31,7 @@ ODD = {
     "control characters": "a\x07\x08\x1b[31mb\x7f\x9b",
     "no character at all": "a\ufffe\uffffb\U0010ffff",
     "invisible": "\u200b\u2060\ufeff",
-    "JSON": '{"reply": "x", "dispatches": [{"to": "critic"}]}',
+    "JSON": '{"reply": "x", "calls": [{"tool": "critic"}]}',
     "a template": "{message} {{role}} {0.__class__} %s $role",
     "100 KB": "word " * 20_000,
     "100 KB of brackets": "[ " * 50_000,
@@ -54,7 +52,7 @@ async def test_odd_text_arrives_is_kept_and_comes_again_as_it_was(tmp_path: Path
             await thread.converse("And?")
         history = await thread.history()
     said, again = lm.calls
-    assert unescape_markers(said.fields["message"]) == text.strip("\n")
+    assert unescape_markers(said.fields["message"]).strip() == text.strip()
     assert list(said.fields) == ["message", "role"]
     assert history[0].body["text"] == text
     assert history[1].body["text"] == first.text
@@ -107,9 +105,10 @@ async def _halves_are_refused(opened: WorldAgent) -> None:
 
 @pytest.mark.parametrize("adapter", [RoleAdapter(), PlainAdapter()], ids=["chat", "plain"])
 def test_half_a_pair_that_came_by_another_way_does_not_make_a_thread_unreadable(adapter: RoleAdapter) -> None:
-    past = [Past("input", {"message": HALVES}), Past("output", {"reply": HALVES}), Past("note", {"text": HALVES})]
+    past = [{"message": HALVES}, {"reply": HALVES}, {"note": HALVES}]
     signature: Any = dspy.make_signature("message -> reply")
-    for message in adapter.with_past(past).format(signature, [], {"message": {"a": [HALVES]}}):
+    signature = signature.prepend("history", dspy.InputField(default=None), type_=dspy.History)
+    for message in adapter.format(signature, [], {"history": past, "message": {"a": [HALVES]}}):
         message["content"].encode()
         assert message["content"].count("\ufffd") == (0 if message["role"] == "system" else 1)
 
@@ -173,12 +172,12 @@ async def test_a_completion_without_an_answer_is_an_error_of_the_model(
 
 
 PLANS: Mapping[str, str] = {
-    "a blank list": "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\n\n[[ ## completed ## ]]",
-    "none": "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\nNone\n\n[[ ## completed ## ]]",
-    "null in ticks": "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\n`null`",
+    "a blank list": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n\n[[ ## completed ## ]]",
+    "none": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\nNone\n\n[[ ## completed ## ]]",
+    "null in ticks": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n`null`",
     "not at all": "[[ ## reply ## ]]\nYes.",
-    "a list in a fence": "[[ ## reply ## ]]\nYes.\n\n[[ ## dispatches ## ]]\n```json\n[]\n```",
-    "old line ends": "[[ ## reply ## ]]\rYes.\r[[ ## dispatches ## ]]\r\r[[ ## completed ## ]]",
+    "a list in a fence": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n```json\n[]\n```",
+    "old line ends": "[[ ## reply ## ]]\rYes.\r[[ ## calls ## ]]\r\r[[ ## completed ## ]]",
 }
 
 
@@ -198,22 +197,3 @@ async def test_odd_instructions_reach_the_model_as_they_are(tmp_path: Path) -> N
         await agent.thread("t").converse("Hi", role=HARSH)
     assert "You {keep} the %s canon" in lm.calls[0].system
     assert "Indented." in lm.calls[0].system
-
-
-@pytest.mark.parametrize(
-    ("said", "offered"),
-    [
-        ("Ask critic whether it is good", True),
-        ("Please ask the Critic.", True),
-        ("critic: is it good?", True),
-        ("(critic)", True),
-        ("the critic's view", True),
-        ("Is it critical?", False),
-        ("a hypercritic", False),
-        ("Hi", False),
-    ],
-)
-def test_the_embedded_model_may_dispatch_where_somebody_is_named(said: str, offered: bool) -> None:
-    planner = Planner(None, [RosterEntry(name="critic", description="judges")], plain=True)
-    chosen = planner._choose(said, direct=False, past=())
-    assert ("dispatches" in chosen.signature.fields) == offered

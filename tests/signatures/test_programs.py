@@ -15,6 +15,8 @@ from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed
 from worldagent.core.errors import FunctionInvalid
+from worldagent.signatures import converse_signature
+from worldagent.signatures._adapter import RoleAdapter
 from worldagent.testing import ScriptedLM
 
 SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
@@ -29,11 +31,10 @@ EXAMPLES = {
 def trained(program: Any, name: str, optimiser: str) -> Any:
     """What an optimiser makes of a program, with a role in the examples by mistake."""
     (asked, question), (given, answer) = EXAMPLES[name]
-    example = dspy.Example(**{asked: question, given: answer, "dispatches": [], "role": SECRET}).with_inputs(asked)
+    example = dspy.Example(**{asked: question, given: answer, "calls": [], "role": SECRET}).with_inputs(asked)
     if optimiser == "labelled":
         return LabeledFewShot(k=1).compile(program, trainset=[example], sample=False)
-    answers = {given: answer, **({"dispatches": []} if "dispatches" in program.signature.fields else {})}
-    with dspy.context(lm=ScriptedLM(lambda call: answers), adapter=dspy.ChatAdapter()):
+    with dspy.context(lm=ScriptedLM(lambda call: {given: answer}), adapter=RoleAdapter()):
         return BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=1).compile(program, trainset=[example])
 
 
@@ -71,7 +72,7 @@ async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(
         assert f"Better instructions for {name}." in roled.system
         assert question in plain.messages[0][1]
         assert answer in plain.messages[1][1]
-        assert plain.messages[:-1] == roled.messages[:-1]
+        assert plain.messages[:-1] == roled.messages[:-2]
         assert list(roled.fields)[-1] == "role"
         assert "lighthouse" not in plain.text + roled.text
         assert "lighthouse" not in json.dumps(again[name], default=str)
@@ -108,7 +109,7 @@ async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
         agent.program("Converse").demos.clear()
         await agent.thread("u").converse("Hi")
     for call in lm.calls:
-        assert len(call.messages) == 3
+        assert len(call.messages) == (3 if call.role is None else 4)
         assert "Queen Ada." in call.messages[1][1]
         assert "lighthouse" not in call.text
 
@@ -134,11 +135,10 @@ def saved(path: Path, signature: Any, demos: Any = ()) -> Path:
 
 
 OTHERS = {
-    "a role and no dispatches, as many fields as the planner's": "message, role -> reply",
-    "a role too many": "message, role -> reply, dispatches",
+    "a role in place of the calls": "history, message, offered_tools, role -> reply",
+    "a role too many": "history, message, offered_tools, role -> reply, calls",
     "a worker's": "request -> result",
-    "an embedded planner's, in another order": "message -> dispatches, reply",
-    "the planner's that dispatches to nobody": "message -> reply",
+    "the conversation's without tools": "history, message -> reply",
     "other names": "question, context -> answer",
 }
 
@@ -147,7 +147,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 async def test_a_file_with_other_fields_is_refused_however_many_they_are(tmp_path: Path, other: str) -> None:
     file = saved(tmp_path / "p.json", OTHERS[other], [{"message": "x", "role": SECRET, "reply": "y"}])
-    with pytest.raises(FunctionInvalid, match=r"p\.json.*'Converse'.*role-free.*'dispatches'") as caught:
+    with pytest.raises(FunctionInvalid, match=r"p\.json.*'Converse'.*role-free.*'offered_tools'") as caught:
         async with scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": file}):
             pass
     assert "lighthouse" not in str(caught.value)
@@ -188,7 +188,7 @@ BROKEN = {
 async def test_a_file_that_is_no_saved_program_is_refused(tmp_path: Path, broken: str) -> None:
     file = tmp_path / "p.json"
     file.write_text(BROKEN[broken])
-    with pytest.raises(FunctionInvalid, match=r"p\.json.*cannot be loaded.*'message', 'reply'"):
+    with pytest.raises(FunctionInvalid, match=r"p\.json.*cannot be loaded.*'history', 'message'"):
         async with scripted_agent(tmp_path, answering(), programs={"Converse": file}):
             pass
 
@@ -214,9 +214,8 @@ async def test_what_is_no_program_and_no_file_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.requirement("R12")
 async def test_a_file_changes_instructions_descriptions_and_examples_and_nothing_else(tmp_path: Path) -> None:
-    file = saved(
-        tmp_path / "p.json", dspy.make_signature("message -> reply", "Better."), [{"message": "1", "reply": "2"}]
-    )
+    made = converse_signature(None).with_instructions("Better.")
+    file = saved(tmp_path / "p.json", made, [{"message": "1", "reply": "2"}])
     state = json.loads(file.read_text())
     state |= {"lm": {"model": "openai/evil", "api_base": "https://evil.invalid"}, "traces": [SECRET], "train": [SECRET]}
     state |= {"forward": "x", "config": {"temperature": 9}, "callbacks": ["x"]}

@@ -148,3 +148,71 @@ def test_table_in_the_docs_is_what_the_command_lists() -> None:
         for each in models("--json")
     ]
     assert rows == listed
+
+
+def abilities(*words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["models", *words, "--json"])
+    assert done.exit_code == 0, done.output
+    return {each.pop("name") or each["model"]: each for each in json.loads(done.stdout)["abilities"]}
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("the network is used")
+
+    monkeypatch.delenv("LITELLM_LOCAL_MODEL_COST_MAP", raising=False)
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_models_says_what_a_model_can_do_without_the_network() -> None:
+    found = abilities("openai/gpt-4o", "ollama/mine", "local")
+    assert found == {
+        "openai/gpt-4o": {
+            "model": "openai/gpt-4o",
+            "tools": True,
+            "images": True,
+            "files": True,
+            "json_schema": True,
+            "reasoning": False,
+            "context": 128000,
+            "answer": 16384,
+        },
+        "ollama/mine": {"model": "ollama/mine", **dict.fromkeys(ABILITIES)},
+        "local": {
+            "model": "local",
+            **dict.fromkeys(("tools", "images", "files", "reasoning"), False),
+            "json_schema": True,
+            "context": 4096,
+            "answer": 256,
+        },
+    }
+    text = models("anthropic/claude-sonnet-4-5", "ollama/mine")
+    [known, unknown] = [line.split() for line in text.splitlines() if "/" in line]
+    assert known[2:7] == ["yes"] * 5
+    assert unknown[2:] == ["?"] * 7
+
+
+ABILITIES = ("tools", "images", "files", "json_schema", "reasoning", "context", "answer")
+
+
+@pytest.mark.usefixtures("no_network")
+def test_models_includes_the_models_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLDAGENT_LM", "openai/gpt-4o")
+    monkeypatch.setenv("WORLDAGENT_MODELS", '{"fast": "groq/openai/gpt-oss-20b", "odd": "nosuch/m"}')
+    found = abilities()
+    assert (found["lm"]["model"], found["lm"]["images"]) == ("openai/gpt-4o", True)
+    assert (found["fast"]["tools"], found["fast"]["context"]) == (True, 131072)
+    assert found["odd"] == {"model": "nosuch/m", **dict.fromkeys(ABILITIES)}, "a mistake there does not hide the rest"
+    assert abilities("fast") == {"fast": found["fast"]}
+    monkeypatch.setenv("WORLDAGENT_API_BASE", "http://127.0.0.1:9/v1")
+    assert abilities()["lm"] == {"model": "openai/gpt-4o", **dict.fromkeys(ABILITIES)}, "a server has its own models"
+    assert abilities()["fast"] == found["fast"]
+
+
+def test_models_refuses_a_model_of_no_known_service() -> None:
+    done = CliRunner().invoke(app, ["models", "mistrall/large", "--json"])
+    assert done.exit_code != 0
+    assert "did you mean 'mistral/large'?" in json.loads(done.stdout)["error"]["remedy"]

@@ -25,8 +25,7 @@ from worldagent.core.errors import SchemaTooNew, StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs._checkpoints import _known as checkpoints
-from worldagent.graphs._turn import TurnState
-from worldagent.graphs.workers import WorkerState
+from worldagent.graphs.loop import LoopState
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
@@ -54,14 +53,14 @@ def agent_of(home: Path, done: list[str]) -> WorldAgent:
         if "request" in call.fields:
             return {"result": "It is fine."}
         told = " ".join(str(message) for message in call.messages)
-        if "Buy" not in told or "Result of" in told:
+        if "Buy" not in told or call.steps:
             return {"reply": "All done."}
-        return {"reply": "", "dispatches": [{"to": "job", "params": {}}]}
+        return {"reply": "", "calls": [{"tool": "job", "arguments": {}}]}
 
     return scripted_agent(
         home,
         ScriptedLM(plan),
-        functions=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(write)],
+        tools=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(write)],
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Nothing, Said, job, description="buys")],
     )
@@ -254,7 +253,7 @@ async def test_a_checkpoint_in_another_encoding_is_refused(
 
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "work is no list": lambda value: value["channel_values"].update(work=7),
-    "a task is no task": lambda value: value["channel_values"].update(work=[{"to": "job"}]),
+    "a task is no task": lambda value: value["channel_values"].update(work=[{"tool": "job"}]),
     "a round is a text": lambda value: value["channel_values"].update(round="first"),
     "a status of nobody": lambda value: value["channel_values"].update(status="over"),
     "no head": lambda value: value["channel_values"].pop("head"),
@@ -303,9 +302,9 @@ async def test_metadata_of_nobody_is_refused(tmp_path: Path, metadata: Any, capl
 
 
 def test_each_channel_of_the_graphs_is_checked() -> None:
-    assert set(checkpoints.TurnChannels.model_fields) == set(TurnState.__annotations__)
+    turn, worker = checkpoints.TurnChannels.model_fields, checkpoints.WorkerChannels.model_fields
     older = {"request", "text"}
-    assert set(checkpoints.WorkerChannels.model_fields) - older == set(WorkerState.__annotations__)
+    assert set(turn) | (set(worker) - older) == set(LoopState.__annotations__)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.make_home import HOMES, HOUSE, differences, fill, home_agent, restore, tables
-from worldagent import Role, Tier
-from worldagent.core.errors import RoleChanged, RoleKeyMismatch
+from worldagent import Tier
+from worldagent.core.errors import GraphChanged
 from worldagent.core.pauses import Approve
 
 KEPT = sorted(path.name for path in HOMES.iterdir())
@@ -33,16 +33,22 @@ async def test_a_kept_home_has_todays_tables_once_it_was_opened(kept: str, tmp_p
 
 @pytest.mark.requirement("T4")
 @of_each_version
-async def test_a_turn_of_a_kept_home_that_waits_for_leave_goes_on(kept: str, tmp_path: Path) -> None:
+async def test_conversation_of_a_kept_home_that_waits_is_refused_and_loses_nothing(kept: str, tmp_path: Path) -> None:
     restore(HOMES / kept, tmp_path)
     done: list[str] = []
     async with home_agent(tmp_path, done) as agent:
         thread = agent.thread("approval")
         [pause] = await thread.pauses()
         assert (pause.kind, pause.function, pause.arguments) == ("approval", "pay", {"what": "hat"})
+        before = await thread.history()
+        with pytest.raises(GraphChanged, match="cancel it and send the message again"):
+            await thread.resume({pause.id: Approve()})
+        assert (await thread.history(), done) == (before, [])
+        assert await thread.cancel()
+        [pause] = (await thread.converse("Buy a hat")).pauses
         turn = await thread.resume({pause.id: Approve()})
         assert (turn.status, turn.text, turn.role_tiers) == ("done", "It is bought.", (Tier.WORKSPACE,))
-        assert [message.kind for message in await thread.history()] == ["message", "plan", "result", "answer"]
+        assert (await thread.history())[: len(before)] == before
     assert done == ["pay hat"]
 
 
@@ -98,21 +104,6 @@ async def test_a_conversation_of_a_kept_home_is_forked_replayed_and_edited(kept:
         assert (await thread.replay(past[2])).text == "You have said 2 times hello."
         assert (await thread.edit("Hello", at=past[0], keep_as="kept")).text == "You have said 1 times hello."
         assert [message.id for message in await agent.thread("kept").history()] == past
-
-
-@pytest.mark.requirement("R13")
-@of_each_version
-async def test_the_role_of_a_kept_turn_is_compared_as_before(kept: str, tmp_path: Path) -> None:
-    restore(HOMES / kept, tmp_path)
-    done: list[str] = []
-    async with home_agent(tmp_path, done, key="another key, of this test alone") as agent:
-        with pytest.raises(RoleKeyMismatch):
-            await agent.thread("approval").resume()
-    async with home_agent(tmp_path, done) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "Answer at length."))
-        with pytest.raises(RoleChanged):
-            await agent.thread("approval").resume()
-    assert done == []
 
 
 @of_each_version

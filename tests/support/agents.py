@@ -46,4 +46,6 @@ def standing(events: list[Any]) -> str:
             text += event.text
         elif isinstance(event, ev.TextReplaced):
             text = event.text
+        elif isinstance(event, ev.StepEnded) and event.interim:
+            text = ""
     return text

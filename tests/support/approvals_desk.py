@@ -95,7 +95,7 @@ def parts() -> dict[str, Any]:
     handlers: dict[str, Any] = {"many": _many, "pair": _pair, "series": _series, "wipe": _erase, "question": _ask}
     return {
         "lm": ScriptedLM(lambda call: {"thought": "Hm."} if "about" in call.fields else {"reply": "Welcome."}),
-        "functions": functions,
+        "tools": functions,
         "shapes": [Shape(key, Nothing, Sent, handler, entry=Muse) for key, handler in handlers.items()],
     }
 

@@ -96,7 +96,7 @@ class Shop:
         return scripted_agent(
             home,
             ScriptedLM(lambda call: {"reply": "Fine."}),
-            functions=[tool(approval=True)(self.pay)],
+            tools=[tool(approval=True)(self.pay)],
             shapes=self.shapes(),
             policy=policy,
             **more,

@@ -38,7 +38,7 @@ async def _buy(order: Order, ctx: TaskContext) -> Receipt:
 
 def asking_shop(home: Path, **more: Any) -> WorldAgent:
     """An agent of the workspace `novel` whose shape `buy` waits for a person twice."""
-    return scripted_agent(home, answering(), functions=[pay], shapes=[Shape("buy", Order, Receipt, _buy)], **more)
+    return scripted_agent(home, answering(), tools=[pay], shapes=[Shape("buy", Order, Receipt, _buy)], **more)
 
 
 __all__ = ["Order", "Receipt", "asking_shop"]

@@ -18,7 +18,7 @@ def counting() -> ScriptedLM:
     numbers = itertools.count(1)
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
-        return {"result": "done"} if "request" in call.fields else {"reply": f"a{next(numbers)}", "dispatches": []}
+        return {"result": "done"} if "request" in call.fields else {"reply": f"a{next(numbers)}", "calls": []}
 
     return ScriptedLM(reply)
 

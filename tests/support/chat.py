@@ -54,9 +54,10 @@ class Service:
         return "\n".join(message["content"] for message in self.stub.requests[at]["messages"])
 
     def said(self, at: int = -1) -> str:
-        """The last message of a request, which is what the person said."""
-        text: str = self.stub.requests[at]["messages"][-1]["content"]
-        return text
+        """What the person said in a request, with what follows it: the messages since the last answer."""
+        messages = self.stub.requests[at]["messages"]
+        last = max((place for place, each in enumerate(messages) if each["role"] != "user"), default=-1)
+        return "\n\n".join(str(each["content"]) for each in messages[last + 1 :])
 
     async def stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         pieces = self.answers.pop(0) if self.answers else ("Paris.",)
@@ -114,6 +115,7 @@ def environment(service: Service, home: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT / ".dev"),
         "WORLDAGENT_HOME": str(home),
         "WORLDAGENT_API_BASE": service.stub.url,
+        "WORLDAGENT_MODEL_TOOLS": "json",
         "WORLDAGENT_MODEL_ATTEMPTS": "1",
         "OPENAI_API_KEY": "key-of-a-test",
     }
@@ -158,7 +160,7 @@ def shopping(environment: dict[str, str]) -> dict[str, str]:
 
 def dispatching(shape: str, what: str = "hat") -> tuple[str, ...]:
     """What the model says to have a shape of the shop's work."""
-    return ("I shall see.\n\n[[ ## dispatches ## ]]\n" + json.dumps([{"to": shape, "params": {"what": what}}]),)
+    return ("I shall see.\n\n[[ ## calls ## ]]\n" + json.dumps([{"tool": shape, "arguments": {"what": what}}]),)
 
 
 async def piped(

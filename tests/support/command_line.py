@@ -98,6 +98,7 @@ def run_on_stub(stub: OpenAIStub, tmp_path: Path) -> Run:
     """Run a command on the stub, in a thread: the stub needs this loop, and the command makes its own."""
     settings = {
         "WORLDAGENT_API_BASE": stub.url,
+        "WORLDAGENT_MODEL_TOOLS": "json",
         "WORLDAGENT_HOME": str(tmp_path / "home"),
         "WORLDAGENT_MODEL_ATTEMPTS": "1",
         "WORLDAGENT_LM": "openai/answer",

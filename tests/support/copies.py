@@ -30,7 +30,7 @@ def agent_of(where: Storage) -> WorldAgent:
             return {"result": "Weak \N{SNOWMAN} \\u0000 'quoted'."}
         if any("Weak" in str(message) for message in call.messages):
             return {"reply": "Done."}
-        return {"reply": "I ask.", "dispatches": [{"to": "critic", "request": "Judge."}]}
+        return {"reply": "I ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge."}}]}
 
     async def job(ctx: TaskContext) -> str:
         first = await ctx.call("write", {"what": "first"})
@@ -43,7 +43,7 @@ def agent_of(where: Storage) -> WorldAgent:
         where.resolve(),
         ScriptedLM(reply),
         workers=[CRITIC],
-        functions=Writing().functions,
+        tools=Writing().functions,
         shapes=[shape(job)],
         settings=settings,
     )

@@ -92,7 +92,7 @@ class World:
         return scripted_agent(
             home,
             ScriptedLM(self._reply),
-            functions=[*self._leaves(), *(self._flow(each) for each in nodes if each.kind == "flow")],
+            tools=[*self._leaves(), *(self._flow(each) for each in nodes if each.kind == "flow")],
             shapes=[map_shape(), *(self._shape(each) for each in nodes if each.kind in ("shape", "thinking"))],
             workers=[self._worker(each) for each in nodes if each.kind == "worker"],
             policy=policy,
@@ -141,11 +141,11 @@ class World:
         who = _WHO.search(call.system)
         if who is not None:
             return self._worked(next(each for each in _below(self.root) if each.name == who[1]), call)
-        if len(call.messages) > 1:  # what came of the tree is there
+        if call.steps:  # what came of the tree is there
             return {"reply": "Fine."}
         to = self.root.name
-        what: dict[str, Any] = {"request": "go"} if self.root.kind == "worker" else {"params": {}}
-        return {"reply": "", "dispatches": [{"to": to, **what}]}
+        what: dict[str, Any] = {"request": "go"} if self.root.kind == "worker" else {}
+        return {"reply": "", "calls": [{"tool": to, "arguments": what}]}
 
     @staticmethod
     def _worked(node: Node, call: ScriptedCall) -> dict[str, Any]:

@@ -106,4 +106,4 @@ def agent() -> WorldAgent:
     handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "fit": _fit, "rush": _rush, "send": _send}
     shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
-    return WorldAgent(WORKSPACE, lm=lm, functions=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)
+    return WorldAgent(WORKSPACE, lm=lm, tools=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)

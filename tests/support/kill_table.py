@@ -37,10 +37,11 @@ What becomes of a turn whose process is killed with SIGKILL, at any point. The t
 some of the points and compares, `make soak` at all; both on SQLite and on Postgres (`--engine postgres`), where the
 same is found.
 
-The turn has two rounds of dispatches. Its handlers call functions one after another, side by side and inside one
-another, ask a worker and a model, and wait for a person's leave and answer, which another process brings. There are
-{plain} effects of plain leaves, {noted} of leaves that are `idempotent`, whose receiver knows a key again, and
-{history} messages in the agent's own database.
+The turn has two steps. The first calls a shape. The second calls, side by side, a shape, a worker and three functions:
+one is done at once, one waits for a person's approval, one fails. The handlers of the shapes call functions one after
+another, side by side and inside one another, ask a worker and a model, and wait for an approval and an answer, which
+another process brings. There are {plain} effects of plain leaves, {noted} of leaves that are `idempotent`, whose
+receiver knows a key again, and {history} messages in the agent's own database.
 
 Each row is one kind of point:
 

@@ -11,7 +11,7 @@ import os
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import dspy
 from pydantic import BaseModel
@@ -21,16 +21,24 @@ from support.databases import contents_of, rows_of, storage_of
 from support.kill_points import AFTER, BEFORE, IN, Killer
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
-from worldagent.core.errors import EffectLost, NothingToResume
+from worldagent.core.errors import EffectLost, NothingToResume, ToolFailed
 from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
-PLAIN = ("first", "nested", "deep", "beside", "paid", "last")
+PLAIN = ("first", "nested", "deep", "beside", "paid", "last", "direct", "bought")
 NOTED = ("first", "nested", "red")
-HISTORY = ["message", "plan", "result", "plan", "result", "result", "answer"]
+BESIDE: Final = [
+    {"tool": "critic", "arguments": {"request": "Judge all."}},
+    {"tool": "put", "arguments": {"what": "direct"}},  # is done at once
+    {"tool": "pay", "arguments": {"what": "bought"}},  # waits for a person
+    {"tool": "broken", "arguments": {"what": "nothing"}},  # fails
+]
+"""What the conversation calls side by side with the second part."""
+
+HISTORY = ["message", "plan", "result", "plan", *["result"] * (1 + len(BESIDE)), "answer"]
 _UNDER_WAY = """SELECT id FROM wa_call WHERE kind='leaf' AND name <> 'note'
                 AND (state='started' OR state='uncertain' AND decision IS NULL)"""
 PLAIN_EFFECT, NOTED_EFFECT = "an effect of a plain leaf", "an effect of an idempotent leaf"
@@ -66,6 +74,9 @@ def functions(home: Path, killer: Killer) -> list[Function]:
     async def pay(what: str) -> str:
         return await effect(what)
 
+    async def broken(what: str) -> str:
+        raise ToolFailed("there is no such thing", remedy="do without it")
+
     async def note(key: str) -> str:
         await killer(BEFORE, NOTED_EFFECT)
         add(home / "asked", key)
@@ -83,8 +94,8 @@ def functions(home: Path, killer: Killer) -> list[Function]:
         return str(await ctx.call("put", {"what": "deep"}))
 
     # What is not `read_only` would be asked for, and that is not what is counted here.
-    leaves = [tool(risk="read_only")(put), tool(approval=True)(pay), tool(idempotent=True, risk="read_only")(note)]
-    return [*leaves, flow(nested), flow(deeper)]
+    safe = [tool(risk="read_only")(leaf) for leaf in (put, broken)]
+    return [*safe, tool(approval=True)(pay), tool(idempotent=True, risk="read_only")(note), flow(nested), flow(deeper)]
 
 
 async def handle(params: Part, ctx: TaskContext) -> Done:
@@ -116,16 +127,16 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         if "part" in call.fields:
             return {"verdict": f"good {random.random()}"}
         told = " ".join(str(message) for message in call.messages)
-        for part, beside in (("first", []), ("second", [{"to": "critic", "request": "Judge all."}])):
+        for part, beside in (("first", []), ("second", BESIDE)):
             # `paid` stands in the result of the second part alone, `judged` in that of the first.
             if ("judged" if part == "first" else "paid") not in told:
-                return {"reply": "", "dispatches": [{"to": "job", "params": {"part": part}}, *beside]}
-        return {"reply": "All done."}
+                return {"reply": "", "calls": [{"tool": "job", "arguments": {"part": part}}, *beside]}
+        return {"reply": "All done." if "(tool_failed)" in told else "It is not said that a call failed."}
 
     return WorldAgent(
         "novel",
-        lm=ScriptedLM(answer),
-        functions=functions(home, killer),
+        lm=ScriptedLM(answer, form="native"),
+        tools=functions(home, killer),
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Part, Done, handle, entry=Judge, description="does a part")],
         storage=storage_of(home),

@@ -25,7 +25,7 @@ LENGTHS = (len(SHORT), len(LONG))
 # What each outcome does, in the words of a test's name; `support.leak_turns` carries it out.
 OUTCOMES = (
     "answers",
-    "dispatches",
+    "calls",
     "two at once",
     "model refuses and quotes the prompt",
     "model crashes and quotes the prompt",
@@ -102,7 +102,7 @@ class Case:
             return False
         if self.source == "code" and not shape:
             return False
-        if self.outcome == "dispatches":
+        if self.outcome == "calls":
             return planned
         if self.outcome in _ON_SHAPES_TOO:
             return planned or (shape and self.source != "code")

@@ -73,7 +73,7 @@ class Paused:
             self.lm,
             settings=settings,
             workers=[CRITIC],
-            functions=self._functions(),
+            tools=self._functions(),
             shapes=[Shape("job", ReviewParams, ReviewResult, self._job, **_ENTRY)],
             **more,
         )
@@ -200,10 +200,10 @@ class Paused:
             return {"summary": said}
         if "text" in call.fields:
             return {"verdict": said, "score": 3}
-        if "dispatches" not in call.system:
+        if "Reply to the message" not in call.system:
             return {"reply": said}
         done = any("summary" in text for _, text in call.messages)
-        return {"reply": said, "dispatches": [] if done else [{"to": "job", "params": {"text": "Draft."}}]}
+        return {"reply": said, "calls": [] if done else [{"tool": "job", "arguments": {"text": "Draft."}}]}
 
 
 _ENTRY: dict[str, Any] = {"entry": Review, "signatures": (Summarise,), "description": "reviews"}

@@ -101,7 +101,7 @@ def fields(call: ScriptedCall, text: str = "Fine.") -> dict[str, Any]:
         return {"summary": text}
     if "text" in given:
         return {"verdict": text, "score": 3, "trail": [text]}
-    return {"reply": text, "dispatches": []} if "dispatches" in call.system else {"reply": text}
+    return {"reply": text, "calls": []} if "Reply to the message" in call.system else {"reply": text}
 
 
 def _pass(seconds: float) -> None:
@@ -133,7 +133,7 @@ class Behaviour:
         if outcome in _FAILURES and (self._roled == 1 or "tried again" not in outcome):
             return _FAILURES[outcome](call.text)
         said: dict[str, Callable[[ScriptedCall], Any]] = {
-            "dispatches": self._dispatching,
+            "calls": self._dispatching,
             "cannot be parsed and quotes the role": self._broken,
             "role as value that does not fit": self._misplaced,
             "handler raises what predict gave": lambda call: fields(call, self.case.content),
@@ -145,33 +145,36 @@ class Behaviour:
     def _dispatching(self, call: ScriptedCall) -> Any:
         if self._roled > 1:
             return fields(call)
-        dispatches = [{"to": "critic", "request": "Judge."}, {"to": "review", "params": {"text": "Draft."}}]
-        return {"reply": "I will ask.", "dispatches": dispatches}
+        dispatches = [
+            {"tool": "critic", "arguments": {"request": "Judge."}},
+            {"tool": "review", "arguments": {"text": "Draft."}},
+        ]
+        return {"reply": "I will ask.", "calls": dispatches}
 
     def _broken(self, call: ScriptedCall) -> Any:
         if "score" in call.system:
             return {"verdict": self._said, "score": f"{self.case.content} of ten"}
-        if "dispatches" in call.system:
-            return {"reply": self._said, "dispatches": f"as {self.case.content}"}
+        if "Reply to the message" in call.system:
+            return {"reply": self._said, "calls": f"as {self.case.content}"}
         return fields(call)
 
     def _misplaced(self, call: ScriptedCall) -> Any:
         if "score" in call.system:
             return {"verdict": self.case.content, "score": 3}
-        if "dispatches" not in call.system:
+        if "Reply to the message" not in call.system or not call.may_call:
             return fields(call)
         params = {"text": "Draft.", "depth": self.case.content}
         if self._roled > 1 and len(self.case.content) >= ECHO_RUN:
-            return {"reply": "", "dispatches": [{"to": self.case.content, "params": {self.case.content: 1, **params}}]}
-        return {"reply": "", "dispatches": [{"to": "review", "params": params}]}
+            return {"reply": "", "calls": [{"tool": self.case.content, "arguments": {self.case.content: 1, **params}}]}
+        return {"reply": "", "calls": [{"tool": "review", "arguments": params}]}
 
     def _repeated(self, call: ScriptedCall) -> Any:
         text = repeated(self.case.content, self._form)
         said = fields(call, text)
-        if self._roled == 1 and "dispatches" in said:
-            said["dispatches"] = [
-                {"to": "critic", "request": text},
-                {"to": "review", "params": {"text": text}},
+        if self._roled == 1 and "calls" in said:
+            said["calls"] = [
+                {"tool": "critic", "arguments": {"request": text}},
+                {"tool": "review", "arguments": {"text": text}},
             ]
         # Some models answer with a JSON object, whatever they are asked for.
         return json.dumps(said) if self.case.mode == "async" else said
@@ -216,7 +219,9 @@ async def run_case(case: Case, seen: Watch) -> str:
     async with contextlib.AsyncExitStack() as stack:
         behaviour = Behaviour(case)
         stub = await stack.enter_async_context(openai_stub()) if _over_http(case) else None
-        lm: Any = ScriptedLM(behaviour) if stub is None else _MODELS[case.outcome]
+        native = case.mode == "sync" and not case.outcome.startswith("cannot be parsed")
+        scripted = ScriptedLM(behaviour, form="native" if native else "chat")
+        lm: Any = scripted if stub is None else _MODELS[case.outcome]
         agent = await stack.enter_async_context(opened(case, seen.home, lm, stub))
         role = await put_role(case, agent)
         threads = [agent.thread(f"t{n}", account="ana", channel="den") for n in (1, 2)]

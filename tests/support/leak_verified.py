@@ -240,16 +240,16 @@ class Verified:
             said = f"Draft. {'' if fails else self._said}"  # it is found wanting first
         else:
             said = f"Mended. {self._said}"
-        if "dispatches" not in call.system:
+        if "Reply to the message" not in call.system:
             return {"reply": said}
-        return {"reply": said, "dispatches": self._work(call) if mends else []}
+        return {"reply": said, "calls": self._work(call) if mends else []}
 
     def _work(self, call: ScriptedCall) -> list[dict[str, Any]]:
         """What the planner has done before it answers anew."""
         if self.case.path in ("paused while it mends", "goes on under another role"):
-            return [] if "They said" in call.text else [{"to": "ask", "params": {}}]
+            return [] if "They said" in call.text else [{"tool": "ask", "arguments": {}}]
         if self.case.path == "wanting once":
-            return [] if "Looked at" in call.text else [{"to": "critic", "request": "Judge it."}]
+            return [] if "Looked at" in call.text else [{"tool": "critic", "arguments": {"request": "Judge it."}}]
         return []
 
     @property

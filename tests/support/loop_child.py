@@ -51,12 +51,16 @@ def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
         planner = "message" in call.fields
-        notes = len(call.messages) - 1
+        notes = len(call.steps)
         add(home, "asked", f"{'planner' if planner else 'worker'} {notes} {'role' if call.role else 'none'}")
         if call.index == kill:
             os.kill(os.getpid(), signal.SIGKILL)
         if planner:
-            return {"reply": "Done."} if notes else {"reply": "", "dispatches": [{"to": "looper", "request": "Go."}]}
+            return (
+                {"reply": "Done."}
+                if notes
+                else {"reply": "", "calls": [{"tool": "looper", "arguments": {"request": "Go."}}]}
+            )
         done = 0
         for step in STEPS:
             if notes == done:
@@ -69,7 +73,7 @@ def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
         "novel",
         lm=ScriptedLM(reply, form="native" if native else "chat"),
         workers=[worker],
-        functions=[put, pay, other],
+        tools=[put, pay, other],
         settings=Settings(model_attempts=1),
         storage=Storage(home=home),
     )

@@ -78,7 +78,7 @@ def home_agent(home: Path, done: list[str], gate: Gate | None = None, *, key: st
     return WorldAgent(
         "museum",
         lm=ScriptedLM(_reply),
-        functions=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(pay)],
+        tools=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(pay)],
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[
             Shape("buy", Order, Receipt, buy, description="buys a thing"),
@@ -94,10 +94,10 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
     if "request" in call.fields:
         return {"result": "It is fine."}
     told = " ".join(str(message) for message in call.messages)
-    if "Result of" in told:
+    if call.steps:
         return {"reply": "It is bought."}
     if "Buy a hat" in told:
-        return {"reply": "I will buy one.", "dispatches": [{"to": "buy", "params": {"what": "hat"}}]}
+        return {"reply": "I will buy one.", "calls": [{"tool": "buy", "arguments": {"what": "hat"}}]}
     return {"reply": f"You have said {told.count('Hello')} times hello."}
 
 

@@ -43,7 +43,7 @@ def opened(home: Path, **settings: Any) -> WorldAgent:
     return scripted_agent(
         home,
         answering(),
-        functions=[tool(name="pay", approval=True)(_paid)],
+        tools=[tool(name="pay", approval=True)(_paid)],
         shapes=[Shape("pays", Nothing, Said, _pays, entry=Muse), Shape("hands_on", Nothing, Said, _hands_on)],
         settings={"role_cache_ttl": 0, **settings},
     )

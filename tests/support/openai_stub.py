@@ -32,7 +32,7 @@ class OpenAIStub:
         limits: How many of the next requests are refused with 429, and `retry_after` what those are told to wait.
         cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
-        keys: The authorization headers, oldest first; `paths` the paths that were asked for.
+        keys: The authorization headers, oldest first; `paths` the paths that were asked for, `headers` all headers.
         open: Connections that are open now; `most` is the highest number there was.
         idle: Set while no connection is open.
         gone: Set when the caller of a `slow` request has gone away.
@@ -49,6 +49,7 @@ class OpenAIStub:
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     open: int = 0
     most: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,6 +79,7 @@ class OpenAIStub:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         body: dict[str, Any] = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}")
         self.requests.append(body)
+        self.headers.append(headers)
         self.keys.append(headers.get("authorization", ""))
         self.paths.append(head[0].split(" ")[1].removeprefix("/v1"))
         self.arrived.set()

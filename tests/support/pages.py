@@ -98,6 +98,7 @@ def _kind(field: FieldInfo) -> str:
 
 
 _KINDS = (
+    ("GenerationOptions", "table"),
     ("bool", "`true`, `false`"),
     ("dict", "table"),
     ("Path", "path"),

@@ -26,5 +26,5 @@ async def buy(ctx: TaskContext) -> str:
 
 
 def shop(home: Path, done: list[str], **more: Any) -> WorldAgent:
-    given: dict[str, Any] = {"functions": [pay(done)], "shapes": [shape(buy, entry=Muse)], **more}
+    given: dict[str, Any] = {"tools": [pay(done)], "shapes": [shape(buy, entry=Muse)], **more}
     return scripted_agent(home, answering(), **given)

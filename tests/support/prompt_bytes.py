@@ -12,7 +12,7 @@ from typing import Any
 
 from worldagent import Role, Storage, WorldAgent
 from worldagent.harness import Worker
-from worldagent.signatures import Past, Planner
+from worldagent.signatures import REPLY_DEMOS, Predictor, converse_signature
 from worldagent.signatures._adapter import PlainAdapter
 from worldagent.testing import ScriptedLM
 
@@ -77,7 +77,7 @@ def _in_common(one: bytes, other: bytes) -> int:
 
 
 async def _chat_prompts(workers: bool, earlier: int) -> list[str]:
-    fields: Mapping[str, Any] = {"reply": ANSWER, "dispatches": []} if workers else {"reply": ANSWER}
+    fields: Mapping[str, Any] = {"reply": ANSWER, "calls": []} if workers else {"reply": ANSWER}
     lm = ScriptedLM(lambda call: fields)
     crew = [Worker("critic", "You judge.", "judges drafts")] if workers else []
     with tempfile.TemporaryDirectory() as home:
@@ -94,10 +94,10 @@ async def _chat_prompts(workers: bool, earlier: int) -> list[str]:
 
 
 def _embedded_prompt(role: str | None, earlier: int) -> str:
-    [predictor] = Planner(None, [], plain=True).predictors
-    past = [Past("input", {"message": EARLIER}), Past("output", {"reply": ANSWER})] * earlier
+    predictor = Predictor(converse_signature(None, plain=True), demos=REPLY_DEMOS)
+    past = [{"message": EARLIER}, {"reply": ANSWER}] * earlier
     predict = predictor.predict(roled=role is not None)
-    inputs = {"message": QUESTION} if role is None else {"message": QUESTION, "role": role}
+    inputs = {"history": past, "message": QUESTION, **({} if role is None else {"role": role})}
     signature: Any = predict.signature
-    messages = PlainAdapter().with_past(past).format(signature, predict.demos, inputs)
+    messages = PlainAdapter().format(signature, predict.demos, inputs)
     return _PARTS.join(message["content"] for message in messages)

@@ -70,7 +70,7 @@ def agent() -> WorldAgent:
         "shop",
         lm="openai/answer",
         workers=[Worker("critic", "You judge in one sentence.")],
-        functions=[tool(approval=True)(pay)],
+        tools=[tool(approval=True)(pay)],
         shapes=[
             Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
             for handler in (buy, choose, ask)

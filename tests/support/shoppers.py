@@ -44,9 +44,9 @@ def calls(*asked: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 def to(worker: str, request: str = "Go.") -> dict[str, Any]:
     """A plan that asks a worker."""
-    return {"reply": "", "dispatches": [{"to": worker, "request": request}]}
+    return {"reply": "", "calls": [{"tool": worker, "arguments": {"request": request}}]}
 
 
 def told(call: Any) -> list[str]:
-    """What stood before the last message of a scripted call."""
-    return [text for _, text in call.messages[:-1]]
+    """What the model got of its calls, and of what it gave last."""
+    return list(call.steps)

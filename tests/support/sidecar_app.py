@@ -72,7 +72,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         workspace,
         lm=lm,
         workers=[Worker("critic", "You judge in one sentence.")],
-        functions=[tool(approval=True, risk="write")(pay)],
+        tools=[tool(approval=True, risk="write")(pay)],
         shapes=[
             Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
             for handler in (buy, choose, both)
@@ -100,7 +100,7 @@ async def _reply(call: ScriptedCall) -> Any:
     if "request" in fields:
         return {"result": "Fine."}
     if "do" in wish and not _found(call):
-        return {"reply": "", "dispatches": [{"to": wish["do"], "params": {"what": wish.get("what", "hat")}}]}
+        return {"reply": "", "calls": [{"tool": wish["do"], "arguments": {"what": wish.get("what", "hat")}}]}
     await asyncio.sleep(float(wish.get("delay", "0")))
     if "hold" in wish:
         (home() / f"{wish['hold']}.held").touch()
@@ -111,13 +111,13 @@ async def _reply(call: ScriptedCall) -> Any:
     if "fail" in wish:
         raise RuntimeError(f"no reply to {call.text}", call.text)
     if "repeat" in wish:
-        return {"reply": f"I am told: {call.role}", "dispatches": []}
+        return {"reply": f"I am told: {call.role}", "calls": []}
     return _told(int(wish.get("words", "1")), float(wish.get("pace", "0")))
 
 
 def _found(call: ScriptedCall) -> bool:
-    """Whether what was dispatched has come back: it stands before the message."""
-    return len(call.messages) > 1 and call.messages[-2][1].startswith("Result of ")
+    """Whether what was called has come back."""
+    return bool(call.steps)
 
 
 def _note(role: str | None) -> None:
@@ -132,7 +132,7 @@ async def _told(words: int, pace: float) -> AsyncGenerator[str]:
     for number in range(words):
         await asyncio.sleep(pace)
         yield f"word{number} "
-    yield "\n\n[[ ## dispatches ## ]]\n[]\n\n[[ ## completed ## ]]"
+    yield "\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
 
 
 __all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "agent", "digest", "home", "make", "wishes"]

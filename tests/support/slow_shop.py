@@ -36,7 +36,7 @@ class SlowShop:
         return scripted_agent(
             self._home,
             ScriptedLM(self._reply),
-            functions=self.writing.functions,
+            tools=self.writing.functions,
             shapes=[shape(self._job)],
             settings={"database_url": self._url},
         )

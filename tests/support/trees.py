@@ -342,13 +342,13 @@ def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None, 
             return {"result": f"judged {call.fields['request']}"}
         if any("GROWN" in str(message) for message in call.messages) or call.fields.get("message") == "Still there?":
             return {"reply": "All done."}
-        return {"reply": "", "dispatches": [{"to": "job", "params": {"node": tree}}]}
+        return {"reply": "", "calls": [{"tool": "job", "arguments": {"node": tree}}]}
 
     settings = {"model_attempts": 1, "model_backoff": 0} | more.pop("settings", {})
     return WorldAgent(
         "novel",
         lm=ScriptedLM(reply),
-        functions=World(home, passed).functions(),
+        tools=World(home, passed).functions(),
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Ground, Grown, job, description="grows a tree")],
         storage=storage_of(home),

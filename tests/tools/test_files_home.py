@@ -21,7 +21,7 @@ PLANTED = ("secret.key", "sub/deep.txt")
 
 def agent(home: Path, *roots: Path) -> WorldAgent:
     tools = BuiltinTools(roots=roots)
-    return scripted_agent(home, answering(), profile=Profile(name="p", tools=TOOLS), tools=tools)
+    return scripted_agent(home, answering(), profile=Profile(name="p", tools=TOOLS), builtin_tools=tools)
 
 
 @pytest.fixture

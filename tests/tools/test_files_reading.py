@@ -33,7 +33,7 @@ async def test_an_agent_calls_them_as_any_function(tmp_path: Path) -> None:
         ("glob_files", ("read_only",), True),
         ("grep_content", ("read_only",), True),
     ]
-    async with scripted_agent(tmp_path / "home", ScriptedLM([]), functions=functions) as agent:
+    async with scripted_agent(tmp_path / "home", ScriptedLM([]), tools=functions) as agent:
         assert await agent.call("read_file", {"path": "a/file"}) == "1\tone\n2\ttwo"
         assert await agent.call("write_file", {"path": "b/new", "content": "x"}) == "made b/new: 1 bytes"
         assert await agent.call("glob_files", {"pattern": "**"}) == "a/\na/file\nb/\nb/new"
@@ -52,7 +52,7 @@ async def test_an_agent_calls_them_as_any_function(tmp_path: Path) -> None:
 async def test_many_calls_at_once_do_not_wait_for_each_other(tmp_path: Path) -> None:
     tree(tmp_path / "ws", *(f"{number}/file" for number in range(50)), content="x\n" * 1000)
     functions = file_functions(Roots([tmp_path / "ws"]))
-    async with scripted_agent(tmp_path / "home", ScriptedLM([]), functions=functions) as agent:
+    async with scripted_agent(tmp_path / "home", ScriptedLM([]), tools=functions) as agent:
         reads = [agent.call("read_file", {"path": f"{number}/file", "lines": 1}) for number in range(50)]
         assert {said.partition("\n")[0] for said in await asyncio.gather(*reads)} == {"1\tx"}
 

@@ -33,7 +33,7 @@ def agent(home: Path, **options: Any) -> WorldAgent:
     """An agent with the tool; its commands run in the folder `work`."""
     work = home / "work"
     work.mkdir(exist_ok=True)
-    return scripted_agent(home / "home", ScriptedLM([]), functions=[shell_function(Roots([work]), **options)])
+    return scripted_agent(home / "home", ScriptedLM([]), tools=[shell_function(Roots([work]), **options)])
 
 
 async def run(home: Path, command: str, *, given: dict[str, Any] | None = None, **options: Any) -> ShellResult:
@@ -230,7 +230,7 @@ async def test_it_runs_in_a_folder_that_is_allowed(tmp_path: Path) -> None:
 
 async def test_without_folders_nothing_runs(tmp_path: Path) -> None:
     function = shell_function(Roots([]))
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[function]) as opened:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[function]) as opened:
         with pytest.raises(PathRefused):
             await opened.call("shell", {"command": "echo hi"})
 

@@ -63,7 +63,7 @@ async def test_a_page_comes_as_markdown_with_its_title_and_whole_links(tmp_path:
     <table><tr><th>n</th></tr><tr><td>1</td></tr></table><img alt="a dot" src="data:image/png;base64,AAAA">"""
     async with site(saying(page, "text/html; charset=utf-8")) as at:
         function = web_fetch_function(allow_private=True)
-        async with scripted_agent(tmp_path, ScriptedLM([]), functions=[function]) as agent:
+        async with scripted_agent(tmp_path, ScriptedLM([]), tools=[function]) as agent:
             got = await agent.call("web_fetch", {"url": f"http://127.0.0.1:{at.port}/a/b"})
     assert (got.title, got.kind, got.cut) == ("A & B", "text/html", False)
     assert got.text.startswith("# Head\n\nSome **bold** a < b, ")
@@ -306,7 +306,7 @@ async def test_what_is_no_address_of_a_page_is_refused(url: str) -> None:
 
 
 async def test_an_address_has_a_length(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[web_fetch_function()]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[web_fetch_function()]) as agent:
         for url in ("", "https://example.org/" + "x" * 5000):
             with pytest.raises(ParamsInvalid):
                 await agent.call("web_fetch", {"url": url})

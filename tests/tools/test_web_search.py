@@ -74,7 +74,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def test_what_a_host_can_search_is_asked_and_its_hits_are_held_to_the_limit(tmp_path: Path) -> None:
     search = Fixed(*(hit(n, 2000) for n in range(30)))
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[web_search_function(search)]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[web_search_function(search)]) as agent:
         got = await agent.call("web_search", {"query": "red hats", "limit": 3})
         assert search.asked == [("red hats", 3)]
         assert [each.url for each in got] == ["https://x.org/0", "https://x.org/1", "https://x.org/2"]
@@ -85,7 +85,7 @@ async def test_what_a_host_can_search_is_asked_and_its_hits_are_held_to_the_limi
 
 
 async def test_without_anything_to_search_it_says_what_to_do(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[web_search_function(None)]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[web_search_function(None)]) as agent:
         with pytest.raises(SearchUnavailable) as caught:
             await agent.call("web_search", {"query": "hats"})
     assert "LocalIndex" in caught.value.remedy

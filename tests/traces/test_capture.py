@@ -56,7 +56,7 @@ def sent_in(call: ScriptedCall) -> list[dict[str, str]]:
 
 async def test_inputs_and_outputs_are_those_of_functions_that_allow_it(tmp_path: Path) -> None:
     trace = Trace(capture={"inputs", "outputs"})
-    async with scripted_agent(tmp_path, answering(), functions=[open_door, shut_door], trace=trace) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[open_door, shut_door], trace=trace) as agent:
         await agent.call("open_door", {"name": "ana"})
         await agent.call("shut_door", {"name": "bob"})
         shut, opened = [await agent.traces.get(each.id) for each in await agent.traces.list()]
@@ -71,7 +71,7 @@ async def test_inputs_and_outputs_are_those_of_functions_that_allow_it(tmp_path:
 )
 async def test_only_what_is_named_is_captured(tmp_path: Path, capture: Any, expected: tuple[bool, bool]) -> None:
     trace = Trace(capture=capture)
-    async with scripted_agent(tmp_path, answering(), functions=[open_door], trace=trace) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[open_door], trace=trace) as agent:
         await agent.call("open_door", {"name": "ana"})
         [listed] = await agent.traces.list()
         [call] = [record for record in (await agent.traces.get(listed.id)).records if record.kind == "call"]
@@ -138,8 +138,8 @@ async def test_no_role_is_in_a_trace_of_turns_that_succeed_and_fail(tmp_path: Pa
         if "Fail" in call.fields["message"]:
             raise RuntimeError("down")
         asked = any("thin" in str(message) for message in call.messages)
-        work = [] if asked else [{"to": "critic", "request": "Judge it."}]
-        return {"reply": "Well.", "dispatches": work}
+        work = [] if asked else [{"tool": "critic", "arguments": {"request": "Judge it."}}]
+        return {"reply": "Well.", "calls": work}
 
     places = Everywhere(tmp_path)
     lm, more = ScriptedLM(reply), {"model_attempts": 2}
@@ -167,7 +167,7 @@ async def test_no_role_is_in_a_trace_of_a_turn_that_waits_and_goes_on(tmp_path: 
         return Done(text=await ctx.call("pay", {"what": params.what}))
 
     shape = Shape("shop", Item, Done, shop)
-    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=[shape], trace=places.trace()) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[pay], shapes=[shape], trace=places.trace()) as agent:
         thread, role = agent.thread("t1"), Role("zebra-name", content)
         turn = await thread.task("shop", {"what": "hat"}, role=role)
         assert turn.status == "paused"

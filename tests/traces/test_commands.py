@@ -25,7 +25,7 @@ NASTY = "<script>alert('x')</script>\x1b[31m"
 
 
 def shop(home: Path, **more: Any) -> Any:
-    return scripted_agent(home, answering(), functions=[look, pay, search], shapes=[SHOP], **more)
+    return scripted_agent(home, answering(), tools=[look, pay, search], shapes=[SHOP], **more)
 
 
 async def test_traces_are_listed_newest_first_and_by_thread(home: Path, run: Run) -> None:
@@ -102,9 +102,7 @@ async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run:
     async def repeat(text: str) -> str:
         return text
 
-    async with scripted_agent(
-        home, answering(), functions=[repeat], trace=Trace(capture=["inputs", "outputs"])
-    ) as agent:
+    async with scripted_agent(home, answering(), tools=[repeat], trace=Trace(capture=["inputs", "outputs"])) as agent:
         await agent.call("repeat", {"text": NASTY}, account="<b>ana</b>")
         [listed] = await agent.traces.list()
     file = home / "turn.html"

@@ -11,6 +11,7 @@ from dspy.lm15 import Usage
 
 from support.agents import scripted_agent
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, openai_stub
+from worldagent.core import ModelUsage
 from worldagent.core import events as ev
 from worldagent.signatures._engines._costs import CostTracker, _prices_of, estimate
 
@@ -74,11 +75,11 @@ def test_tokens_are_priced_as_their_service_counts_them(provider: str, usage: Us
     assert estimate(provider, usage, PRICES) == (None if cost is None else pytest.approx(cost))
 
 
-def test_of_several_calls_all_costs_must_be_known() -> None:
+def test_of_several_requests_all_costs_must_be_known() -> None:
     tracker = CostTracker()
-    assert tracker.cost is None
-    tracker.add_cost(0.5)
-    tracker.add_cost(0.25)
-    assert tracker.cost == 0.75
-    tracker.add_cost(None)
-    assert tracker.cost is None
+    assert tracker.used() is None
+    tracker.add(ModelUsage(input_tokens=2, cost=0.5))
+    tracker.add(ModelUsage(input_tokens=3, cost=0.25))
+    assert tracker.used() == ModelUsage(calls=1, input_tokens=5, cost=0.75)
+    tracker.add(ModelUsage(cost=None))
+    assert tracker.used() == ModelUsage(calls=1, input_tokens=5, cost=None)

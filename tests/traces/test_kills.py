@@ -27,7 +27,7 @@ async def main():
     home = Path(sys.argv[1])
     functions, shape = job(home)
     async with scripted_agent(
-        home, answering(), functions=functions, shapes=[shape], trace=Trace.to(home / "t.jsonl")
+        home, answering(), tools=functions, shapes=[shape], trace=Trace.to(home / "t.jsonl")
     ) as agent:
         await agent.thread("t1").task("job", {"what": "hat"})
 
@@ -64,7 +64,7 @@ async def test_what_was_written_before_a_kill_is_there_and_the_turn_goes_on_in_i
     functions, shape = job(tmp_path)
     (tmp_path / "go").touch()
     trace = Trace.to(tmp_path / "t.jsonl")
-    async with scripted_agent(tmp_path, answering(), functions=functions, shapes=[shape], trace=trace) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=functions, shapes=[shape], trace=trace) as agent:
         [listed] = await agent.traces.list()
         cut = await agent.traces.get(listed.id)
         assert (cut.status, cut.end, cut.runs) == ("running", None, 1)

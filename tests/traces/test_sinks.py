@@ -74,7 +74,7 @@ async def test_a_sink_that_raises_is_logged_once_and_the_others_go_on(
     assert told == [
         "the trace sink Broken failed with RuntimeError; until it works again it is tried after growing pauses, "
         "and what it misses is counted",
-        "the trace sink Broken still fails as the agent closes; it missed 6 events",
+        "the trace sink Broken still fails as the agent closes; it missed 8 events",
         "the trace sink Broken failed with OSError as it was closed",
     ]
     assert "words" not in caplog.text
@@ -175,7 +175,7 @@ async def test_a_turn_does_not_wait_for_a_sink(tmp_path: Path) -> None:
             await kept.asked.wait()
         assert (turn.status, kept.items) == ("done", [])
         kept.may.set()
-    assert [type(item.what) for item in kept.items] == [ev.TurnStarted, ev.Usage, ev.TurnEnded]
+    assert [type(item.what) for item in kept.items] == [ev.TurnStarted, ev.Usage, ev.StepEnded, ev.TurnEnded]
 
 
 async def test_what_a_slow_sink_misses_is_told_in_its_place(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ async def test_turn_task_and_model_calls_are_spans_below_each_other(tmp_path: Pa
         if "request" in call.fields:
             return {"result": "It is thin."}
         asked = any("thin" in str(message) for message in call.messages)
-        return {"reply": "Well.", "dispatches": [] if asked else [{"to": "critic", "request": "Judge it."}]}
+        return {"reply": "Well.", "calls": [] if asked else [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
 
     spans = Spans()
     trace = OpenTelemetryTrace(spans.provider)
@@ -83,7 +83,7 @@ async def test_turn_task_and_model_calls_are_spans_below_each_other(tmp_path: Pa
 async def test_calls_are_tools_and_a_failure_is_the_status_of_its_span(tmp_path: Path) -> None:
     spans = Spans()
     trace = OpenTelemetryTrace(spans.provider, agent="finder")
-    async with scripted_agent(tmp_path, answering(), functions=[look, search, stumble], trace=trace) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[look, search, stumble], trace=trace) as agent:
         await agent.call("search", {"what": "hat"})
         with pytest.raises(WorldAgentError):
             await agent.call("stumble", {"what": "hat"})
@@ -104,7 +104,7 @@ async def test_calls_are_tools_and_a_failure_is_the_status_of_its_span(tmp_path:
 async def test_an_approval_is_an_event_and_a_resumed_turn_goes_on_in_its_trace(tmp_path: Path) -> None:
     spans = Spans()
     trace = OpenTelemetryTrace(spans.provider)
-    parts: dict[str, Any] = {"functions": [look, pay, search], "shapes": [SHOP], "trace": trace}
+    parts: dict[str, Any] = {"tools": [look, pay, search], "shapes": [SHOP], "trace": trace}
     async with scripted_agent(tmp_path, answering(), **parts) as agent:
         turn = await agent.thread("t1").task("shop", {"what": "hat"})
         await agent.thread("t1").resume({turn.pauses[0].id: Approve()})

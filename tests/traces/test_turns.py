@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from support.agents import CRITIC, answering, scripted_agent
 from support.trace_places import Kept
 from worldagent import Role
+from worldagent.core import summed
 from worldagent.core.errors import TraceInvalid, WorldAgentError
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
@@ -78,8 +79,8 @@ async def test_a_turn_is_a_tree_of_what_it_did_with_its_tokens(tmp_path: Path) -
         if "request" in call.fields:
             return {"result": "It is thin."}
         asked = any("thin" in str(message) for message in call.messages)
-        work = [] if asked else [{"to": "critic", "request": "Judge it."}]
-        return {"reply": "Well.", "dispatches": work}
+        work = [] if asked else [{"tool": "critic", "arguments": {"request": "Judge it."}}]
+        return {"reply": "Well.", "calls": work}
 
     async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[CRITIC]) as agent:
         turn = await agent.thread("t1", account="ana", channel="c1").converse("Hello", role=Role("x", "Be brief."))
@@ -102,7 +103,7 @@ async def test_a_turn_is_a_tree_of_what_it_did_with_its_tokens(tmp_path: Path) -
         turn.usage.output_tokens,
         turn.usage.calls,
     )
-    assert trace.input_tokens == sum(model.input_tokens for model in models) == trace.tree().tokens[0]
+    assert trace.input_tokens == summed(model.input_tokens for model in models) == trace.tree().tokens[0]
     assert (trace.cost, trace.unpriced) == (None, 3)
     assert (trace.thread, trace.account, trace.workspace, trace.status) == ("t1", "ana", "novel", "done")
     [run] = records_of(trace, "turn")
@@ -115,7 +116,7 @@ async def test_a_turn_is_a_tree_of_what_it_did_with_its_tokens(tmp_path: Path) -
 
 
 async def test_a_call_outside_any_turn_has_a_trace_of_its_own(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering(), functions=[look, search, stumble]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[look, search, stumble]) as agent:
         await agent.call("search", {"what": "hat"}, account="ana")
         with pytest.raises(WorldAgentError):
             await agent.call("stumble", {"what": "hat"})
@@ -137,7 +138,7 @@ async def test_a_turn_that_goes_on_in_another_agent_goes_on_in_its_trace(tmp_pat
         return scripted_agent(
             tmp_path,
             answering(),
-            functions=[look, pay, search],
+            tools=[look, pay, search],
             shapes=[SHOP],
             trace=Trace.to(tmp_path / "both.jsonl"),
         )
@@ -176,7 +177,7 @@ async def test_ten_approvals_of_a_turn_hang_from_their_calls(tmp_path: Path) -> 
         return Done(text="; ".join(given))
 
     many = Shape("many", Item, Done, _many)
-    async with scripted_agent(tmp_path, answering(), functions=[pay], shapes=[many]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[pay], shapes=[many]) as agent:
         thread = agent.thread("t1")
         turn = await thread.task("many", {"what": "hat"})
         assert len(turn.pauses) == 10
@@ -192,7 +193,7 @@ async def test_ten_approvals_of_a_turn_hang_from_their_calls(tmp_path: Path) -> 
 
 async def test_what_is_refused_is_in_the_trace_with_the_rule(tmp_path: Path) -> None:
     policy = Policy(rules=(Rule(decision="refuse", function=("look",), name="none"),))
-    async with scripted_agent(tmp_path, answering(), functions=[look], policy=policy) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[look], policy=policy) as agent:
         with pytest.raises(WorldAgentError):
             await agent.call("look", {"what": "hat"})
         [listed] = await agent.traces.list()
@@ -203,7 +204,7 @@ async def test_what_is_refused_is_in_the_trace_with_the_rule(tmp_path: Path) -> 
 
 async def test_nothing_that_was_said_is_in_a_trace(tmp_path: Path) -> None:
     kept = Kept()
-    agent = scripted_agent(tmp_path, answering("An answer of the model."), functions=[look, pay], trace=kept)
+    agent = scripted_agent(tmp_path, answering("An answer of the model."), tools=[look, pay], trace=kept)
     async with agent:
         await agent.thread("t1").converse("A word of a person.")
         await agent.call("look", {"what": "a thing of the host"})

@@ -25,7 +25,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.on_every_database
 
-PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": n} for n in ("a", "b")]}
+PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": n}} for n in ("a", "b")]}
 LIMIT = 20
 
 
@@ -235,7 +235,7 @@ async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_the_turn_is
         return params
 
     shape = Shape("give_up", Nothing, Nothing, gives_up, description="gives up")
-    plan = {"reply": "", "dispatches": [{"to": "give_up", "params": {}}]}
+    plan = {"reply": "", "calls": [{"tool": "give_up", "arguments": {}}]}
     async with scripted_agent(tmp_path, ScriptedLM([plan, {"reply": "Fine."}]), shapes=[shape]) as agent:
         tasks = others()
         async with asyncio.timeout(LIMIT):
@@ -273,7 +273,7 @@ def asking(home: Path, effect: Callable[[], Awaitable[None]]) -> WorldAgent:
         return Said(text=" ".join(await asyncio.gather(ctx.calls.ask_person("Now?"), ctx.call("pay", {}))))
 
     return scripted_agent(
-        home, answering(), functions=[tool(approval=True)(pay)], shapes=[Shape("ask", Nothing, Said, ask)]
+        home, answering(), tools=[tool(approval=True)(pay)], shapes=[Shape("ask", Nothing, Said, ask)]
     )
 
 

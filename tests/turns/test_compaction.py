@@ -91,8 +91,7 @@ async def test_a_planner_that_dispatches_it_passes_no_role_on(tmp_path: Path) ->
             return {"text": "Dull."}
         if "request" in call.fields:
             return {"result": "the whole working"}
-        done = "Result of 'compaction'" in call.text
-        return {"reply": "Done.", "dispatches": [] if done else [{"to": "compaction", "params": WORK}]}
+        return {"reply": "Done.", "calls": [] if call.steps else [{"tool": "compaction", "arguments": WORK}]}
 
     lm = ScriptedLM(reply)
     shape = compaction_shape(over=["subagent"], description="shortens what a worker finds")
@@ -129,10 +128,10 @@ async def test_work_that_asks_a_person_pauses_and_goes_on(tmp_path: Path) -> Non
 
     shapes = [Shape("counted", Letters, Size, counted), compaction_shape()]
     lm = model("Three.")
-    async with scripted_agent(tmp_path, lm, shapes=shapes, functions=[tool(count, approval=True)]) as agent:
+    async with scripted_agent(tmp_path, lm, shapes=shapes, tools=[tool(count, approval=True)]) as agent:
         params = {"shape": "counted", "params": {"text": "abc"}}
         [pause] = (await agent.thread("t").task("compaction", params)).pauses
-    async with scripted_agent(tmp_path, lm, shapes=shapes, functions=[tool(count, approval=True)]) as agent:
+    async with scripted_agent(tmp_path, lm, shapes=shapes, tools=[tool(count, approval=True)]) as agent:
         turn = await agent.thread("t").resume({pause.id: Approve()})
     assert turn.text == '{"text":"Three."}'
     assert lm.calls[0].fields["result"] == '{"letters":3}'

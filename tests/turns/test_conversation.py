@@ -115,28 +115,28 @@ async def test_agents_with_different_models_do_not_mix_them_up(tmp_path: Path) -
     assert [turn.text for turn in turns] == ["from a", "from b"] * 5
 
 
-PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
 BROKEN: dict[str, Any] = {
-    "unknown name": {"reply": "x", "dispatches": [{"to": "nobody", "request": "x"}]},
-    "no request": {"reply": "x", "dispatches": [{"to": "critic", "request": ""}]},
-    "wrong fields": {"reply": "x", "dispatches": [{"whom": "critic"}]},
-    "not a list": {"reply": "x", "dispatches": "ask the critic please"},
-    "no markers": "I would rather talk freely.",
-    "nothing": {"reply": "", "dispatches": []},
-    "too many": {"reply": "x", "dispatches": [{"to": "critic", "request": str(n)} for n in range(17)]},
+    "unknown name": {"reply": "x", "calls": [{"tool": "nobody", "arguments": {"request": "x"}}]},
+    "no request": {"reply": "x", "calls": [{"tool": "critic", "arguments": {"request": ""}}]},
+    "wrong fields": {"reply": "x", "calls": [{"whom": "critic"}]},
+    "not a list": {"reply": "x", "calls": "ask the critic please"},
+    "nothing": {"reply": "", "calls": []},
+    "too many": {"reply": "x", "calls": [{"tool": "critic", "arguments": {"request": str(n)}} for n in range(17)]},
 }
 
 
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_a_broken_plan_is_told_so_once(tmp_path: Path, broken: str) -> None:
-    lm = ScriptedLM([BROKEN[broken], {"reply": "Better.", "dispatches": []}])
+    lm = ScriptedLM([BROKEN[broken], {"reply": "Better.", "calls": []}])
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent, agent.thread("t").stream("Hi") as stream:
         events = [event async for event in stream]
     assert stream.turn.text == standing(events) == "Better."
     [rejected] = [event for event in events if event.type == "plan_rejected"]
     assert rejected.final is False
-    assert any("Your last plan could not be carried out" in text for _, text in lm.calls[1].messages)
+    [note] = lm.calls[1].steps
+    assert note.startswith("Your last answer could not be used")
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -148,7 +148,7 @@ async def test_after_two_broken_plans_the_turn_answers_directly_and_says_so(tmp_
         history = await agent.thread("t").history()
     assert stream.turn.text == standing(events) == "Just words."
     assert [event.final for event in events if event.type == "plan_rejected"] == [False, True]
-    assert "dispatches" not in lm.calls[2].system
+    assert lm.calls[2].steps[-1] == "You can call no tools any more. Answer now."
     assert [m.kind for m in history] == ["message", "answer"]
 
 
@@ -165,7 +165,7 @@ async def test_a_planner_that_only_dispatches_must_answer_at_last(tmp_path: Path
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "request" in call.fields:
             return {"result": "Hm."}
-        return PLAN if "dispatches" in call.system else {"reply": "At last."}
+        return {"reply": "At last."} if "no tools any more" in "".join(call.steps) else PLAN
 
     async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[CRITIC], settings={"max_rounds": 3}) as agent:
         turn = await agent.thread("t").converse("Hi")
@@ -189,11 +189,12 @@ async def test_events_are_numbered_frozen_and_read_back_from_their_json(tmp_path
     assert [event.type for event in events if event.type != "text_delta"] == [
         "turn_started",
         "usage",
+        "step_ended",
         "task_started",
         "usage",
         "task_ended",
-        "text_replaced",
         "usage",
+        "step_ended",
         "turn_ended",
     ]
     assert events[0].type == "turn_started"

@@ -369,7 +369,7 @@ async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are
     events, shape = list[Event](), Shape("watch", Order, Receipt, watch)
     async with (
         asyncio.timeout(LIMIT),
-        scripted_agent(tmp_path, answering(), functions=[look], shapes=[shape]) as agent,
+        scripted_agent(tmp_path, answering(), tools=[look], shapes=[shape]) as agent,
         agent.thread("t").stream_task("watch", {"what": "hat"}, **how) as stream,
     ):
         async for event in stream:

@@ -43,7 +43,7 @@ class Scene(Writing):
             return " ".join(await asyncio.gather(first(), ctx.calls.ask_person("Later?")))
 
         shapes = [shape(job), shape(ask, "ask")]
-        return scripted_agent(home, answering(), functions=self.functions, shapes=shapes, **more)
+        return scripted_agent(home, answering(), tools=self.functions, shapes=shapes, **more)
 
 
 async def kinds(home: Path, thread: str = "t") -> list[str]:
@@ -313,7 +313,7 @@ async def job(params: Nothing, ctx: TaskContext) -> Said:
 
 async def main():
     agent = scripted_agent(
-        home, answering(), functions=[quick, slow, stuck], shapes=[Shape("job", Nothing, Said, job)]
+        home, answering(), tools=[quick, slow, stuck], shapes=[Shape("job", Nothing, Said, job)]
     )
     async with agent:
         over = asyncio.Event()

@@ -159,7 +159,7 @@ async def test_where_the_role_cannot_be_had_nothing_is_edited(tmp_path: Path) ->
 
 @pytest.mark.requirement("T4")
 async def test_a_message_whose_turn_failed_can_be_edited(tmp_path: Path) -> None:
-    lm = ScriptedLM([TimeoutError("slow"), {"reply": "a1", "dispatches": []}])
+    lm = ScriptedLM([TimeoutError("slow"), {"reply": "a1", "calls": []}])
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t1")
         with pytest.raises(ModelUnavailable):
@@ -269,7 +269,7 @@ async def test_an_edit_is_streamed_and_has_its_own_role(tmp_path: Path) -> None:
     role = Role("lighthouse", "Answer as the keeper of the seventh lighthouse would answer.")
 
     def reply(call: ScriptedCall) -> Any:
-        return {"reply": "so be it" if role.content in call.text else "no", "dispatches": []}
+        return {"reply": "so be it" if role.content in call.text else "no", "calls": []}
 
     async with scripted_agent(tmp_path, ScriptedLM(reply, chunk=3)) as agent:
         thread = agent.thread("t1")

@@ -465,7 +465,7 @@ async def test_what_is_written_without_a_word_of_it_is_there_once(
         return Receipt(text=await ctx.call("note", {"text": order.what}))
 
     shape = Shape("noted", Order, Receipt, noted)
-    async with scripted_agent(tmp_path, answering(), functions=[note], shapes=[shape]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[note], shapes=[shape]) as agent:
         recorder = agent._runner.parts.recorder
         database = Unheard(recorder._database, lost)
         monkeypatch.setattr(recorder, "_database", database)

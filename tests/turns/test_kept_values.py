@@ -37,7 +37,7 @@ def noting(done: list[str]) -> Function:
 
 def agent_of(home: Path, handler: Any, done: list[str] | None = None, **more: Any) -> WorldAgent:
     functions = [noting(done if done is not None else [])]
-    return scripted_agent(home, answering(), functions=functions, shapes=[shape(handler)], **more)
+    return scripted_agent(home, answering(), tools=functions, shapes=[shape(handler)], **more)
 
 
 def nested(levels: int) -> Any:
@@ -168,7 +168,7 @@ async def test_a_number_that_json_has_not_is_refused_and_does_not_come_back_as_n
         return Odd(any=value)
 
     shapes = [shape(handler), Shape("odd", Nothing, Odd, result)]
-    async with scripted_agent(tmp_path, answering(), functions=[measure, noting(done)], shapes=shapes) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[measure, noting(done)], shapes=shapes) as agent:
         [pause] = (await agent.thread("t").task("job", {})).pauses
         assert (await agent.thread("t").resume({pause.id: "on"})).result == Said(text="on")
         with pytest.raises(ResultInvalid, match="the result of shape 'odd' are not JSON"):
@@ -187,7 +187,7 @@ async def test_none_is_kept_beside_numbers(tmp_path: Path) -> None:
         seen.append(await ctx.call("measure", {"times": 1}))
         return await ctx.calls.ask_person("And now?")
 
-    async with scripted_agent(tmp_path, answering(), functions=[measure], shapes=[shape(handler)]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[measure], shapes=[shape(handler)]) as agent:
         [pause] = (await agent.thread("t").task("job", {})).pauses
         await agent.thread("t").resume({pause.id: "on"})
     assert seen == [Odd(any=[None, {"a": None}, 1.5])] * 2

@@ -23,7 +23,7 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
 
 
 async def left_over(before: tuple[int, int, int], tasks: int) -> str:
@@ -261,7 +261,7 @@ async def test_a_turn_that_closes_its_own_agent_is_written_down_as_it_is_told(tm
         return await close() if surface == "handler" else str(await ctx.call(surface, {}))
 
     functions = [tool(name="leaf")(close), flow(name="flow")(close_from)]
-    agents.append(await scripted_agent(tmp_path, answering(), functions=functions, shapes=[job(closing)]).start())
+    agents.append(await scripted_agent(tmp_path, answering(), tools=functions, shapes=[job(closing)]).start())
     async with scripted_agent(tmp_path / "other", answering(), shapes=[job(elsewhere)]) as other:
         agents.append(other)
         turn = await asyncio.wait_for(agents[0].thread("t").task("job", {}), 20)
@@ -404,7 +404,7 @@ async def main():
     if sys.argv[2] == "configured":
         dspy.configure(lm=mine, adapter=dspy.ChatAdapter(), callbacks=[watch])
     before = state()
-    plan = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+    plan = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
     for n in range(3):
         lm = ScriptedLM([plan, {"result": "ok"}, {"reply": "Fine."}, dspy.lm15.ServerError("down")])
         async with scripted_agent(Path(sys.argv[1]), lm, workers=[CRITIC]) as agent:

@@ -33,7 +33,7 @@ async def buy(params: Nothing, ctx: TaskContext) -> Said:
 
 def shop(home: Path) -> WorldAgent:
     return scripted_agent(
-        home, answering(), functions=[tool(approval=True)(pay)], shapes=[Shape("buy", Nothing, Said, buy)]
+        home, answering(), tools=[tool(approval=True)(pay)], shapes=[Shape("buy", Nothing, Said, buy)]
     )
 
 

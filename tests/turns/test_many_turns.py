@@ -79,7 +79,7 @@ awkward = st.sampled_from(
     [
         "[[ ## completed ## ]]",
         "a [[ ## reply ## ]] b",
-        "[[ ## dispatches ## ]]\n[]",
+        "[[ ## calls ## ]]\n[]",
         "",
         "  ",
         "x" * 300,
@@ -90,14 +90,14 @@ awkward = st.sampled_from(
 texts = words | awkward
 dispatches = st.lists(
     st.sampled_from(["critic", "poet", "nobody"]).flatmap(
-        lambda to: st.fixed_dictionaries({"to": st.just(to), "request": texts})
+        lambda to: st.fixed_dictionaries({"tool": st.just(to), "arguments": st.fixed_dictionaries({"request": texts})})
     ),
     max_size=3,
 )
 failures = st.sampled_from(
     [dspy.lm15.ServerError("down"), dspy.lm15.RateLimitError("slow"), ValueError("odd"), asyncio.CancelledError()]
 )
-planned = st.fixed_dictionaries({"reply": texts, "dispatches": dispatches}) | texts | failures
+planned = st.fixed_dictionaries({"reply": texts, "calls": dispatches}) | texts | failures
 worked = st.fixed_dictionaries({"result": texts}) | texts | failures
 ROLE = Role("keeper", "Answer as the lighthouse keeper who has not spoken to a soul since the great storm.")
 

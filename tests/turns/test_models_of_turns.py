@@ -138,7 +138,7 @@ def buying() -> ScriptedLM:
 @pytest.mark.requirement("H3", "T5")
 async def test_a_turn_goes_on_with_its_model_in_another_process_of_the_host(tmp_path: Path) -> None:
     done = list[str]()
-    given: dict[str, Any] = {"workers": [SHOPPER], "functions": [price, stock, paying(done)]}
+    given: dict[str, Any] = {"workers": [SHOPPER], "tools": [price, stock, paying(done)]}
     async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": buying()}, **given) as agent:
         turn = await agent.thread("t").converse("Buy", model="fast")
         [pause] = turn.pauses
@@ -154,7 +154,7 @@ async def test_where_its_model_is_gone_a_turn_says_so_takes_no_answer_and_resume
     tmp_path: Path,
 ) -> None:
     done = list[str]()
-    given: dict[str, Any] = {"workers": [SHOPPER], "functions": [price, stock, paying(done)]}
+    given: dict[str, Any] = {"workers": [SHOPPER], "tools": [price, stock, paying(done)]}
     async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": buying()}, **given) as agent:
         turn = await agent.thread("t").converse("Buy", model=("fast", "openai/gpt-4o"))
         [pause] = turn.pauses
@@ -208,7 +208,7 @@ async def test_a_model_that_cannot_be_is_told_before_anything_is_written(
 
 async def test_turns_of_a_home_that_knew_no_models_of_turns_go_on(tmp_path: Path) -> None:
     done = list[str]()
-    given: dict[str, Any] = {"workers": [SHOPPER], "functions": [price, stock, paying(done)]}
+    given: dict[str, Any] = {"workers": [SHOPPER], "tools": [price, stock, paying(done)]}
     async with scripted_agent(tmp_path, buying(), **given) as agent:
         [pause] = (await agent.thread("t").converse("Buy")).pauses
         place = agent.storage.place

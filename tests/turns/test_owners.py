@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, answering, scripted_agent, standing
 from support.processes import next_line, start_script
 from worldagent import WorldAgent
 from worldagent.core.errors import LeaseLost, ThreadBusy
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.on_every_database
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from support.agents import scripted_agent
+from support.agents import scripted_agent, standing
 from worldagent.memory import ConversationLog
 from worldagent.testing import ScriptedLM
 
@@ -91,11 +91,12 @@ async def test_a_killed_owner_frees_the_thread_at_once_and_it_goes_on(tmp_path: 
 VICTIM = """
 import asyncio, sys
 from pathlib import Path
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, scripted_agent, standing
 from worldagent.memory import ConversationLog
 from worldagent.testing import ScriptedLM
 
-plan = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "a"}, {"to": "critic", "request": "b"}]}
+calls = [{"tool": "critic", "arguments": {"request": text}} for text in "ab"]
+plan = {"reply": "I will ask.", "calls": calls}
 
 def reply(call):
     if "request" in call.fields:
@@ -167,7 +168,7 @@ def take_over(home: Path) -> None:
     connection.close()
 
 
-PLAN = {"reply": "I will ask.", "dispatches": [{"to": "critic", "request": "Judge it."}]}
+PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
 
 
 @pytest.mark.requirement("T4")
@@ -200,8 +201,7 @@ async def test_a_turn_that_was_taken_over_writes_nothing_more_and_says_so(tmp_pa
         assert caught.value.retryable
         assert rows(tmp_path) == before
         # The answer that was streamed is in no log, so it does not stand either.
-        shown = [event for event in events if event.type in ("text_delta", "text_replaced")]
-        assert not shown or (shown[-1].type, shown[-1].text) == ("text_replaced", "")
+        assert standing(events) == ""
         assert (events[-1].type, events[-1].code) == ("turn_ended", "lease_lost")
     async with scripted_agent(tmp_path, answering("here"), workers=[CRITIC]) as agent:
         assert (await agent.thread("t").converse("Again")).text == "here"

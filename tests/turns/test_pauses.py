@@ -55,7 +55,7 @@ async def asks_twice(ctx: TaskContext) -> str:
 
 def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent:
     functions = [writing(done), writing(done, name="pay", approval=True)]
-    return scripted_agent(home, lm or answering(), functions=functions, shapes=[shape(asks_twice, entry=Muse)], **more)
+    return scripted_agent(home, lm or answering(), tools=functions, shapes=[shape(asks_twice, entry=Muse)], **more)
 
 
 @pytest.mark.requirement("T4")
@@ -96,12 +96,12 @@ async def test_what_a_planner_dispatched_waits_and_the_planner_goes_on_with_the_
     def plan(call: Any) -> dict[str, Any]:
         told = " ".join(str(message) for message in call.messages)
         return (
-            {"reply": "All done."} if "wrote a" in told else {"reply": "", "dispatches": [{"to": "job", "params": {}}]}
+            {"reply": "All done."} if "wrote a" in told else {"reply": "", "calls": [{"tool": "job", "arguments": {}}]}
         )
 
     functions = [writing(done), writing(done, name="pay", approval=True)]
     jobs = [shape(asks_twice, description="does the job")]
-    async with scripted_agent(tmp_path, ScriptedLM(plan), functions=functions, shapes=jobs) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM(plan), tools=functions, shapes=jobs) as agent:
         thread = agent.thread("t")
         turn = await thread.converse("Do it")
         assert (turn.status, turn.text) == ("paused", "")
@@ -191,7 +191,7 @@ async def test_a_pause_that_nobody_waits_for_any_more_is_unknown(tmp_path: Path)
         return f"{await ctx.call('both', {})}, {await ctx.calls.ask_person('Go on?')}"
 
     functions = [writing(done, name="pay", approval=True), tool(fail), flow(both)]
-    async with scripted_agent(tmp_path, answering(), functions=functions, shapes=[shape(ask)]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=functions, shapes=[shape(ask)]) as agent:
         thread = agent.thread("t")
         [asked] = (await thread.task("job", {})).pauses
         assert asked.question == "Go on?"
@@ -268,7 +268,7 @@ async def test_refresh_accepts_a_changed_role_that_a_handlers_code_gives_and_fai
     lm = ScriptedLM([{"thought": "So be it."}])
     pay = writing(done, name="pay", approval=True)
     shapes = [shape(inner, key="inner", entry=Muse), shape(outer, key="outer")]
-    async with scripted_agent(tmp_path, lm, functions=[pay], shapes=shapes) as agent:
+    async with scripted_agent(tmp_path, lm, tools=[pay], shapes=shapes) as agent:
         thread = agent.thread("t")
         [pause] = (await thread.task("outer", {})).pauses
         role = Role("i", "Speak in prose.")
@@ -284,7 +284,7 @@ async def test_refresh_accepts_a_changed_role_that_a_handlers_code_gives_and_fai
 @on_every_store
 async def test_a_stored_role_that_changed_meanwhile_is_noticed(tmp_path: Path, kind: StoreKind) -> None:
     functions, jobs = [writing([]), writing([], name="pay", approval=True)], [shape(asks_twice, entry=Muse)]
-    async with stored_agent(kind, tmp_path, answering(), functions=functions, shapes=jobs) as agent:
+    async with stored_agent(kind, tmp_path, answering(), tools=functions, shapes=jobs) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
         answers = await paused_with(agent, None)
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Be long."))
@@ -356,7 +356,7 @@ async def test_a_handler_that_takes_another_path_does_nothing_more_whatever_it_s
         return "changed"
 
     functions = [writing(done), writing(done, name="pay", approval=True)]
-    async with scripted_agent(tmp_path, answering(), functions=functions, shapes=[shape(change)]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=functions, shapes=[shape(change)]) as agent:
         thread = agent.thread("t")
         [pause] = (await thread.task("job", {})).pauses
         with pytest.raises(Diverged, match=r"write:"):
@@ -380,7 +380,7 @@ async def test_params_that_are_declared_otherwise_meanwhile_are_noticed_before_a
         return str(await ctx.call("pay", {"what": "a"}))
 
     async with scripted_agent(
-        tmp_path, answering(), functions=[writing(done, name="pay", approval=True)], shapes=[shape(ask)]
+        tmp_path, answering(), tools=[writing(done, name="pay", approval=True)], shapes=[shape(ask)]
     ) as agent:
         turn = await agent.thread("t").task("job", {})
 
@@ -389,7 +389,7 @@ async def test_params_that_are_declared_otherwise_meanwhile_are_noticed_before_a
         return what
 
     changed = tool(name="pay", approval=True)(pay)
-    async with scripted_agent(tmp_path, answering(), functions=[changed], shapes=[shape(ask)]) as agent:
+    async with scripted_agent(tmp_path, answering(), tools=[changed], shapes=[shape(ask)]) as agent:
         with pytest.raises(GraphChanged, match="'pay'"):
             await agent.thread("t").resume({turn.pauses[0].id: Approve()})
         assert done == []
@@ -450,7 +450,7 @@ async def test_a_drained_agent_stops_its_turns_where_they_can_go_on(tmp_path: Pa
         return " ".join([await ctx.call("write", {"what": "a"}), await ctx.call("write", {"what": "b"})])
 
     def opened() -> WorldAgent:
-        return scripted_agent(tmp_path, answering(), functions=[tool(write)], shapes=[shape(two)])
+        return scripted_agent(tmp_path, answering(), tools=[tool(write)], shapes=[shape(two)])
 
     agent = await opened().start()
     running = asyncio.create_task(agent.thread("t").task("job", {}))

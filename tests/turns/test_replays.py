@@ -203,7 +203,7 @@ async def test_a_replay_that_waits_is_resumed_on_its_own_thread(tmp_path: Path) 
 @pytest.mark.requirement("T4")
 async def test_a_replay_is_streamed_and_tells_its_thread(tmp_path: Path) -> None:
     def reply(call: ScriptedCall) -> Any:
-        return {"reply": "so be it", "dispatches": []}
+        return {"reply": "so be it", "calls": []}
 
     async with scripted_agent(tmp_path, ScriptedLM(reply, chunk=3)) as agent:
         thread = agent.thread("t1")

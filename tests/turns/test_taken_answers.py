@@ -59,9 +59,9 @@ async def test_an_answer_is_not_taken_where_what_the_turn_calls_is_gone(tmp_path
         return what + how
 
     given: dict[str, dict[str, Any]] = {
-        "function": {"functions": []},
+        "function": {"tools": []},
         "shape": {"shapes": []},
-        "params": {"functions": [tool(approval=True)(pay)]},
+        "params": {"tools": [tool(approval=True)(pay)]},
     }
     done: list[str] = []
     pause_id = await paused(tmp_path)

@@ -116,7 +116,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 @pytest.mark.requirement("T2")
 async def test_params_with_aliases_and_strict_types_come_through_whole(tmp_path: Path) -> None:
     given = Picky(theTime=NOON, pair=(3, 4), inner=Sum(a=1))
-    plan = {"reply": "", "dispatches": [{"to": "picky", "params": given.model_dump(mode="json", by_alias=True)}]}
+    plan = {"reply": "", "calls": [{"tool": "picky", "arguments": given.model_dump(mode="json", by_alias=True)}]}
     lm = ScriptedLM([plan, {"reply": "Done."}])
     async with scripted_agent(tmp_path, lm, shapes=[PICKY]) as agent:
         thread = agent.thread("t")
@@ -146,7 +146,7 @@ async def test_an_instance_that_was_never_validated_is_refused_and_not_shown(tmp
         return Total.model_construct(total="a secret word")  # type: ignore[arg-type]  # the mistake that is tested
 
     shapes = [Shape("bad", Sum, Total, bad), ADD]
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=shapes, functions=[worse]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=shapes, tools=[worse]) as agent:
         thread = agent.thread("t")
         with pytest.raises(ResultInvalid, match="'bad'") as shape:
             await thread.task("bad", {"a": 1})
@@ -175,7 +175,7 @@ async def test_an_error_never_shows_a_value(tmp_path: Path, annotation: Any, val
         return None
 
     body.__annotations__["it"] = annotation
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[tool(body, name="f")]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[tool(body, name="f")]) as agent:
         with pytest.raises(ParamsInvalid, match="it") as caught:
             await agent.call("f", {"it": value})
     assert "SECRET" not in str(caught.value)
@@ -205,7 +205,7 @@ async def test_a_call_that_is_cancelled_from_inside_fails_and_closing_ends_one_t
         await asyncio.Event().wait()
         return 1
 
-    agent = await scripted_agent(tmp_path, ScriptedLM([]), functions=[broken, endless]).start()
+    agent = await scripted_agent(tmp_path, ScriptedLM([]), tools=[broken, endless]).start()
     with pytest.raises(TaskFailed, match="CancelledError"):
         await agent.call("broken", {})
     running = asyncio.create_task(agent.call("endless", {}))
@@ -260,7 +260,7 @@ async def test_what_a_handler_raises_is_named_by_type_only(tmp_path: Path) -> No
 @pytest.mark.requirement("T2")
 async def test_a_shape_with_a_description_is_offered_to_the_planner(tmp_path: Path) -> None:
     shape = Shape("add", Sum, Total, add, description="adds two numbers")
-    plan = {"reply": "", "dispatches": [{"to": "add", "params": {"a": 2, "b": 3}}]}
+    plan = {"reply": "", "calls": [{"tool": "add", "arguments": {"a": 2, "b": 3}}]}
     lm = ScriptedLM([plan, {"reply": "Five."}])
     async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
         turn = await agent.thread("t").converse("2 + 3?")
@@ -279,7 +279,7 @@ async def test_several_dispatches_of_one_plan_run_at_the_same_time(tmp_path: Pat
         return Total(total=params.a)
 
     shape = Shape("meet", Sum, Total, meet, description="meets")
-    plan = {"reply": "", "dispatches": [{"to": "meet", "params": {"a": n}} for n in (1, 2)]}
+    plan = {"reply": "", "calls": [{"tool": "meet", "arguments": {"a": n}} for n in (1, 2)]}
     lm = ScriptedLM([plan, {"reply": "Done."}])
     async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
         thread = agent.thread("t")
@@ -295,13 +295,13 @@ async def test_a_dispatch_that_fails_is_told_to_the_planner_and_the_others_go_on
         return Total(total=params.a)
 
     shape = Shape("half", Sum, Total, half, description="halves")
-    plan = {"reply": "", "dispatches": [{"to": "half", "params": {"a": n}} for n in (1, 2)]}
+    plan = {"reply": "", "calls": [{"tool": "half", "arguments": {"a": n}} for n in (1, 2)]}
     lm = ScriptedLM([plan, {"reply": "Half of it."}])
     async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent, agent.thread("t").stream("Go") as stream:
         ended = [(e.status, e.code) async for e in stream if e.type == "task_ended"]
     assert stream.turn.text == "Half of it."
     assert sorted(ended, key=str) == [("done", None), ("failed", "task_failed")]
-    told = lm.calls[1].messages[0][1] + lm.calls[1].messages[1][1]
+    told = "".join(lm.calls[1].steps)
     assert "failed with RuntimeError" in told
     assert '{"total": 2}' in told
 
@@ -326,7 +326,7 @@ async def quadruple(ctx: CallContext, n: int) -> int:
 async def test_functions_are_called_by_name_and_flows_call_others(tmp_path: Path) -> None:
     assert double.description == "Doubles a number."
     assert (double.kind, quadruple.kind) == ("leaf", "flow")
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[double, quadruple]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[double, quadruple]) as agent:
         assert await agent.call("double", {"n": 2}) == 4
         assert await agent.call("quadruple", {"n": "3"}) == 12
 
@@ -339,9 +339,9 @@ async def test_a_shape_calls_functions_and_its_events_carry_path_ids(tmp_path: P
         return Total(total=first)
 
     shape = Shape("through", Sum, Total, through, description="calls")
-    lm = ScriptedLM([{"reply": "", "dispatches": [{"to": "through", "params": {"a": 1}}]}, {"reply": "ok"}])
+    lm = ScriptedLM([{"reply": "", "calls": [{"tool": "through", "arguments": {"a": 1}}]}, {"reply": "ok"}])
     async with (
-        scripted_agent(tmp_path, lm, shapes=[shape], functions=[double, quadruple]) as agent,
+        scripted_agent(tmp_path, lm, shapes=[shape], tools=[double, quadruple]) as agent,
         agent.thread("t").stream("Go") as stream,
     ):
         events = [event async for event in stream]
@@ -375,7 +375,7 @@ async def test_a_call_that_does_not_fit_is_a_typed_error(
     async def liar() -> int:
         return "many"  # type: ignore[return-value]  # the mistake that is tested
 
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[double, broken, liar]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[double, broken, liar]) as agent:
         with pytest.raises(error, match=says) as caught:
             await agent.call(name, given)
     assert "secret" not in str(caught.value)
@@ -419,7 +419,7 @@ def test_functions_that_cannot_be_called_are_refused_when_they_are_made() -> Non
 @pytest.mark.requirement("H10")
 async def test_two_things_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NameTaken, match="'double'"):
-        scripted_agent(tmp_path, ScriptedLM([]), functions=[double], workers=[Worker("double", "You double.")])
+        scripted_agent(tmp_path, ScriptedLM([]), tools=[double], workers=[Worker("double", "You double.")])
     clashes: list[dict[str, Any]] = [
         {"shapes": [ADD, Shape("add", Sum, Total, add)]},
         {"shapes": [Shape("subagent", Sum, Total, add)]},

@@ -58,7 +58,7 @@ async def shop(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenera
         Shape("fail", Nothing, Said, _fail),
         Shape("wait", Nothing, Said, (gate or Gate()).run),
     ]
-    async with scripted_agent(home, answering(), functions=[tool(approval=True)(pay)], shapes=shapes, **more) as agent:
+    async with scripted_agent(home, answering(), tools=[tool(approval=True)(pay)], shapes=shapes, **more) as agent:
         yield agent
 
 
@@ -106,7 +106,15 @@ async def test_each_thread_is_listed_with_its_newest_turn_and_what_it_waits_for(
         ]
         order, talk = found[3:]
         assert order == ThreadState(
-            thread="order", account="ana", turn_id=paused.id, kind="task", status="paused", since=order.since, pauses=2
+            thread="order",
+            title="Hello",
+            account="ana",
+            turn_id=paused.id,
+            kind="task",
+            status="paused",
+            since=order.since,
+            pauses=2,
+            page_key=order.page_key,
         )
         assert (talk.account, talk.channel, talk.kind) == ("ana", "c1", "message")
         assert [state.thread for state in found if state.resumable] == ["broken", "order"]
@@ -202,7 +210,7 @@ async def test_a_page_takes_the_same_number_of_reads_however_many_threads_there_
                 with reads(monkeypatch) as found:
                     assert len(await agent.threads()) == number
                 counts.append(len(found))
-    assert counts == [4, 4]
+    assert counts == [7, 7]
 
 
 async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tmp_path: Path) -> None:
@@ -234,7 +242,7 @@ async def test_to_look_at_a_thread_takes_it_from_nobody(tmp_path: Path) -> None:
 async def test_the_plan_of_the_listing_reads_the_index_of_threads(tmp_path: Path) -> None:
     async with shop(tmp_path) as agent:
         with closing(sqlite3.connect(agent.storage.database)) as connection:
-            given = ("novel/", "novel0", None, None, 5)
+            given = ("novel/", "novel0", *(None,) * 10, 5)
             plan = connection.execute(f"EXPLAIN QUERY PLAN {_turns._THREADS}", given).fetchall()
     told = "\n".join(str(row[-1]) for row in plan)
     assert "USING COVERING INDEX wa_turn_thread" in told

@@ -50,7 +50,7 @@ class Scene(Writing):
         return scripted_agent(
             home,
             answering(),
-            functions=self.functions,
+            tools=self.functions,
             shapes=[shape(job), shape(plain, "plain"), shape(asking, "ask")],
             clock=self.clock,
             settings={"turn_timeout": 60, **settings},

@@ -73,7 +73,7 @@ async def ordered(agent, order):
 async def main():
     loop = asyncio.get_running_loop()
     async with scripted_agent(
-        home, answering(), functions=[pay, write], shapes=[Shape("buy", Order, Said, buy)]
+        home, answering(), tools=[pay, write], shapes=[Shape("buy", Order, Said, buy)]
     ) as agent:
         print("open", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):

@@ -75,7 +75,7 @@ def shop(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent
         return f"{await ctx.call('pay', {'what': 'a'})}, {await ctx.call('pay', {'what': 'b'})}"
 
     shapes = [shape(handler, key=handler.__name__) for handler in (job, through, outer, question, two)]
-    return scripted_agent(home, lm or answering(), functions=[pay, deep], shapes=shapes, **more)
+    return scripted_agent(home, lm or answering(), tools=[pay, deep], shapes=shapes, **more)
 
 
 @pytest.mark.parametrize("name", ["job", "through", "outer", "question"])
@@ -185,7 +185,9 @@ async def test_a_notifier_that_hangs_holds_a_turn_up_for_a_bounded_time(tmp_path
 async def test_scheduled_runs_are_unattended_by_the_setting_unless_the_caller_says_otherwise(
     tmp_path: Path, setting: str, given: Any, status: str
 ) -> None:
-    lm = ScriptedLM([{"reply": "", "dispatches": [{"to": "critic", "request": "Judge it."}]}, {"reply": "Done."}])
+    lm = ScriptedLM(
+        [{"reply": "", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}, {"reply": "Done."}]
+    )
     policy = Policy(rules=(Rule(decision="ask", function="*"),))
     settings = {"unattended": setting}
     async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings=settings, policy=policy) as agent:
@@ -258,7 +260,7 @@ class Desk:
 notified = []
 
 async def main():
-    agent = scripted_agent(home, answering(), functions=[pay, send], shapes=[shape(job)], notifier=Desk())
+    agent = scripted_agent(home, answering(), tools=[pay, send], shapes=[shape(job)], notifier=Desk())
     async with agent:
         thread = agent.thread("t")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -67,19 +68,18 @@ class Code:
         def reply(call: ScriptedCall) -> dict[str, Any]:
             if "request" in call.fields:
                 return {"result": "It is fine."}
-            told = " ".join(str(message) for message in call.messages)
-            if "Hello" in told or "Result of" in told:
+            if "Hello" in call.text or call.steps:
                 return {"reply": "All done."}
             return {
                 "reply": "",
-                "dispatches": [
-                    {"to": "job", "params": {"what": "hat"}},
-                    {"to": "critic", "request": "Judge hats."},
+                "calls": [
+                    {"tool": "job", "arguments": {"what": "hat"}},
+                    {"tool": "critic", "arguments": {"request": "Judge hats."}},
                 ],
             }
 
         functions = [each for each in (self.write, self.pay) if each is not None]
-        return scripted_agent(home, ScriptedLM(reply), functions=functions, workers=self.workers, shapes=self.shapes)
+        return scripted_agent(home, ScriptedLM(reply), tools=functions, workers=self.workers, shapes=self.shapes)
 
 
 def without_pay(code: Code) -> None:
@@ -178,7 +178,7 @@ async def begun(home: Path, done: list[str], surface: str) -> str:
 async def refused(agent: WorldAgent, pause: str, says: str) -> None:
     with pytest.raises(GraphChanged, match=says) as caught:
         await agent.thread("t").resume({pause: Approve()})
-    assert str(caught.value).endswith("resume it with the code that began it, or cancel it and begin a new turn")
+    assert re.search(r"; resume it with the (code|version) that began it, or cancel it and", str(caught.value))
     with pytest.raises(GraphChanged, match=says):  # the answer was not taken
         await agent.thread("t").resume()
 
@@ -238,7 +238,7 @@ async def test_another_graph_is_named_before_any_effect(tmp_path: Path, surface:
     with closing(sqlite3.connect(tmp_path / "agent.db")) as connection, connection:
         connection.execute("UPDATE wa_turn SET graph='turn/0'")
     async with Code(done).agent(tmp_path) as agent:
-        await refused(agent, pause, "'turn/0', and this version has 'turn/1'")
+        await refused(agent, pause, "'turn/0', and this version has 'turn/2'")
         thread = agent.thread("t")
         assert await thread.cancel()
         assert (await thread.converse("Hello")).text == "All done."

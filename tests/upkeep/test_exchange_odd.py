@@ -73,7 +73,7 @@ async def exported(agent: WorldAgent, file: Path) -> list[Line]:
     address = await agent.attachments.add("https://example.org/a.png")
     drafts = (
         Draft("ana", "message", {"text": "Look", "attachments": [attached.to_json(), address.to_json()]}),
-        Draft("agent", "plan", {"text": "", "dispatches": [{"to": "w", "request": "r"}]}),
+        Draft("agent", "plan", {"text": "", "calls": [{"tool": "w", "arguments": {"request": "r"}}]}),
         Draft("agent", "result", {"to": "w", "status": "done", "result": {"worker": "w", "text": "found"}}),
         Draft("agent", "result", {"to": "w", "status": "failed", "error": {"code": "x", "message": "no"}}),
         Draft("agent", "answer", {"text": "Fine."}),

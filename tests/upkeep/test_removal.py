@@ -60,8 +60,8 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
     if "request" in call.fields:
         return {"result": WORDS["verdict"]}
     if "judge" in call.user and WORDS["verdict"] not in call.text:
-        return {"reply": "", "dispatches": [{"to": "critic", "request": WORDS["request"]}]}
-    return {"reply": word("other") if "other one" in call.user else WORDS["answer"], "dispatches": []}
+        return {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": WORDS["request"]}}]}
+    return {"reply": word("other") if "other one" in call.user else WORDS["answer"], "calls": []}
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def opened(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGene
         Shape("wait", Nothing, Said, (gate or Gate()).run),
     ]
     async with scripted_agent(
-        home, ScriptedLM(_reply), workers=[CRITIC], functions=[look, tool(approval=True)(pay)], shapes=shapes, **more
+        home, ScriptedLM(_reply), workers=[CRITIC], tools=[look, tool(approval=True)(pay)], shapes=shapes, **more
     ) as agent:
         yield agent
 

@@ -44,10 +44,10 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
     if "request" in call.fields:
         return {"result": WORDS["verdict"]}
     if "judge" in call.user and WORDS["verdict"] not in call.text:
-        return {"reply": "", "dispatches": [{"to": "critic", "request": WORDS["request"]}]}
+        return {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": WORDS["request"]}}]}
     if "ask" in call.user and "Red." not in call.text:
-        return {"reply": "", "dispatches": [{"to": "wait", "params": {}}]}
-    return {"reply": "Fine.", "dispatches": []}
+        return {"reply": "", "calls": [{"tool": "wait", "arguments": {}}]}
+    return {"reply": "Fine.", "calls": []}
 
 
 @asynccontextmanager
@@ -58,7 +58,7 @@ async def opened(home: Path, **more: Any) -> AsyncGenerator[WorldAgent]:
     ]
     functions = [look, tool(approval=True)(pay)]
     async with scripted_agent(
-        home, ScriptedLM(_reply), workers=[CRITIC], functions=functions, shapes=shapes, **more
+        home, ScriptedLM(_reply), workers=[CRITIC], tools=functions, shapes=shapes, **more
     ) as agent:
         yield agent
 

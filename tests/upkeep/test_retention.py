@@ -31,7 +31,7 @@ async def _ask(params: Nothing, ctx: TaskContext) -> Said:
 def _reply(call: ScriptedCall) -> dict[str, Any]:
     if "request" in call.fields:
         return {"result": "Judged."}
-    return {"reply": "Fine.", "dispatches": []}
+    return {"reply": "Fine.", "calls": []}
 
 
 @asynccontextmanager

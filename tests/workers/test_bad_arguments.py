@@ -63,10 +63,10 @@ def test_what_is_of_another_kind_is_refused(given: dict[str, Any]) -> None:
 async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Path) -> None:
     with pytest.raises(FunctionInvalid, match="'w' names 'putt' in its tools"):
         await scripted_agent(
-            tmp_path, ScriptedLM([]), functions=[put], workers=[Worker("w", "Do it.", tools=("putt",))]
+            tmp_path, ScriptedLM([]), tools=[put], workers=[Worker("w", "Do it.", tools=("putt",))]
         ).start()
     glob = Worker("w", "Do it.", tools=("later*", "put", "subagent"))
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[put], workers=[glob]):
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[put], workers=[glob]):
         pass
 
 
@@ -117,10 +117,10 @@ def test_what_a_file_says_wrong_is_told_with_its_line(tmp_path: Path, front: str
 @pytest.mark.parametrize(
     "given",
     [
-        {"functions": None},
-        {"functions": put},
-        {"functions": "put"},
-        {"functions": 3},
+        {"tools": None},
+        {"tools": put},
+        {"tools": "put"},
+        {"tools": 3},
         {"workers": None},
         {"shapes": None},
         {"approver": 3},
@@ -156,7 +156,7 @@ def test_times_are_numbers(value: Any) -> None:
 
 async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path) -> None:
     many = [Function(f"tool_{number}", put.body, put.params, put.result) for number in range(2000)]
-    async with scripted_agent(tmp_path, ScriptedLM([]), functions=[*many, put]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[*many, put]) as agent:
         with pytest.raises(UnknownFunction) as caught:
             await agent.call("tool_199x" + "y" * 5000, {})
         assert len(str(caught.value)) < 600
@@ -173,7 +173,7 @@ async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path
 async def test_arguments_that_are_no_mapping_are_an_answer_that_is_none(tmp_path: Path) -> None:
     lm = ScriptedLM([{"calls": [{"tool": "put", "arguments": {"path": "a"}}]}, {"result": "done"}])
     worker = Worker("w", "Do it.", tools=("*",))
-    async with scripted_agent(tmp_path, lm, functions=[put], workers=[worker]) as agent:
+    async with scripted_agent(tmp_path, lm, tools=[put], workers=[worker]) as agent:
         thread = agent.thread("t")
         turn = await thread.task("subagent", {"worker": "w", "request": "go"})
         for arguments in ("x", 3, ["path"]):

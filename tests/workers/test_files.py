@@ -169,7 +169,10 @@ async def test_an_agent_takes_files_and_folders_as_workers(tmp_path: Path) -> No
     one = written(tmp_path, text.replace("risk: [write, network]\n", ""))
     plan = {
         "reply": "",
-        "dispatches": [{"to": "shopper", "params": {"article": "hat"}}, {"to": "critic", "request": "Judge."}],
+        "calls": [
+            {"tool": "shopper", "arguments": {"article": "hat"}},
+            {"tool": "critic", "arguments": {"request": "Judge."}},
+        ],
     }
 
     def reply(call: Any) -> dict[str, Any]:
@@ -182,7 +185,7 @@ async def test_an_agent_takes_files_and_folders_as_workers(tmp_path: Path) -> No
         )
 
     agent = scripted_agent(
-        tmp_path / "home", ScriptedLM(reply), workers=[one, folder, Worker("poet", "You write.")], functions=[price]
+        tmp_path / "home", ScriptedLM(reply), workers=[one, folder, Worker("poet", "You write.")], tools=[price]
     )
     async with agent:
         thread = agent.thread("t")

@@ -30,7 +30,7 @@ async def said(ctx: TaskContext) -> str:
 @pytest.mark.requirement("H10")
 async def test_functions_and_workers_are_found_by_what_they_are_good_for(tmp_path: Path) -> None:
     workers = [Worker("shopper", "You buy.", capabilities=("prices",)), Worker("critic", "You judge.")]
-    agent = scripted_agent(tmp_path, answering(), functions=[price, cheapest], workers=workers, shapes=[shape(said)])
+    agent = scripted_agent(tmp_path, answering(), tools=[price, cheapest], workers=workers, shapes=[shape(said)])
     with pytest.raises(AgentClosed):
         agent.find("prices")
     async with agent:

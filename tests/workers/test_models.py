@@ -34,7 +34,7 @@ async def test_where_a_model_is_out_the_next_one_is_asked_the_same(tmp_path: Pat
     third = ScriptedLM([{"result": "It is 3."}], form="native")
     worker = Worker("shopper", "You find prices.", tools=("price",), model="a", fallbacks=("b", "c"))
     models = {"a": first, "b": second, "c": third}
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], functions=[price], models=models) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], tools=[price], models=models) as agent:
         assert await agent.call("shopper", {"request": "Go."}) == "It is 3."
     assert told(third.calls[0]) == told(first.calls[1]) == told(second.calls[0])
     assert third.calls[0].tools == ("price",), "each is offered tools as it takes them"

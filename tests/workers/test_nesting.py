@@ -47,7 +47,7 @@ async def test_a_worker_calls_a_worker_that_calls_a_tool_that_calls_a_worker(tmp
             return {"result": told(call)[-1].rsplit("\n", 1)[-1]}
         return calls(("hand", {"request": "hat"}) if "You lead" in call.system else ("look", {"what": "hat"}))
 
-    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[boss, hand, eye], functions=[look]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[boss, hand, eye], tools=[look]) as agent:
         assert await agent.call("boss", {"request": "Go."}) == "seen HAT"
         async with agent.thread("t").stream("Go") as stream:
             events = [event async for event in stream]
@@ -88,7 +88,7 @@ async def test_a_worker_that_calls_itself_is_refused_at_the_sixth(tmp_path: Path
 async def test_a_worker_takes_and_gives_what_it_declares(tmp_path: Path) -> None:
     worker = Worker("offer", "You make offers.", tools=("price",), input=Article, output=list[Offer])
     lm = ScriptedLM([calls(("price", {"what": "hat"})), {"result": [{"price": "dear"}]}, {"result": [{"price": 3}]}])
-    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[price]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[price]) as agent:
         assert await agent.call("offer", Article(name="hat")) == [Offer(price=3)]
     assert [call.fields["name"] for call in lm.calls] == ["hat"] * 3
     assert '"price"' in lm.calls[0].system
@@ -114,7 +114,7 @@ async def test_a_shape_is_called_by_a_worker_as_a_function_is(tmp_path: Path) ->
     shape = Shape("sell", Article, Offer, sell)
     worker = Worker("seller", "You sell.", tools=("sell",))
     lm = ScriptedLM([calls(("sell", {"name": "hat"})), {"result": "Sold."}])
-    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[price], shapes=[shape]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[price], shapes=[shape]) as agent:
         assert await agent.call("seller", {"request": "Go."}) == "Sold."
     assert told(lm.calls[1])[0].endswith('{"price": 3}')
 
@@ -123,7 +123,7 @@ async def test_a_shape_is_called_by_a_worker_as_a_function_is(tmp_path: Path) ->
 async def test_globs_name_what_a_worker_may_call_and_no_more(tmp_path: Path) -> None:
     worker = Worker("all", "You may call all.", tools=("*",))
     lm = ScriptedLM([{"result": "Fine."}], form="native")
-    async with scripted_agent(tmp_path, lm, workers=[worker, SHOPPER], functions=[price, stock]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[worker, SHOPPER], tools=[price, stock]) as agent:
         await agent.call("all", {"request": "Go."})
     assert lm.calls[0].tools == ("price", "stock", "all", "shopper")
 

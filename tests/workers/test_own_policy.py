@@ -59,7 +59,7 @@ async def test_what_a_worker_s_policy_refuses_is_refused_though_the_agent_s_appr
     asked = calls(("send", {"path": "a"}), ("write", {"path": "b"}), ("relay", {"path": "c"}))
     lm = ScriptedLM([asked, {"result": "Done."}, asked, {"result": "Done."}])
     workers = [worker(policy=NO_MAIL), worker("postman")]
-    async with scripted_agent(tmp_path, lm, workers=workers, functions=sent.functions, policy=ALL_APPROVED) as agent:
+    async with scripted_agent(tmp_path, lm, workers=workers, tools=sent.functions, policy=ALL_APPROVED) as agent:
         await agent.call("clerk", {"request": "Go."})
         assert sent.done == ["write b"]
         assert [("the rule 'no mail' of 'clerk' refuses" in each) for each in told(lm.calls[1])] == [True, False, True]
@@ -78,7 +78,7 @@ async def test_it_holds_for_workers_that_the_worker_calls(tmp_path: Path) -> Non
         ]
     )
     workers = [worker(policy=NO_MAIL), worker("postman", tools=("send",))]
-    async with scripted_agent(tmp_path, lm, workers=workers, functions=sent.functions, policy=ALL_APPROVED) as agent:
+    async with scripted_agent(tmp_path, lm, workers=workers, tools=sent.functions, policy=ALL_APPROVED) as agent:
         assert await agent.call("clerk", {"request": "Go."}) == "Ok."
     lm.assert_all_used()
     assert sent.done == []
@@ -96,7 +96,7 @@ async def test_it_holds_for_turns_that_are_begun_from_what_the_worker_calls(tmp_
     lm = ScriptedLM([dispatch, send, {"result": "No."}, {"result": "Ok."}])
     workers = [worker(policy=NO_MAIL, tools=("delegate",)), worker("postman", tools=("send",))]
     functions = [*sent.functions, delegate]
-    async with scripted_agent(tmp_path, lm, workers=workers, functions=functions, policy=ALL_APPROVED) as agent:
+    async with scripted_agent(tmp_path, lm, workers=workers, tools=functions, policy=ALL_APPROVED) as agent:
         agents.append(agent)
         assert await agent.call("clerk", {"request": "Go."}) == "Ok."
     lm.assert_all_used()
@@ -107,7 +107,7 @@ async def test_what_it_approves_still_needs_the_agent_s_policy(tmp_path: Path) -
     sent = Sent()
     wide = Policy(rules=(Rule(decision="approve", function="*"),))
     lm = ScriptedLM([calls(("write", {"path": "a"})), {"result": "Done."}])
-    async with scripted_agent(tmp_path, lm, workers=[worker(policy=wide)], functions=sent.functions) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[worker(policy=wide)], tools=sent.functions) as agent:
         thread = agent.thread("t")
         turn = await thread.task("subagent", {"worker": "clerk", "request": "Go."})
         assert turn.status == "paused"
@@ -121,7 +121,7 @@ async def test_it_can_ask_where_the_agent_s_policy_approves(tmp_path: Path) -> N
     careful = Policy(rules=(Rule(decision="ask", function="write", arguments={"path": "/etc/*"}),))
     lm = ScriptedLM([calls(("write", {"path": "/etc/a"}), ("write", {"path": "b"})), {"result": "Done."}])
     async with scripted_agent(
-        tmp_path, lm, workers=[worker(policy=careful)], functions=sent.functions, policy=ALL_APPROVED
+        tmp_path, lm, workers=[worker(policy=careful)], tools=sent.functions, policy=ALL_APPROVED
     ) as agent:
         turn = await agent.thread("t").task("subagent", {"worker": "clerk", "request": "Go."})
         assert [pause.arguments for pause in turn.pauses] == [{"path": "/etc/a"}]
@@ -134,7 +134,7 @@ async def test_with_a_default_what_no_rule_of_it_matches_is_refused(tmp_path: Pa
     listed = Policy(rules=(Rule(decision="approve", function="write"),), default="refuse")
     lm = ScriptedLM([calls(("write", {"path": "a"}), ("send", {"path": "b"})), {"result": "Done."}])
     async with scripted_agent(
-        tmp_path, lm, workers=[worker(policy=listed)], functions=sent.functions, policy=ALL_APPROVED
+        tmp_path, lm, workers=[worker(policy=listed)], tools=sent.functions, policy=ALL_APPROVED
     ) as agent:
         await agent.call("clerk", {"request": "Go."})
     assert sent.done == ["write a"]
@@ -143,7 +143,7 @@ async def test_with_a_default_what_no_rule_of_it_matches_is_refused(tmp_path: Pa
 
 async def test_a_rule_of_it_that_matches_nothing_is_refused_at_the_start(tmp_path: Path) -> None:
     wrong = Policy(rules=(Rule(decision="refuse", function="sendd"),))
-    agent = scripted_agent(tmp_path, ScriptedLM([]), workers=[worker(policy=wrong)], functions=Sent().functions)
+    agent = scripted_agent(tmp_path, ScriptedLM([]), workers=[worker(policy=wrong)], tools=Sent().functions)
     with pytest.raises(PolicyInvalid, match="'sendd'"):
         await agent.start()
 

@@ -129,7 +129,7 @@ async def test_several_calls_of_one_step_wait_and_are_answered_one_by_one(tmp_pa
     lm = ScriptedLM([to("shopper"), asked, {"result": "Bought."}, {"reply": "Done."}])
 
     def agent() -> Any:
-        return scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price, paying(done)])
+        return scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, paying(done)])
 
     async with agent() as first:
         turn = await first.thread("t").converse("Go")
@@ -171,9 +171,7 @@ async def test_a_worker_inside_other_calls_holds_them_up_while_it_waits(tmp_path
         return {"result": f"bought {request}"} if notes else calls(("pay", {"what": request}))
 
     def agent() -> Any:
-        return scripted_agent(
-            tmp_path, ScriptedLM(reply), workers=[SHOPPER, guide], functions=[price, trip, paying(done)]
-        )
+        return scripted_agent(tmp_path, ScriptedLM(reply), workers=[SHOPPER, guide], tools=[price, trip, paying(done)])
 
     async with agent() as first:
         turn = await first.thread("t").converse("Go")
@@ -191,7 +189,7 @@ async def test_a_worker_inside_other_calls_holds_them_up_while_it_waits(tmp_path
 async def test_a_worker_task_that_waits_wants_its_role_again(tmp_path: Path) -> None:
     done: list[str] = []
     lm = ScriptedLM([calls(("pay", {"what": "hat"})), {"result": "Bought."}])
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price, paying(done)]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, paying(done)]) as agent:
         thread = agent.thread("t")
         turn = await thread.task("subagent", {"worker": "shopper", "request": "Go."}, role=ROLE)
         answers = {pause.id: Approve() for pause in turn.pauses}
@@ -212,7 +210,7 @@ async def test_a_call_that_failed_in_passing_is_told_the_same_after_a_pause(tmp_
     lm = ScriptedLM([to("boss"), asked, {"result": "Bought blindly."}, {"reply": "Done."}])
 
     def agent() -> Any:
-        return scripted_agent(tmp_path, lm, workers=[boss, eye], functions=[paying(done)], models={"down": down})
+        return scripted_agent(tmp_path, lm, workers=[boss, eye], tools=[paying(done)], models={"down": down})
 
     async with agent() as first:
         turn = await first.thread("t").converse("Go")

@@ -38,7 +38,7 @@ async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, nat
     role, done = Role("critic", content), list[str]()
     lm = ScriptedLM(script, form="native" if native else "chat")
     with watch(tmp_path) as seen:
-        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price, stock, paying(done)]) as agent:
+        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, stock, paying(done)]) as agent:
             thread = agent.thread("t")
             turn = await seen.outcome(thread.task("subagent", TASK, role=role))
             answers = {pause.id: Approve() for pause in turn.pauses}
@@ -65,7 +65,7 @@ async def test_a_role_that_the_model_puts_into_a_call_is_withheld_there(tmp_path
 
     lm = ScriptedLM(reply, form="native" if native else "chat")
     with watch(tmp_path) as seen:
-        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price]) as agent:
+        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
             await seen.outcome(agent.thread("t").task("subagent", TASK, role=Role("critic", LONG)))
     assert len(got) == 1
     assert got[0].startswith("say ")
@@ -82,14 +82,14 @@ async def test_without_a_role_each_prompt_is_as_if_there_were_none(tmp_path: Pat
     prompts = []
     for name, role in (("bare", None), ("roled", Role("critic", "Zebras only, in every line of it."))):
         lm = ScriptedLM(reply, form="native" if native else "chat")
-        async with scripted_agent(tmp_path / name, lm, workers=[SHOPPER], functions=[price]) as agent:
+        async with scripted_agent(tmp_path / name, lm, workers=[SHOPPER], tools=[price]) as agent:
             await agent.thread("t").task("subagent", TASK, role=role)
         prompts.append(lm.calls)
     for bare, roled in zip(*prompts, strict=True):
         assert bare.role is None
         assert roled.role is not None
         assert told(bare) == told(roled), "what stands before the last message knows of no role"
-        assert roled.user.startswith(bare.user[: bare.user.index("Respond with")].rstrip())
+        assert roled.user.startswith(bare.user.partition("Respond with")[0].rstrip())
 
 
 @pytest.mark.requirement("R6", "T8")
@@ -102,7 +102,7 @@ async def test_a_role_stays_with_the_worker_it_was_given_to(tmp_path: Path) -> N
         return {"result": "It is 3."} if told(call) else calls(("shopper", {"request": "A hat?"}))
 
     lm = ScriptedLM(reply)
-    async with scripted_agent(tmp_path, lm, workers=[boss, SHOPPER], functions=[price]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[boss, SHOPPER], tools=[price]) as agent:
         role = Role("critic", "Zebras only, in every line of it.")
         await agent.thread("t").task("subagent", {"worker": "boss", "request": "Go."}, role=role)
     assert [(call.role is not None) for call in lm.calls] == [True, False, True]
@@ -112,7 +112,7 @@ async def test_a_role_stays_with_the_worker_it_was_given_to(tmp_path: Path) -> N
 async def test_a_skill_and_a_role_are_there_at_each_step_also_with_another_model(tmp_path: Path) -> None:
     lm, other = ScriptedLM([calls(("price", {"what": "hat"})), ServerError("down")]), ScriptedLM([{"result": "Fine."}])
     worker = Worker("shopper", "You find prices.", tools=("price",), fallbacks=("other",))
-    async with scripted_agent(tmp_path, lm, workers=[worker], functions=[price], models={"other": other}) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[price], models={"other": other}) as agent:
         skill = Composed("Count in zebras.", params={"worker": "shopper"})
         await agent.thread("t").run_skill(skill, {"request": "Go."}, role=Role("critic", "Be very brief about it."))
     for call in (*lm.calls, *other.calls):
@@ -123,6 +123,6 @@ async def test_a_skill_and_a_role_are_there_at_each_step_also_with_another_model
 @pytest.mark.requirement("R6")
 async def test_the_planners_role_does_not_reach_the_worker(tmp_path: Path) -> None:
     lm = ScriptedLM([to("shopper"), calls(("price", {"what": "hat"})), {"result": "3"}, {"reply": "Done."}])
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], functions=[price]) as agent:
+    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
         await agent.thread("t").converse("Go", role=Role("critic", "Zebras only, in every line of it."))
     assert [call.role is not None for call in lm.calls] == [True, False, False, True]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from support.agents import scripted_agent
 from support.shoppers import calls, told
@@ -68,7 +68,7 @@ SHAPE = Shape("job", Nothing, Text, _handle)
 def reply(call: Any) -> dict[str, Any]:
     fields = call.fields
     if "message" in fields:
-        return {"reply": told(call)[-1]} if told(call) else {"reply": "", "dispatches": json.loads(fields["message"])}
+        return {"reply": told(call)[-1]} if told(call) else {"reply": "", "calls": json.loads(fields["message"])}
     if "text" in fields:
         return {"result": {"good": False, "why": f"judged {fields['text']}"}}
     if "You judge" in call.system:
@@ -83,10 +83,9 @@ async def every_way(home: Path, critic: Worker | Function, params: dict[str, Any
     given: dict[str, Any] = {}
     lm = ScriptedLM(reply)
     request = params.get("request") or params
-    dispatch = {"request": request} if isinstance(request, str) else {"params": params}
-    async with scripted_agent(home, lm, workers=[critic, BOSS], functions=[asks, inner], shapes=[SHAPE]) as agent:
+    async with scripted_agent(home, lm, workers=[critic, BOSS], tools=[asks, inner], shapes=[SHAPE]) as agent:
         thread = agent.thread("t")
-        given["planner"] = (await thread.converse(json.dumps([{"to": "critic", **dispatch}]))).text
+        given["planner"] = (await thread.converse(json.dumps([{"tool": "critic", "arguments": params}]))).text
         given["prompt"] = lm.calls[0].system
         given["history"] = [message.body for message in await thread.history() if message.kind == "result"]
         given["code"] = await agent.call("critic", params)
@@ -120,6 +119,8 @@ async def test_a_worker_that_becomes_code_changes_no_caller(tmp_path: Path, func
 @pytest.mark.requirement("H8")
 async def test_a_worker_with_params_and_a_result_of_its_own_becomes_code_likewise(tmp_path: Path) -> None:
     class Params(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
         text: str
 
     Params.__name__ = "critic"
@@ -140,7 +141,7 @@ async def test_code_in_a_workers_place_is_asked_for_once_where_it_needs_leave(tm
         done.append(request)
         return "judged"
 
-    dispatch = {"reply": "", "dispatches": [{"to": "critic", "request": "it"}]}
+    dispatch = {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": "it"}}]}
     lm = ScriptedLM([dispatch, {"reply": "Done."}])
     async with scripted_agent(tmp_path, lm, workers=[critic]) as agent:
         turn = await agent.thread("t").converse("Go")
@@ -154,6 +155,6 @@ async def test_code_in_a_workers_place_is_asked_for_once_where_it_needs_leave(tm
 async def test_a_name_is_taken_once_and_a_function_that_is_no_worker_is_none(tmp_path: Path) -> None:
     with pytest.raises(NameTaken, match="'critic'"):
         scripted_agent(tmp_path, ScriptedLM([]), workers=[Worker("critic", "Go."), plain])
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[plain], functions=[inner]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[plain], tools=[inner]) as agent:
         with pytest.raises(UnknownWorker, match="'inner'; the workers are: critic"):
             await agent.thread("t").task("subagent", {"worker": "inner", "request": "x"})

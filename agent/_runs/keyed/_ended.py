@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any, Final, Literal
 
-from ....core import Tier
+from ....core import ModelUsage, Tier
 from ....core import events as ev
 from ....core.errors import EventsGone, WorldAgentError
 from ....core.events import Event
@@ -14,6 +15,8 @@ from ....memory import TurnRecord
 from ..._turns import Turn, TurnUsage
 from ...events import EventFollower
 from .._work import RunnerParts
+
+_COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")
 
 
 async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
@@ -36,7 +39,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             _, work = await parts.engine.begun_with(record.asked, record.kind)
             [last] = await parts.upkeep.log.of_turn(record.thread, record.id, limit=1)
             outcome = await parts.engine.ended(record.thread, work, head=last.id)
-            text = outcome.text if outcome.result is None else outcome.result.model_dump_json()
+            text = outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json())
             return Turn(status="done", text=text, result=outcome.result, **given)
         case "paused":
             records = await parts.journal.load(record.id)
@@ -63,12 +66,12 @@ async def _told(parts: RunnerParts, record: TurnRecord) -> list[Event]:
 
 
 def _usage(told: Iterable[Event]) -> TurnUsage:
-    uses = [event for event in told if isinstance(event, ev.Usage)]
-    return TurnUsage(
-        input_tokens=sum(use.input_tokens for use in uses),
-        output_tokens=sum(use.output_tokens for use in uses),
-        calls=len(uses),
-    )
+    models: dict[str, ModelUsage] = {}
+    for event in told:
+        if isinstance(event, ev.Usage):
+            used = ModelUsage(calls=1, **{name: getattr(event, name) for name in _COUNTED})
+            models[event.model] = models.get(event.model, ModelUsage()) + used
+    return TurnUsage.of(models)
 
 
 def passing(record: TurnRecord) -> bool:

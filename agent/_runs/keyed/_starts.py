@@ -199,7 +199,7 @@ class KeyedStarts:
                 if outcome.status == "paused" and not outcome.pauses:
                     continue  # all was answered since it was looked at
                 return outcome
-            how = Resumption(UNSET if work.role is None else work.role, prompt=work.ask.prompt)
+            how = Resumption(UNSET if work.role is None else work.role, prompt=work.ask.prompt, output=work.ask.output)
             recording = parts.recorder.recording(found, again=True)
             resumed = ResumedTurn(record, how, origin=work.ask.origin, recording=recording, by_key=True)
             work.role = None  # what was ended meanwhile does not go on a second time
@@ -238,7 +238,7 @@ class _KeyedEvents:
 
     def __init__(self, parts: RunnerParts, keyed: Keyed, workspace: str) -> None:
         self._keyed = keyed
-        self.follower = EventFollower(parts.recorder, keyed.turn_id, workspace=workspace, whole=False)
+        self.follower = EventFollower(parts.recorder, keyed.turn_id, workspace=workspace, whole=False, thinks=True)
 
     async def next(self) -> Event | None:
         """The next event; None after the last one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....core.errors import InvalidArgument, ProfileInvalid
 from ....graphs import GraphOptions, Shape
-from ....graphs.workers import SUBAGENT
+from ....graphs.loop import SUBAGENT
 from ....harness import Function, Registry, Worker
 from ....mcp_client.tools import McpServer, check_prefixes
 from ....profiles import Profile, Profiles, check_tools, compose
@@ -50,7 +50,13 @@ def allowed_tools(given: BuiltinTools | None, settings: Settings) -> BuiltinTool
 
         search = LocalIndex(settings.tool_search)
     roots = tuple(root.expanduser() for root in settings.tool_roots)
-    return BuiltinTools(roots=roots, search=search, allow_private=settings.tool_private)
+    return BuiltinTools(
+        roots=roots,
+        search=search,
+        shell=settings.tool_shell,
+        web=settings.tool_web,
+        allow_private=settings.tool_private,
+    )
 
 
 def registry_of(
@@ -61,7 +67,7 @@ def registry_of(
     *,
     home: Path,
 ) -> Registry:
-    """What an agent can call: what it has, and the tools that ship which its profile names, as far as that lists them.
+    """What an agent can call: what it has, and the tools that ship which its profile allows and which can work.
 
     Args:
         functions: The agent's functions.
@@ -77,9 +83,10 @@ def registry_of(
     """
     functions, workers = tuple(functions), tuple(workers)
     own = {getattr(each, "name", None) for each in (*functions, *workers)}
-    names = [name for name in profile.tools or () if name not in own]
-    for name in names:
-        if name in BUILTIN and not allowed.allows(name):
+    wanted = allowed.usable if profile.tools is None else profile.tools
+    names = [name for name in wanted if name not in own]
+    for name in profile.tools or ():
+        if name in BUILTIN and name not in own and not allowed.allows(name):
             raise _beyond(profile, "tools", f"the agent does not allow its profiles the tool {name!r}")
     for tool, settings in profile.tool_settings.items():
         for key, most in (("timeout", allowed.timeouts), ("output_limit", allowed.output_limits)):
@@ -171,7 +178,8 @@ def check_skills(profile: Profile) -> None:
 def _beyond(profile: Profile, key: str, problem: str) -> ProfileInvalid:
     where = profile.sources.get(key, f"the profile {profile.name!r}")
     return ProfileInvalid(
-        f"{where}: {problem}", remedy="ask for no more than that, or allow it with WorldAgent(tools=BuiltinTools(...))"
+        f"{where}: {problem}",
+        remedy="ask for no more, or allow it with WorldAgent(builtin_tools=BuiltinTools(...))",
     )
 
 

@@ -14,6 +14,7 @@ from ....core import Scope
 from ....core.errors import AttachmentMissing, InvalidArgument, StorageInvalid, StorageUnavailable, UnknownMessage
 from ....memory import Message, thread_key
 from ....memory.kept import KeptMessages
+from ....memory.titles import ThreadTitles
 from ....memory.upkeep import ReadChain, ReadMessage, root_of
 from .._parts import UpkeepParts
 from ._files import ThreadFileWriter, drafted
@@ -50,11 +51,13 @@ class _Conversation:
         header: The first line.
         ends: The last message of each page, the newest first.
         kept: The messages that are kept word for word.
+        title: What the host called the thread, if it did.
     """
 
     header: Header
     ends: list[str]
     kept: list[str]
+    title: str | None
 
 
 async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
@@ -85,7 +88,7 @@ async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) ->
         missing = await _write_pieces(parts, writer, hashes)
         if missing:  # they went with their messages, perhaps
             await parts.log.history(found.header.head, limit=1)
-        await asyncio.to_thread(writer.end, found.kept)
+        await asyncio.to_thread(writer.end, found.kept, found.title)
         await asyncio.to_thread(draft.publish)
     return Exported(
         file=target if isinstance(target, Path) else None,
@@ -115,7 +118,9 @@ async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
         header = Header.model_validate({**given, "exported": parts.clock.now()})
     if header is None:
         raise StorageInvalid(f"the thread {key!r} did not begin on a thread, but on {root[:100]!r}", remedy=_RESTORE)
-    return _Conversation(header=header, ends=ends, kept=[message for message in marked if message in standing])
+    title = await ThreadTitles(parts.database).get(key)
+    kept = [message for message in marked if message in standing]
+    return _Conversation(header=header, ends=ends, kept=kept, title=title)
 
 
 async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _Conversation) -> set[str]:

@@ -67,9 +67,10 @@ class ThreadFileWriter:
             some = base64.b64encode(piece.data[start : start + _AT_ONCE])
             self._line({"attachment": piece.sha256, "data": some.decode()})
 
-    def end(self, kept: Sequence[str]) -> None:
+    def end(self, kept: Sequence[str], title: str | None) -> None:
         """Write the last line."""
-        self._line({"kept": list(kept), "sha256": self._hash.hexdigest()})
+        given = {} if title is None else {"title": title}
+        self._line({"kept": list(kept), **given, "sha256": self._hash.hexdigest()})
 
     def _line(self, value: Mapping[str, Any]) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)

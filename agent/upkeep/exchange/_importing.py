@@ -16,6 +16,7 @@ from ....memory import thread_key
 from ....memory.attachments import Attachment, Loaded
 from ....memory.branches import Branches
 from ....memory.kept import KeptMessages
+from ....memory.titles import ThreadTitles
 from ....memory.upkeep import ReadChain, ReadMessage
 from ....storage import Lease, Transaction
 from .._parts import UpkeepParts
@@ -151,6 +152,8 @@ def _write(transaction: Transaction, branches: Branches, lease: Lease, source: _
                 branch = branches.branch(lease.key, header.head, origin=lease.key)
                 Branches.write(transaction, [branch], [lease])
                 KeptMessages.put_back(transaction, lease.key, item.kept, at=int(branch.at.timestamp() * 1e6))
+                if item.title is not None:
+                    ThreadTitles.put_back(transaction, lease.key, item.title)
             case Piece():
                 pass
     lease.forget(transaction)

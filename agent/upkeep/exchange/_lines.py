@@ -23,6 +23,7 @@ from ....core import Scope, check_id
 from ....core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 from ....core.validation import describe_failure
 from ....memory import MessageKind, thread_key
+from ....memory.titles import is_title
 from ....memory.upkeep import ReadMessage
 
 LONGEST: Final = 1 << 28
@@ -60,6 +61,12 @@ def _decoded(value: object) -> bytes:
     if isinstance(value, str):
         return base64.b64decode(value, validate=True)
     raise ValueError("no base64")
+
+
+def _title(value: str) -> str:
+    if is_title(value):
+        return value
+    raise ValueError("no title")
 
 
 _Id = Annotated[str, AfterValidator(_checked_id)]
@@ -110,6 +117,7 @@ class _Piece(_Line):
 
 class _End(_Line):
     kept: list[str]
+    title: Annotated[str, AfterValidator(_title)] | None = None
     sha256: str
 
 
@@ -132,9 +140,11 @@ class End:
 
     Attributes:
         kept: The ids of the messages that the thread keeps word for word.
+        title: What the thread was called, if the host had set that.
     """
 
     kept: tuple[str, ...]
+    title: str | None = None
 
 
 Item = Header | ReadMessage | Piece | End
@@ -194,7 +204,7 @@ def _lines(name: str, found: Iterator[bytes]) -> Iterator[tuple[int, Item]]:
             if item.sha256 != so_far.hexdigest():
                 raise invalid(name, number, "has another checksum than the lines before it")
             state = "ended"
-            yield number, End(tuple(item.kept))
+            yield number, End(tuple(item.kept), item.title)
         else:
             state = "open"
             yield number, item

@@ -161,6 +161,11 @@ impl Chat {
                 print!("{}{text}", if self.shown.is_empty() { "" } else { "\n" });
                 self.shown.clear();
             }
+            // What was said before calls is no answer.
+            Some("step_ended") if matches!(event["interim"], Value::Bool(true)) && !self.shown.is_empty() => {
+                println!();
+                self.shown.clear();
+            }
             _ => return Ok(()),
         }
         self.shown.push_str(text);

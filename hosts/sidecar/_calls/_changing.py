@@ -1,4 +1,4 @@
-"""The tools that change a thread: cancel, fork, its role. What begins a turn is in `_surfaces`."""
+"""The tools that change a thread: cancel, fork, its title and role. What begins a turn is in `_surfaces`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ....agent import Thread, WorldAgent
 from ....core.errors import NameTaken, ThreadBusy
-from .._contract.answers import CancelAnswer, ForkAnswer, RoleClearAnswer, RoleSetAnswer
-from .._contract.arguments import ForkArguments, RoleSetArguments
+from .._contract.answers import CancelAnswer, ForkAnswer, RenameAnswer, RoleClearAnswer, RoleSetAnswer
+from .._contract.arguments import ForkArguments, RenameArguments, RoleSetArguments
 from .._contract.words import ThreadArguments
 from .._people import check_turn
 from .._ports import Refused
@@ -52,6 +52,11 @@ async def fork(call: Call[ForkArguments], agent: WorldAgent) -> ForkAnswer:
     raise AssertionError("numbers do not end")
 
 
+async def thread_rename(call: Call[RenameArguments], agent: WorldAgent) -> RenameAnswer:
+    """Run `thread_rename`."""
+    return RenameAnswer(title=await thread_of(agent, call).rename(call.given.title))
+
+
 async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> RoleSetAnswer:
     """Run `thread_role_set`."""
     role = role_of(call.given.role)
@@ -82,4 +87,4 @@ async def _own_thread(call: Call[Any], agent: WorldAgent) -> Thread:
     return thread
 
 
-__all__ = ["cancel", "fork", "thread_role_clear", "thread_role_set"]
+__all__ = ["cancel", "fork", "thread_rename", "thread_role_clear", "thread_role_set"]

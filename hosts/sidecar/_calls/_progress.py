@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ....core import utc_text
-from ....core.events import Event
+from ....core.events import Event, ReasoningDelta
 from ._call import Call
 from ._following import behind
 
-_BEAT: Final = 1e-4  # what a heartbeat adds to the number of progress, which the protocol requires to increase
+_BEAT: Final = 1e-7  # what something without a number adds to that of progress, which the protocol requires to increase
 
 
 class Progress:
@@ -61,6 +61,10 @@ class Progress:
         Raises:
             Refused: The client does not read (`reader_behind`).
         """
+        if isinstance(event, ReasoningDelta):
+            if self._wanted:  # it has the number of the last event, as a heartbeat has
+                await self._told(self._number + _BEAT, {**event.model_dump(mode="json"), "seq": self.seq})
+            return
         # The events of a turn that keeps none count from 1 in each run; those of one call count on all the same.
         if event.seq + self._offset <= self._seq:
             self._offset = self._seq
@@ -68,14 +72,17 @@ class Progress:
         if not self._wanted or self._seq <= self._after:
             return
         told = event.model_copy(update={"seq": self._seq}) if self._offset else event
+        await self._told(self._seq, told)
+
+    async def _told(self, number: float, event: Event | dict[str, Any]) -> None:
         late = False
         try:
             async with asyncio.timeout(self._stall):
-                await self._report(self._seq, told.model_dump_json())
+                await self._report(number, json.dumps(event) if isinstance(event, dict) else event.model_dump_json())
         except TimeoutError:
             late = True
         if late:
-            raise behind(event.turn_id)
+            raise behind(self._noted.turn)
 
     @asynccontextmanager
     async def heartbeats(self) -> AsyncGenerator[None]:

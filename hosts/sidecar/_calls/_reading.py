@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....agent import WorldAgent
+from ....agent.threads import ThreadState
 from ...pauses import unanswered
 from .._contract.answers import (
     ExplainAnswer,
@@ -21,7 +22,7 @@ from .._pauses import pause_result
 from ._answering import to_call
 from ._call import Call, role_of, thread_of
 
-_MOST: Final = 1000  # threads that are looked through for those that a token reaches
+_MOST: Final = 1000  # threads of a page that is looked through for those that a token reaches
 
 
 async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer:
@@ -47,11 +48,24 @@ async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAns
 
 
 async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAnswer:
-    """Run `threads`: those that the token reaches, among the newest."""
+    """Run `threads`: those that the token reaches."""
     given, grant = call.given, call.grant
     limit = given.limit if grant.allows_any_thread else _MOST
-    found = await agent.threads(limit=limit, status=given.status)
-    reached = [state for state in found if grant.allows_thread(state.thread)]
+    reached: list[ThreadState] = []
+    before = given.before
+    while len(reached) < given.limit:
+        found = await agent.threads(
+            limit=limit,
+            status=given.status,
+            account=given.of_account,
+            channel=given.channel,
+            query=given.query,
+            before=before,
+        )
+        reached += [state for state in found if grant.allows_thread(state.thread)]
+        if len(found) < limit:
+            break
+        before = found[-1].page_key
     return ThreadsAnswer(threads=[ThreadRecord.model_validate(state.to_json()) for state in reached[: given.limit]])
 
 

@@ -13,6 +13,7 @@ from mcp.types import InputRequiredResult
 from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
 from ....agent.threads import ThreadState
 from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
+from ....core.events import ReasoningDelta
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
 from ...pauses import unanswered
@@ -232,9 +233,9 @@ async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
         told = False
         async for event in following.events():
             call.noted.turn = following.turn_id
-            if not told:
+            if not told and not isinstance(event, ReasoningDelta):
                 await _catch_up(call, progress, event.turn_id, upto=event.seq)
-            told = call.noted.told = True
+                told = call.noted.told = True
             await progress.send(event)
         turn = following.outcome()
         call.noted.turn = turn.id
@@ -280,7 +281,7 @@ async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
     }
     match given:
         case ConverseArguments():
-            return thread.stream(given.text, **how)
+            return thread.stream(given.text, output=given.output, **how)
         case TaskArguments():
             return thread.stream_task(given.shape, given.params, **how)
         case SkillArguments():

@@ -22,7 +22,7 @@ from .._ports import Refused
 from ._advice import advised, name_turn
 from ._answering import answered, checked, failed
 from ._call import Call, Context, House, Noted
-from ._changing import cancel, fork, thread_role_clear, thread_role_set
+from ._changing import cancel, fork, thread_rename, thread_role_clear, thread_role_set
 from ._events import events
 from ._reading import explain_role, history, pauses, threads
 from ._surfaces import resume, surface
@@ -42,6 +42,7 @@ _RUN: Final[dict[str, Tool]] = {
     "cancel": cancel,
     "history": history,
     "fork": fork,
+    "thread_rename": thread_rename,
     "thread_role_set": thread_role_set,
     "thread_role_clear": thread_role_clear,
     "explain_role": explain_role,

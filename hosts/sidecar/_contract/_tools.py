@@ -14,6 +14,7 @@ from .answers import (
     ForkAnswer,
     HistoryAnswer,
     PausesAnswer,
+    RenameAnswer,
     RoleClearAnswer,
     RoleSetAnswer,
     ThreadsAnswer,
@@ -23,6 +24,7 @@ from .arguments import (
     ExplainArguments,
     ForkArguments,
     HistoryArguments,
+    RenameArguments,
     RoleSetArguments,
     ThreadsArguments,
 )
@@ -116,6 +118,13 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         description="Make a thread that continues from a message of this one, which stays as it is.",
         effect="adds",
         again=False,
+    ),
+    "thread_rename": ToolSpec(
+        title="Rename a thread",
+        arguments=RenameArguments,
+        answer=RenameAnswer,
+        description="Set what a thread is called in lists; no model sees it.",
+        effect="changes",
     ),
     "thread_role_set": ToolSpec(
         title="Set the thread's role",

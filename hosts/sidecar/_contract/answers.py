@@ -84,6 +84,7 @@ class ThreadRecord(Wire):
     """Where a thread stands: its newest turn."""
 
     thread: str
+    title: str | None = Field(description="what the host set, else the first words; null where nobody said anything")
     account: str | None
     channel: str | None
     turn_id: str | None = Field(description="null where none has run on the thread")
@@ -93,6 +94,13 @@ class ThreadRecord(Wire):
     pauses: int
     answers: int
     resumable: bool
+    page_key: str = Field(description="`before` takes it: the threads behind this one")
+
+
+class RenameAnswer(Answer):
+    """Of `thread_rename`."""
+
+    title: str | None = Field(description="what the thread is called now; null where nobody said anything")
 
 
 class ThreadsAnswer(Answer):
@@ -108,6 +116,7 @@ __all__ = [
     "HistoryAnswer",
     "MessageRecord",
     "PausesAnswer",
+    "RenameAnswer",
     "RoleClearAnswer",
     "RoleSetAnswer",
     "ThreadRecord",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ....agent.threads import ThreadStatus
-from .words import Label, RoleArgument, Seq, ThreadArguments, WorkspaceArguments
+from .words import Label, RoleArgument, Seq, ThreadArguments, Title, Words, WorkspaceArguments
 
 
 class EventsArguments(WorkspaceArguments):
@@ -53,6 +53,24 @@ class ThreadsArguments(WorkspaceArguments):
 
     limit: int = Field(default=100, ge=1, le=1000, description="threads in the answer, at most")
     status: ThreadStatus | None = Field(default=None, description="only those that stand so", examples=["paused"])
+    of_account: Label | None = Field(
+        default=None, description="only those on which a turn has run for this account", examples=["ana"]
+    )
+    channel: Label | None = Field(default=None, description="only those whose newest turn is of this channel")
+    query: Words | None = Field(
+        default=None, max_length=200, description="only those whose title or messages say this, in capitals or not"
+    )
+    before: Words | None = Field(
+        default=None, max_length=1000, description="the next page: the `page_key` of the last thread that you have"
+    )
+
+
+class RenameArguments(ThreadArguments):
+    """Of `thread_rename`."""
+
+    title: Title | None = Field(
+        default=None, description="left out, the first words of the first message", examples=["Dragons of Vell"]
+    )
 
 
 __all__ = [
@@ -60,6 +78,7 @@ __all__ = [
     "ExplainArguments",
     "ForkArguments",
     "HistoryArguments",
+    "RenameArguments",
     "RoleSetArguments",
     "ThreadsArguments",
 ]

@@ -54,6 +54,11 @@ class ConverseArguments(SurfaceArguments):
     """Of `converse`."""
 
     text: Words = Field(description="what the person says", examples=["What do you think of the first chapter?"])
+    output: JsonObject | None = Field(
+        default=None,
+        description="a JSON Schema that the answer must fit; it is then in `result`, as JSON",
+        examples=[{"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}],
+    )
 
 
 class TaskArguments(SurfaceArguments):

@@ -24,12 +24,21 @@ class NextStep(Wire):
     )
 
 
-class TurnUsageRecord(Wire):
-    """Tokens of a turn, as the model's service counts them."""
+class ModelUsageRecord(Wire):
+    """Tokens and cost of model calls, counted alike for all services; null is not known."""
 
-    input_tokens: int
-    output_tokens: int
     calls: int
+    input_tokens: int | None = Field(description="sent, with `cached_tokens`")
+    output_tokens: int | None = Field(description="received, with `reasoning_tokens`")
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: float | None = Field(description="US dollars")
+
+
+class TurnUsageRecord(ModelUsageRecord):
+    """What all model calls of a turn used so far."""
+
+    models: dict[str, ModelUsageRecord] = Field(description="the same of each model, by its name")
 
 
 class TurnRecord(Wire):
@@ -41,7 +50,7 @@ class TurnRecord(Wire):
         description="cancelled: somebody ended it; abandoned: it was cut off, and new input on its thread let go of it"
     )
     text: str | None = Field(default=None, description="the answer")
-    result: Any = Field(default=None, description="the typed result of a task or a skill")
+    result: Any = Field(default=None, description="the result of a task or a skill, or of `converse` with `output`")
     role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
     skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
     usage: TurnUsageRecord | None = None

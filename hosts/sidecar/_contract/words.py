@@ -77,6 +77,8 @@ Label = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), AfterValidato
 
 PersonName = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_printable)]
 
+Title = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_printable)]
+
 Words = Annotated[str, Field(min_length=1), AfterValidator(_said)]
 """A text with something in it."""
 
@@ -135,6 +137,7 @@ __all__ = [
     "RoleArgument",
     "Seq",
     "ThreadArguments",
+    "Title",
     "Wire",
     "Words",
     "WorkspaceArguments",

@@ -103,6 +103,7 @@ def spec_of(tool: Tool) -> ToolSpec:
     return ToolSpec(
         name=tool.name,
         description=tool.description or tool.title or "",
+        title=tool.title or (tool.annotations.title if tool.annotations is not None else None) or "",
         params=tool.input_schema,
         result=tool.output_schema,
         annotations={} if tool.annotations is None else _json(tool.annotations),

@@ -50,7 +50,7 @@ class Desk:
         return scripted_agent(
             self._home,
             ScriptedLM(self._reply),
-            functions=[tool(approval=True)(self.shop.pay)],
+            tools=[tool(approval=True)(self.shop.pay)],
             shapes=self.shop.shapes(),
             policy=Policy(rules=(leave,)),
             roles=Roles(sources={Tier.CHANNEL: self.source}),
@@ -60,10 +60,10 @@ class Desk:
         if "hold" in call.fields["message"]:
             self.held.set()
             await asyncio.Event().wait()
-        bought = len(call.messages) > 1 and call.messages[-2][1].startswith("Result of ")
+        bought = bool(call.steps)
         if "buy" in call.fields["message"] and not bought:
-            return {"reply": "", "dispatches": [{"to": "buy", "params": {"what": "hat"}}]}
-        return {"reply": "Fine.", "dispatches": []}
+            return {"reply": "", "calls": [{"tool": "buy", "arguments": {"what": "hat"}}]}
+        return {"reply": "Fine.", "calls": []}
 
     @asynccontextmanager
     async def of(self, who: str) -> AsyncGenerator[tuple[Sidecar, Client]]:

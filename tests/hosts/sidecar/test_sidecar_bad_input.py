@@ -57,6 +57,13 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("thread_role_set", {"thread": "t"}, "role: Field required"),
     ("thread_role_set", {"thread": "t", "role": {"content": SECRET}, "ttl": 0}, "ttl: Input should be greater than 0"),
     ("threads", {"status": SECRET}, "status: Input should be"),
+    ("converse", {"thread": "t", "text": "hm", "output": SECRET}, "output: It should be an object"),
+]
+
+
+REFUSED_BY_AGENTS: list[tuple[str, dict[str, Any], str]] = [
+    ("threads", {"before": SECRET}, "before is neither a page key nor a time"),
+    ("converse", {"thread": "t", "text": "hm", "output": {"type": SECRET}}, "output= "),
 ]
 
 
@@ -74,6 +81,11 @@ async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
             assert SECRET not in str(error)
             assert not any(word in error["problem"] for word in ("dictionary", "instance", "Argument", " list"))
         assert sidecar.health()["workspaces"] == 0  # nothing was opened for any of them
+        for tool, arguments, told in REFUSED_BY_AGENTS:
+            error = await ask.refused(tool, workspace="novel", **arguments)
+            assert error["code"] == "invalid_argument"
+            assert told in error["problem"], (tool, error)
+            assert SECRET not in str(error)
     assert SECRET not in caplog.text
 
 

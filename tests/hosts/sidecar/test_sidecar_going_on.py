@@ -55,7 +55,7 @@ class Shop:
             raise ValueError("no")
 
         shapes = [Shape("buy", Order, Receipt, buy), Shape("fail", Order, Receipt, fail)]
-        return Sidecar(agents(self._home, lm=ScriptedLM([]), functions=[tool(approval=True)(pay)], shapes=shapes))
+        return Sidecar(agents(self._home, lm=ScriptedLM([]), tools=[tool(approval=True)(pay)], shapes=shapes))
 
     async def asks(self, client: HttpClient, **given: Any) -> dict[str, Any]:
         """Begin a turn that waits for a person; gives the answers that it waits for."""

@@ -11,9 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from support.role_hosts import BOUND, Mode
+from support.services import FORMATS, Said, service
 from support.sidecar_served import Caller as Client
 from support.sidecar_served import agents, as_json, caller_of, served
-from worldagent.core.events import TurnEnded
+from worldagent import Settings
+from worldagent.core.events import ReasoningDelta, TurnEnded
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Worker, tool
 from worldagent.hosts.sidecar import Sidecar
@@ -43,7 +45,7 @@ async def buy(params: Order, ctx: TaskContext) -> Receipt:
 
 def shop(home: Path, lm: ScriptedLM) -> Sidecar:
     shapes = [Shape("buy", Order, Receipt, buy)]
-    return Sidecar(agents(home, lm=lm, functions=[pay], shapes=shapes, workers=[Worker("critic", "You judge.")]))
+    return Sidecar(agents(home, lm=lm, tools=[pay], shapes=shapes, workers=[Worker("critic", "You judge.")]))
 
 
 class Held:
@@ -66,6 +68,13 @@ class Held:
             self.left.set()
             raise
         yield " second\n\n[[ ## completed ## ]]"
+
+
+async def test_converse_gives_json_that_fits_a_schema(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": {"text": "hat"}}])
+    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+        answer = await ask("converse", workspace="novel", thread="t", text="hm", output=Receipt.model_json_schema())
+    assert answer["turn"]["result"] == {"text": "hat"}
 
 
 async def test_a_conversation_streams_its_events_as_progress(tmp_path: Path, mode: Mode) -> None:
@@ -294,7 +303,56 @@ async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> N
     assert ROLE not in lm.calls[1].text
 
 
+@pytest.mark.requirement("T4")
+async def test_threads_are_found_and_renamed(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}, {"reply": "No."}])
+    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+
+        async def found(**given: Any) -> list[tuple[str, str | None]]:
+            records = (await ask("threads", workspace="novel", **given))["threads"]
+            return [(record["thread"], record["title"]) for record in records]
+
+        speakers: list[tuple[str, dict[str, Any]]] = [
+            ("t1", {"account": "ana"}),
+            ("t2", {"channel": "c1"}),
+            ("t3", {"account": "bob"}),
+        ]
+        for thread, more in speakers:
+            await ask("converse", workspace="novel", thread=thread, text=f"Hello from {thread}", **more)
+        renamed = await ask("thread_rename", workspace="novel", thread="t2", title="Tides")
+        assert renamed == {"contract": 1, "title": "Tides"}
+        assert await found(account="ana", of_account="bob") == [("t3", "Hello from t3")]
+        assert await found(channel="c1") == [("t2", "Tides")]
+        assert await found(query="FROM T1") == [("t1", "Hello from t1")]
+        [newest] = (await ask("threads", workspace="novel", limit=1))["threads"]
+        assert await found(before=newest["page_key"]) == [("t2", "Tides"), ("t1", "Hello from t1")]
+        given_back = await ask("thread_rename", workspace="novel", thread="t2")
+        assert given_back == {"contract": 1, "title": "Hello from t2"}
+
+
 async def _until(ask: Client, thread: str, status: str) -> None:
     async with asyncio.timeout(BOUND):
         while (await ask("pauses", follow=False, workspace="novel", thread=thread))["status"] != status:  # noqa: ASYNC110
             await asyncio.sleep(0.02)  # what is waited for is written down after the connection has gone
+
+
+async def test_what_a_model_thinks_comes_as_progress_and_is_not_numbered(
+    tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    thought = "The tide table has to be read first. " * 20
+    with service(Said("The tide is out.", (), thought)) as stub:
+        settings = Settings(api_base=stub.url("anthropic"), model_attempts=1)
+        sidecar = Sidecar(agents(tmp_path, lm=FORMATS["anthropic"], settings=settings))
+        async with served(sidecar) as url, caller_of(url, mode) as ask:
+            answer = await ask("converse", workspace="novel", thread="t1", text="Well?")
+            turn = answer["turn"]["id"]
+            again = await ask("events", follow=False, workspace="novel", turn_id=turn)
+    thoughts = [event for event in ask.events if isinstance(event, ReasoningDelta)]
+    assert "".join(event.text for event in thoughts).strip() == thought.strip()
+    assert len(thoughts) > 10
+    others = [event.seq for event in ask.events if not isinstance(event, ReasoningDelta)]
+    assert others == list(range(1, answer["seq"] + 1))
+    assert ask.progress == sorted(set(ask.progress))
+    assert all(event.seq in (0, *others) for event in thoughts)
+    assert "reasoning_delta" not in {event["type"] for event in again["events"]}

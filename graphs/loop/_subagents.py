@@ -1,6 +1,6 @@
 """The `subagent` shape: it runs a worker by name, or the function that stands in a worker's place (T3, H8).
 
-A worker runs on a child thread of its own, named after its task. Its loop is in `_loop`.
+A worker runs on a child thread of its own, named after its task. Its loop is in `_worker`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ...signatures.models import Models
 from .._checkpoints import run_graph
 from .._shape import SUBAGENT, Shape, ShapeRegistry
 from .._task import TaskContext
-from ._loop import WorkerGraph, build_worker_graph
-from ._run import WorkerRun
+from ._graph import LoopGraph, build_graph
 from ._tools import Tools, callable_by
+from ._worker import WorkerLoop
 
 _STEPS = 8  # supersteps of LangGraph that are not steps of the loop
 
@@ -62,13 +62,13 @@ class Subagents:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
-        self._kept: WorkerGraph | None = None
-        self._alone: WorkerGraph | None = None
+        self._kept: LoopGraph | None = None
+        self._alone: LoopGraph | None = None
 
     def compile(self, saver: Any) -> None:
         """Compile the loop over a checkpointer, or over none."""
-        self._alone = build_worker_graph(None)
-        self._kept = build_worker_graph(saver) if saver is not None else self._alone
+        self._alone = build_graph(False)  # and not the checkpoints of a graph around it
+        self._kept = build_graph(saver) if saver is not None else self._alone
 
     def signatures(self, pool: PredictorPool, models: Models) -> None:
         """Make the workers' Signatures known, once all that they may call is.
@@ -82,7 +82,7 @@ class Subagents:
             for name in (worker.model, *worker.fallbacks):
                 if name is not None:
                     models.check(name, who=f"the worker {worker.name!r}")
-            pool.add(*self.tools(worker).signatures.all)
+            pool.add(self.tools(worker).signature)
 
     def shape(self) -> Shape[SubagentParams, SubagentResult]:
         """The shape to register."""
@@ -114,14 +114,14 @@ class Subagents:
         Raises:
             UnknownWorker: There is neither.
         """
-        return self._registry.offered.get(name) or self.worker(name).function
+        return self._registry.runnable(name)
 
     def tools(self, worker: Worker) -> Tools:
         """What a worker may call by now."""
         functions = callable_by(worker, self._registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
-            found = self._tools[worker.name] = (functions, Tools.of(worker, functions))
+            found = self._tools[worker.name] = (functions, Tools.of_worker(worker, functions))
         return found[1]
 
     def params(self, params: SubagentParams) -> SubagentParams:
@@ -139,12 +139,9 @@ class Subagents:
     async def _handle(self, params: SubagentParams, ctx: TaskContext) -> Any:
         worker, function = self.worker(params.worker), self.found(params.worker)
         ctx.calls.frame.hear()
-        run = WorkerRun(
-            turn=ctx.turn,
-            calls=replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools),
-            tools=self.tools(worker),
-            inputs=inputs_of(function, params.request),
-        )
+        calls = replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools)
+        inputs = inputs_of(function, params.request)
+        run = WorkerLoop(ctx.turn, calls, self.tools(worker), worker=worker, inputs=inputs)
         node = await run.find()
         if node != "__end__":
             graph = self._kept if ctx.turn.drive.can_ask else self._alone
@@ -167,7 +164,7 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
     def entry_for(self, params: SubagentParams) -> tuple[Signature | None, tuple[Signature, ...]]:
         if self.subagents.found(params.worker).kind != "worker":
             return None, ()
-        return self.subagents.tools(self.subagents.worker(params.worker)).signatures.answer, ()
+        return self.subagents.tools(self.subagents.worker(params.worker)).signature, ()
 
     def callee(self, params: SubagentParams) -> Function:
         found = self.subagents.found(params.worker)

@@ -1,0 +1,92 @@
+"""How a model generates its answers: one type for the settings, profiles, workers and the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic_core import PydanticCustomError
+
+ReasoningEffort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_LONGEST: Final = 8192  # characters of a value; servers refuse more
+_TAKEN: Final = frozenset(
+    {
+        *("accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"),
+        *("host", "te", "trailer", "transfer-encoding", "upgrade"),
+        # Keys come from the environment, so that a file cannot put another one in their place.
+        *("api-key", "authorization", "proxy-authorization", "x-api-key", "x-goog-api-key"),
+    }
+)
+
+
+class GenerationOptions(BaseModel):
+    """How a model generates its answers; what is left out is the service's default.
+
+    Attributes:
+        temperature: How much the answers vary, 0 to 2.
+        top_p: The share of likely tokens that are sampled from, above 0 and at most 1.
+        max_tokens: The longest answer, in tokens.
+        seed: Makes answers repeatable where the service can.
+        reasoning_effort: How much the model thinks before it answers. A service refuses a word that it does not know.
+        headers: Headers for the service, such as an organisation's id, by their names in lower case; never shown.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
+
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, allow_inf_nan=False, description="How much the answers vary"
+    )
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, allow_inf_nan=False, description="The share of likely tokens that are sampled from"
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="The longest answer, in tokens")
+    seed: int | None = Field(default=None, description="Makes answers repeatable where the service can")
+    reasoning_effort: ReasoningEffort | None = Field(
+        default=None, description="How much the model thinks before it answers"
+    )
+    headers: dict[str, SecretStr] | None = Field(
+        default=None, description="Headers for the model's service, by name; they are never shown"
+    )
+
+    @field_validator("headers")
+    @classmethod
+    def _sendable(cls, given: dict[str, SecretStr] | None) -> dict[str, SecretStr] | None:
+        found: dict[str, SecretStr] = {}
+        for name, value in (given or {}).items():
+            text, key = value.get_secret_value(), name.lower()
+            if not _NAME.fullmatch(name) or key in found:
+                raise PydanticCustomError("header", "a name is no header's name, or comes twice; give each name once")
+            if key in _TAKEN:
+                raise PydanticCustomError(
+                    "header",
+                    "the header '{name}' is set by worldagent; leave it out, and give keys in the environment",
+                    {"name": key},
+                )
+            if not (text.isascii() and text.isprintable() and text == text.strip() and len(text) <= _LONGEST):
+                raise PydanticCustomError(
+                    "header",
+                    "the value of the header '{name}' is not one; give up to {most} ASCII characters on one line",
+                    {"name": key, "most": _LONGEST},
+                )
+            found[key] = value
+        return None if given is None else found
+
+    def over(self, other: GenerationOptions) -> GenerationOptions:
+        """Return these options, with those of `other` where these say nothing. Headers are merged name by name."""
+        headers = {**(other.headers or {}), **(self.headers or {})}
+        merged: dict[str, Any] = {**other.sent(), **self.sent(), "headers": headers or None}
+        return GenerationOptions(**merged)
+
+    def sent(self) -> dict[str, Any]:
+        """What goes into the body of a request, by the names that dspy knows."""
+        return self.model_dump(exclude_none=True, exclude={"headers"})
+
+    def revealed_headers(self) -> dict[str, str]:
+        """The headers as they are sent."""
+        return {name: value.get_secret_value() for name, value in (self.headers or {}).items()}
+
+
+__all__ = ["GenerationOptions", "ReasoningEffort"]

@@ -1,0 +1,21 @@
+"""The one loop of the house, for conversations and workers, and the `subagent` shape that runs a worker by name."""
+
+from .._shape import SUBAGENT
+from ._conversation import Conversation
+from ._graph import HostTask, LoopState, build_graph, first_state
+from ._subagents import SubagentParams, SubagentResult, Subagents
+from ._tools import MAX_CALLS, Tools
+
+__all__ = [
+    "MAX_CALLS",
+    "SUBAGENT",
+    "Conversation",
+    "HostTask",
+    "LoopState",
+    "SubagentParams",
+    "SubagentResult",
+    "Subagents",
+    "Tools",
+    "build_graph",
+    "first_state",
+]

@@ -1,0 +1,172 @@
+"""The titles of threads: a row for each that the host named, the first words of the first message for the others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from ...core.errors import InvalidArgument, StorageInvalid
+from ...storage import Database, Row, Transaction, check_row
+
+_LONGEST: Final = 120  # characters of a title that the host sets
+_SHOWN: Final = 60  # characters of a derived one
+_AT_ONCE: Final = 500
+
+TITLE_TABLES: Final = (
+    "CREATE TABLE wa_title(thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
+    # The first message of a thread, without a look at the rest of it.
+    "CREATE INDEX wa_message_said ON wa_message(thread, depth, at) WHERE kind='message'",
+)
+"""What a schema's migration needs to have titles."""
+
+_SET: Final = "INSERT INTO wa_title(thread, title) VALUES(?, ?) ON CONFLICT(thread) DO UPDATE SET title=excluded.title"
+_DROP: Final = "DELETE FROM wa_title WHERE thread=?"
+_GET: Final = "SELECT title FROM wa_title WHERE thread=?"
+_COPY: Final = """INSERT INTO wa_title(thread, title) SELECT CAST(? AS TEXT), title FROM wa_title WHERE thread=?
+                  ON CONFLICT(thread) DO NOTHING"""
+_TURN: Final = "SELECT id FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
+_BRANCH: Final = "SELECT thread FROM wa_branch WHERE thread=?"
+_NAMED: Final = "SELECT thread, title FROM wa_title WHERE thread IN ({})"
+# The past of a branch is shared, so its first message may stand on another thread: back from summary to summary, each
+# of which names the one before it, and from the first of them on from parent to parent.
+_SHARED: Final = """WITH RECURSIVE chain(thread, id, parent, depth, summary, kind) AS (
+                      SELECT b.thread, m.id, m.parent, m.depth, m.summary, m.kind
+                      FROM wa_branch b JOIN wa_message m ON m.id=b.head WHERE b.thread IN ({})
+                      UNION ALL
+                      SELECT chain.thread, m.id, m.parent, m.depth, m.summary, m.kind FROM chain
+                      JOIN wa_message m ON m.id=COALESCE(chain.summary, chain.parent) AND m.depth < chain.depth)
+                    SELECT chain.thread, m.body FROM chain JOIN wa_message m ON m.id=chain.id
+                    JOIN (SELECT thread, MIN(depth) AS depth FROM chain WHERE kind='message' GROUP BY thread) earliest
+                      ON earliest.thread=chain.thread AND earliest.depth=chain.depth"""
+_OWN: Final = """SELECT thread, body FROM wa_message WHERE id IN (
+                   SELECT (SELECT m.id FROM wa_message m WHERE m.thread=t.thread AND m.kind='message'
+                           ORDER BY m.depth, m.at LIMIT 1)
+                   FROM (SELECT DISTINCT thread FROM wa_turn WHERE thread IN ({})) t)"""
+
+
+class _StoredTitle(Row):
+    thread: str
+    title: str
+
+
+class ThreadTitles:
+    """The titles in a database that was opened with the schemas `CONVERSATION` and `TURNS`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of(self, threads: Collection[str]) -> dict[str, str]:
+        """The titles of threads by their keys; a thread on which nobody has said anything has none.
+
+        Raises:
+            StorageInvalid: The row of a title is not what was written.
+        """
+        found: dict[str, str] = {}
+        for some in _portions(sorted(threads)):
+            found |= await self._database.read(partial(self._read, threads=some))
+        return found
+
+    async def rename(self, thread: str, title: str | None) -> bool:
+        """Set the title of a thread; None gives the derived one back. False if there is no such thread."""
+
+        def work(transaction: Transaction) -> bool:
+            # Held, so that whoever removes the thread waits, or was before this.
+            if not (transaction.hold(_TURN, (thread,)) or transaction.hold(_BRANCH, (thread,))):
+                return False
+            if title is None:
+                self.drop(transaction, thread)
+            else:
+                self.put_back(transaction, thread, title)
+            return True
+
+        return await self._database.transact(work)
+
+    async def get(self, thread: str) -> str | None:
+        """The title that the host set, if it did."""
+        rows = await self._database.read(lambda tx: tx.execute(_GET, (thread,)))
+        return self._checked(thread, rows[0][0]) if rows else None
+
+    @staticmethod
+    def copy(transaction: Transaction, origin: str, thread: str) -> None:
+        """Give a thread that is branched off the title that its origin was given, in the transaction that makes it."""
+        transaction.execute(_COPY, (thread, origin))
+
+    @staticmethod
+    def put_back(transaction: Transaction, thread: str, title: str) -> None:
+        """Give a thread a title, in the transaction that makes it."""
+        transaction.execute(_SET, (thread, title))
+
+    @staticmethod
+    def drop(transaction: Transaction, thread: str) -> None:
+        """Take the title of a thread away, in the transaction that removes it; its turns are gone by then."""
+        transaction.execute(_DROP, (thread,))
+
+    def _read(self, transaction: Transaction, threads: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for thread, title in transaction.execute(_NAMED.format(_marks(threads)), threads):
+            found[thread] = self._checked(thread, title)
+        for statement in (_SHARED, _OWN):
+            # Asked in any case, so that a page takes the same number of reads whatever is on it.
+            for thread, body in transaction.execute(statement.format(_marks(threads)), threads):
+                if thread not in found and (title := _derived(body)):
+                    found[thread] = title
+        return found
+
+    def _checked(self, thread: str, title: object) -> str:
+        what = f"the title of thread {thread!r}"
+        check_row(_StoredTitle, {"thread": thread, "title": title}, what=what, database=self._database.name)
+        if isinstance(title, str) and is_title(title):
+            return title
+        raise StorageInvalid(f"{what} in {self._database.name!r} is none", remedy="rename the thread")
+
+
+def is_title(value: object) -> bool:
+    """Whether a thread can be called so: 1 to 120 printable characters, not only blanks."""
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable() and bool(value.strip())
+
+
+def check_title(value: object) -> str:
+    """Return `value` if a thread can be called so.
+
+    Raises:
+        InvalidArgument: It cannot; the value is not shown.
+    """
+    if isinstance(value, str) and is_title(value):
+        return value
+    problem = f"of {len(value)} characters" if isinstance(value, str) else f"of type {type(value).__name__}"
+    raise InvalidArgument(
+        f"title is {problem} and cannot be a thread's",
+        remedy=f"give title 1 to {_LONGEST} printable characters in one line, or None for the first words said",
+    )
+
+
+def _derived(body: str) -> str:
+    """The first words of a message; empty where it cannot be read, which `history` of its thread says aloud."""
+    text: object = None
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
+        text = json.loads(body).get("text")
+    if not isinstance(text, str):
+        return ""
+    # Whole words of printable characters. A long text is looked at only as far as a title can reach.
+    words = "".join(" " if mark.isspace() else mark for mark in text[:4096] if mark.isspace() or mark.isprintable())
+    line = " ".join(words.split())
+    if len(line) <= _SHOWN:
+        return line
+    cut = line[:_SHOWN]  # of which one character is the ellipsis's
+    whole = cut.rpartition(" ")[0] or cut[:-1]
+    return f"{whole}…"
+
+
+def _portions(threads: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(threads), _AT_ONCE):
+        yield threads[start : start + _AT_ONCE]
+
+
+def _marks(some: Sequence[str]) -> str:
+    return ", ".join("?" * len(some))
+
+
+__all__ = ["TITLE_TABLES", "ThreadTitles", "check_title", "is_title"]

@@ -1,0 +1,238 @@
+"""What services are sent by a conversation that calls tools, in the formats of four of them, over real HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.canaries import traces_of
+from support.services import FORMATS, SIGNATURE, Format, Said, Service, service
+from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
+from worldagent.agent import Thread, Turn
+from worldagent.core import events as ev
+from worldagent.core.errors import ModelRefused, ModelUnavailable
+from worldagent.testing import assert_no_role_leak
+
+HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
+ROLE = Role("pilot", HOW)
+TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})), "I need both of them.")
+END = Said("12.50, and three are left.")
+ALL = pytest.mark.parametrize("wanted", FORMATS)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@tool(risk="read_only")
+def price(item: str) -> float:
+    """Price of an item, in euros."""
+    return 12.5
+
+
+@tool(risk="read_only")
+def stock(item: str) -> int:
+    """How many of an item are left."""
+    return 3
+
+
+@tool(risk="write")
+def buy(item: str) -> str:
+    """Buy an item."""
+    return f"one {item}"
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY"):
+        monkeypatch.setenv(name, "key")
+
+
+def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> AbstractAsyncContextManager[WorldAgent]:
+    settings = Settings(
+        api_base=stub.url(wanted), model_attempts=1, **{"model_takes": "images", **more.pop("settings", {})}
+    )
+    given: dict[str, Any] = {"lm": FORMATS[wanted], "tools": [price, stock, buy], **more}
+    return WorldAgent("shop", storage=Storage(home=home), settings=settings, **given)
+
+
+async def streamed(thread: Thread, text: str, **more: Any) -> tuple[Turn, list[Any]]:
+    async with thread.stream(text, **more) as stream:
+        events = [event async for event in stream]
+    assert stream.turn is not None
+    return stream.turn, events
+
+
+def told(body: Mapping[str, Any]) -> list[Any]:
+    """The messages of a request, in any format."""
+    return list(body.get("messages") or body.get("input") or body.get("contents") or ())
+
+
+def named(body: Mapping[str, Any]) -> list[str]:
+    """The names of the tools of a request, in any format."""
+    found = body.get("tools") or []
+    if found and "functionDeclarations" in found[0]:
+        found = found[0]["functionDeclarations"]
+    return [each.get("name") or each["function"]["name"] for each in found]
+
+
+@ALL
+@pytest.mark.requirement("T11", "R5", "R17")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: bool, tmp_path: Path) -> None:
+    with service(TWO, END) as stub:
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            thread = agent.thread("t")
+            if stream:
+                turn, events = await streamed(thread, "What is the rope?", role=ROLE)
+                texts = [(event.step, event.text) for event in events if isinstance(event, ev.TextDelta)]
+                assert "".join(text for step, text in texts if step == 0) == TWO.text
+                assert "".join(text for step, text in texts if step == 1) == END.text
+                assert [event.interim for event in events if isinstance(event, ev.StepEnded)] == [True, False]
+                assert not [event for event in events if isinstance(event, ev.TextReplaced)]
+            else:
+                turn = await thread.converse("What is the rope?", role=ROLE)
+    assert turn.text == END.text
+    first, second = stub.requests
+    assert named(first) == named(second) == ["buy", "price", "stock"]
+    sent = json.dumps(told(second))
+    assert "12.5" in sent
+    assert sent.count("12.5") == 1
+    for body in stub.requests:
+        *before, last = told(body)
+        assert HOW in json.dumps(last)
+        assert HOW not in json.dumps(before)
+        assert HOW not in json.dumps({key: value for key, value in body.items() if value != told(body)})
+    # What stands before the role is the same in both, so a service can keep it.
+    assert told(second)[: len(told(first)) - 1] == told(first)[:-1]
+    assert_no_role_leak(tmp_path, traces_of(HOW))
+    if wanted in ("anthropic", "gemini"):
+        assert SIGNATURE in sent, "the service gets back what it signed"
+    if wanted == "gemini":
+        assert TWO.thinking not in sent, "a thought that is not signed is nothing that the model said"
+
+
+@ALL
+@pytest.mark.requirement("T11", "R7")
+async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_path: Path) -> None:
+    thinking = Said("", (("buy", {"item": "rope"}),), f"They say: {HOW}")
+    with service(thinking, Said("Bought.")) as stub:
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            turn = await agent.thread("t").converse("Buy a rope.", role=ROLE)
+            assert turn.status == "paused"
+        assert_no_role_leak(tmp_path, traces_of(HOW))
+        assert SIGNATURE.encode() not in b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            answers = {pause.id: Approve() for pause in turn.pauses}
+            turn = await agent.thread("t").resume(answers, role=ROLE)
+    assert turn.text == "Bought."
+    sent = json.dumps(told(stub.requests[-1]))
+    assert len(stub.requests) == 2
+    assert "one rope" in sent
+    assert SIGNATURE not in sent
+    assert named(stub.requests[-1]), "services refuse calls in a history where no tools are sent"
+
+
+@ALL
+@pytest.mark.requirement("T11")
+async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tmp_path: Path) -> None:
+    call = '[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n[{"tool": "price", "arguments": {"item": "rope"}}]'
+    with service(Said(call), Said("[[ ## reply ## ]]\n12.50."), Said("[[ ## reply ## ]]\nYes.")) as stub:
+        stub.refuses_tools = True
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            turn = await agent.thread("t").converse("What is the rope?", role=ROLE)
+            assert turn.text == "12.50."
+            assert turn.usage.calls == 2, "the try with tools is not counted"
+            assert len(stub.requests) == 3
+            assert (await agent.thread("t").converse("Sure?", role=ROLE)).text == "Yes."
+    assert [bool(named(body)) for body in stub.requests] == [True, False, False, False]
+
+
+@ALL
+@pytest.mark.requirement("T11")
+async def test_the_last_step_sends_the_tools_and_forbids_their_use(wanted: Format, tmp_path: Path) -> None:
+    look = Said("", (("price", {"item": "rope"}),))
+    with service(look, look, Said("Enough.")) as stub:
+        async with agent_at(tmp_path, stub, wanted, settings={"max_rounds": 2}) as agent:
+            assert (await agent.thread("t").converse("Look twice.")).text == "Enough."
+    last = stub.requests[-1]
+    assert len(stub.requests) == 3
+    assert named(last) == named(stub.requests[0])
+    choice = last.get("tool_choice") or last["toolConfig"]["functionCallingConfig"]
+    assert choice in ("none", {"type": "none"}, {"mode": "NONE"})
+
+
+@pytest.mark.requirement("T11")
+async def test_results_are_told_in_words_where_no_user_message_may_follow_them(tmp_path: Path) -> None:
+    with service(TWO, END) as stub:
+        stub.user_after_tool = False
+        async with agent_at(tmp_path, stub, "chat", lm="mistral/mistral-stub") as agent:
+            turn = await agent.thread("t").converse("What is the rope?", role=ROLE)
+    assert turn.text == END.text
+    assert len(stub.requests) == 2
+    assert "12.5" in json.dumps(told(stub.requests[1]))
+
+
+@ALL
+@pytest.mark.requirement("T11")
+async def test_an_image_is_sent_in_the_formats_own_way(wanted: Format, tmp_path: Path) -> None:
+    with service(Said("A dot.")) as stub:
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            dot = await agent.attachments.add(PIXEL, name="dot.png")
+            assert (await agent.thread("t").converse("What is this?", attachments=[dot], role=ROLE)).text == "A dot."
+    [body] = stub.requests
+    *before, last = told(body)
+    assert base64.b64encode(PIXEL).decode()[:24] in json.dumps(before)
+    assert HOW in json.dumps(last)
+
+
+@ALL
+@pytest.mark.requirement("T11", "R7")
+@pytest.mark.parametrize(("status", "error"), [(400, ModelRefused), (500, ModelUnavailable)])
+async def test_a_failure_of_a_service_is_typed_and_holds_nothing_of_the_prompt(
+    wanted: Format, status: int, error: type[Exception], tmp_path: Path
+) -> None:
+    with service() as stub:
+        stub.fails = (status, f"cannot do that: {HOW}")
+        async with agent_at(tmp_path, stub, wanted, tools=()) as agent:
+            with pytest.raises(error) as caught:
+                await agent.thread("t").converse("What is the rope?", role=ROLE)
+    assert_no_role_leak([caught.value, tmp_path], traces_of(HOW))
+
+
+@pytest.mark.requirement("T11")
+@pytest.mark.parametrize("native", [True, False], ids=["native", "in words"])
+def test_the_quickstart_makes_two_model_calls_for_one_tool_call(native: bool, tmp_path: Path) -> None:
+    call, end = Said("", (("buy", {"item": "hat"}),)), Said("It is on its way.")
+    if not native:
+        call = Said('[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n[{"tool": "buy", "arguments": {"item": "hat"}}]')
+        end = Said("[[ ## reply ## ]]\nIt is on its way.")
+    with service(call, end) as stub:
+        env = {
+            **os.environ,
+            "WORLDAGENT_LM": FORMATS["chat"],
+            "WORLDAGENT_API_BASE": stub.url("chat"),
+            "WORLDAGENT_HOME": str(tmp_path),
+            "WORLDAGENT_MODEL_TOOLS": "native" if native else "json",
+        }
+        ran = subprocess.run(
+            [sys.executable, "-P", EXAMPLES / "quickstart.py"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "It is on its way."
+    assert "pause_opened" in ran.stdout
+    assert len(stub.requests) == 2

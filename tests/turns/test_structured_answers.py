@@ -1,0 +1,268 @@
+"""`converse(..., output=...)`: the answer as the type that the caller asked for, checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from support.agents import open_pauses, scripted_agent
+from support.canaries import traces_of
+from support.services import FORMATS, Format, Said, service
+from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
+from worldagent.core import events as ev
+from worldagent.core.errors import InvalidArgument, OutputInvalid
+from worldagent.profiles import Profile, Verification
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+
+FORMS = pytest.mark.parametrize("form", ["native", "chat"])
+HOW = "Answer as a beekeeper of three valleys would, slowly and with care."
+
+
+class Ship(BaseModel):
+    name: str
+    masts: int
+
+
+SHIP = Ship(name="Vela", masts=3)
+AS_JSON = {"name": "Vela", "masts": 3}
+
+
+@dataclass
+class Crew:
+    captain: str
+    mates: list[str]
+
+
+@tool(risk="write")
+def launch(ship: str) -> str:
+    """Launch a ship."""
+    return f"{ship} floats"
+
+
+def launching(form: Any) -> ScriptedLM:
+    def reply(call: ScriptedCall) -> Any:
+        if call.steps:
+            return {"reply": AS_JSON}
+        return {"reply": None, "calls": [{"tool": "launch", "arguments": {"ship": "Vela"}}]}
+
+    return ScriptedLM(reply, form=form)
+
+
+@pytest.mark.requirement("T12")
+@FORMS
+async def test_the_answer_is_a_value_of_the_type(tmp_path: Path, form: Any) -> None:
+    lm = ScriptedLM([{"reply": AS_JSON}], form=form)
+    async with scripted_agent(tmp_path, lm) as agent:
+        turn = await agent.thread("t").converse("Which ship?", output=Ship)
+        [_, said] = await agent.thread("t").history()
+    assert turn.result == SHIP
+    assert json.loads(turn.text) == AS_JSON == said.body["result"]
+    assert turn.to_json()["result"] == AS_JSON
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "result"),
+    [
+        (list[Ship], [AS_JSON], [SHIP]),
+        (Literal["port", "starboard"], "port", "port"),
+        (Crew, {"captain": "Ana", "mates": []}, Crew("Ana", [])),
+        (int, 3, 3),
+        (Ship.model_json_schema(), AS_JSON, AS_JSON),
+        (Ship | None, None, None),
+    ],
+)
+async def test_any_type_of_pydantic_and_any_json_schema_will_do(
+    tmp_path: Path, wanted: Any, given: Any, result: Any
+) -> None:
+    lm = ScriptedLM([{"reply": given}])
+    async with scripted_agent(tmp_path, lm) as agent:
+        turn = await agent.thread("t").converse("Which?", output=wanted)
+    assert turn.result == result
+    assert json.loads(turn.text) == given
+
+
+@FORMS
+async def test_an_answer_that_does_not_fit_is_reported_once(tmp_path: Path, form: Any) -> None:
+    lm = ScriptedLM([{"reply": {"name": "Vela"}}, {"reply": AS_JSON}], form=form)
+    async with scripted_agent(tmp_path, lm) as agent, agent.thread("t").stream("Which?", output=Ship) as stream:
+        events = [event async for event in stream]
+    assert stream.turn is not None
+    assert stream.turn.result == SHIP
+    [rejected] = [event for event in events if isinstance(event, ev.PlanRejected)]
+    assert "masts" in rejected.reason
+    assert "masts" in lm.calls[1].text
+    [delta] = [event for event in events if isinstance(event, ev.TextDelta)]  # JSON comes once it is checked
+    assert delta.text == stream.turn.text
+
+
+async def test_a_model_that_gives_nothing_that_fits_is_an_error_and_the_message_stays(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda _: {"reply": "a ship"})
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(OutputInvalid):
+            await thread.converse("Which?", output=Ship)
+        assert [message.kind for message in await thread.history()] == ["message"]
+    assert len(lm.calls) == 3  # the answer, the report, and the last one
+
+
+@FORMS
+async def test_tools_are_called_before_the_answer(tmp_path: Path, form: Any) -> None:
+    async with scripted_agent(tmp_path, launching(form), tools=[launch]) as agent:
+        thread = agent.thread("t")
+        turn = await thread.converse("Launch it.", output=Ship)
+        assert turn.status == "paused"
+        assert turn.result is None
+        [pause] = await open_pauses(thread)
+        turn = await thread.resume({pause.id: Approve()}, output=Ship)
+    assert turn.result == SHIP
+
+
+async def test_a_turn_that_is_resumed_without_the_type_is_checked_by_its_schema(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, launching("native"), tools=[launch]) as agent:
+        await agent.thread("t").converse("Launch it.", output=Ship)
+    lm = ScriptedLM([{"reply": {"name": "Vela"}}, {"reply": AS_JSON}], form="native")
+    async with scripted_agent(tmp_path, lm, tools=[launch]) as agent:
+        thread = agent.thread("t")
+        [pause] = await open_pauses(thread)
+        turn = await thread.resume({pause.id: Approve()})
+    assert turn.result == AS_JSON
+    assert len(lm.calls) == 2
+
+
+async def test_another_type_at_the_resumption_is_refused_before_an_answer_is_taken(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, launching("native"), tools=[launch]) as agent:
+        thread = agent.thread("t")
+        await thread.converse("Launch it.", output=Ship)
+        [pause] = await open_pauses(thread)
+        with pytest.raises(InvalidArgument, match="output="):
+            await thread.resume({pause.id: Approve()}, output=Crew)
+        [pause] = await open_pauses(thread)
+        assert (await thread.resume({pause.id: Approve()}, output=Ship)).result == SHIP
+
+
+async def test_a_repeated_start_gives_the_same_value(tmp_path: Path) -> None:
+    lm = ScriptedLM([{"reply": AS_JSON}])
+    async with scripted_agent(tmp_path, lm) as agent:
+        first = await agent.thread("t").converse("Which?", output=Ship, key="k")
+        again = await agent.thread("t").converse("Which?", output=Ship, key="k")
+    assert first.result == again.result == SHIP
+    assert first.text == again.text
+
+
+async def test_an_answer_in_json_is_verified_as_one_in_words(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> Any:
+        return {"verdict": "pass", "problems": []} if "verdict" in call.fields else {"reply": AS_JSON}
+
+    profile = Profile(name="sure", verification=Verification())
+    lm = ScriptedLM(reply)
+    async with (
+        scripted_agent(tmp_path, lm, profile=profile) as agent,
+        agent.thread("t").stream("Which?", output=Ship) as stream,
+    ):
+        deltas = [event.text async for event in stream if isinstance(event, ev.TextDelta)]
+    assert stream.turn is not None
+    assert stream.turn.result == SHIP
+    assert deltas == [stream.turn.text]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: date
+
+
+class Doubling(BaseModel):
+    x: int
+
+    @field_validator("x")
+    @classmethod
+    def twice(cls, x: int) -> int:
+        return x * 2
+
+
+class Hidden(BaseModel):
+    word: SecretStr
+    left_out: int = Field(exclude=True)
+    named: int = Field(validation_alias="inX", serialization_alias="outX")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "result"),
+    [
+        (Strict, {"day": "2030-01-01"}, Strict(day=date(2030, 1, 1))),
+        (Doubling, {"x": 1}, Doubling(x=1)),
+        (
+            Hidden,
+            {"word": "hush", "left_out": 1, "inX": 2},
+            Hidden.model_validate({"word": "hush", "left_out": 1, "inX": 2}),
+        ),
+    ],
+)
+async def test_a_type_that_does_not_read_what_it_writes_is_read_once(
+    tmp_path: Path, wanted: Any, given: Any, result: Any
+) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([{"reply": given}])) as agent:
+        thread = agent.thread("t")
+        turns = [await thread.converse("Which?", output=wanted, key="k") for _ in range(2)]
+    assert [turn.result for turn in turns] == [result, result]
+    assert json.loads(turns[0].text) == given
+
+
+@FORMS
+async def test_a_number_that_json_has_not_is_reported(tmp_path: Path, form: Any) -> None:
+    lm = ScriptedLM(['{"x": NaN}' if form == "native" else {"reply": '{"x": NaN}'}, {"reply": {"x": 1}}], form=form)
+    async with scripted_agent(tmp_path, lm, tools=[launch]) as agent:
+        turn = await agent.thread("t").converse("Which?", output=dict)
+    assert turn.result == {"x": 1}
+    assert len(lm.calls) == 2
+
+
+class Odd:
+    """No type of pydantic's."""
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [Odd, Ship(name="Vela", masts=3), {"type": "shp"}, lambda: None, 3, "Ship"],
+    ids=lambda each: str(each)[:20],
+)
+async def test_what_has_no_schema_is_refused_before_anything_is_done(tmp_path: Path, wanted: Any) -> None:
+    lm = ScriptedLM([])
+    async with scripted_agent(tmp_path, lm) as agent:
+        with pytest.raises(InvalidArgument, match="output=") as caught:
+            await agent.thread("t").converse("Which?", output=wanted)
+        assert await agent.thread("t").history() == ()
+    assert caught.value.remedy
+    assert not lm.calls
+
+
+@pytest.mark.parametrize("wanted", FORMATS)
+async def test_every_service_is_sent_the_schema_and_no_role_beside_it(
+    tmp_path: Path, wanted: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, "key")
+    role = Role("keeper", HOW)
+    with service(Said(json.dumps(AS_JSON))) as stub:
+        settings = Settings(api_base=stub.url(wanted), model_attempts=1)
+        given: dict[str, Any] = {"storage": Storage(home=tmp_path), "settings": settings, "tools": [launch]}
+        async with WorldAgent("ships", lm=FORMATS[wanted], **given) as agent:
+            turn = await agent.thread("t").converse("Which?", output=Ship, role=role)
+    assert turn.result == SHIP
+    [body] = stub.requests
+    assert "masts" in json.dumps(body)
+    assert json.dumps(body).count(HOW) == 1
+    assert_no_role_leak(tmp_path, traces_of(HOW))
+
+
+@pytest.mark.parametrize("tools", [[], [launch]], ids=["alone", "with tools"])
+async def test_the_embedded_model_answers_under_a_grammar(tmp_path: Path, tools: Any) -> None:
+    async with scripted_agent(tmp_path, "local", tools=tools) as agent:
+        turn = await agent.thread("t").converse("Which ship is it?", output=Ship)
+    assert isinstance(turn.result, Ship)
+    assert turn.usage.calls == 1
