@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from rich.cells import cell_len, chop_cells
 
 from ...core.errors import WorldAgentError
-from ...core.events import AttachmentLeftOut, Event, ModelWaiting, TextDelta, TextReplaced
+from ...core.events import AnswerChecked, AttachmentLeftOut, Event, ModelWaiting, StepEnded, TextDelta, TextReplaced
 from ..pauses import printable
 from ._attachments import left_out_text
 
@@ -61,6 +61,11 @@ class Output:
             self._write(event.text)
         elif isinstance(event, TextReplaced):
             self._start_anew(event.text)
+        elif isinstance(event, StepEnded) and event.interim and self._shown:
+            self._write("\n")  # it was said beside calls, and the answer begins on a line of its own
+            self._shown = ""
+        elif isinstance(event, AnswerChecked) and not event.satisfied:
+            self.note(WANTING)
         elif isinstance(event, AttachmentLeftOut):
             self.note(left_out_text(event))
 
@@ -172,6 +177,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     )
 
 
+WANTING: Final = "a check found the answer wanting; another one follows"
+"""What a person is told where an answer that stands on the terminal is not the last one."""
+
+
 def waiting_text(event: ModelWaiting) -> str:
     """What a person is told while a rate limit is waited out."""
     return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
@@ -197,4 +206,4 @@ def _result_text(turn: Turn) -> str:
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
 
 
-__all__ = ["Form", "Output", "table", "time_text", "waiting_text"]
+__all__ = ["WANTING", "Form", "Output", "table", "time_text", "waiting_text"]

@@ -17,10 +17,12 @@ from ....core.errors import WorldAgentError
 from ....core.events import (
     AnswerChecked,
     AttachmentLeftOut,
+    CallStarted,
     Event,
     HistorySummarised,
     ModelWaiting,
     RoleTierSkipped,
+    StepEnded,
     SummaryFailed,
     TaskEnded,
     TaskStarted,
@@ -31,7 +33,7 @@ from ....core.events import (
 from ....core.pauses import Pause
 from ...pauses import printable
 from .._attachments import left_out_text
-from .._output import Output, waiting_text
+from .._output import WANTING, Output, waiting_text
 from .._pauses import pause_text
 from ._wrap import Wrap
 
@@ -114,6 +116,13 @@ class Screen:
                 self._answer(event.text)
             case TextReplaced():
                 self._replace(event.text)
+            case StepEnded(interim=True):
+                self._end_line()
+                self._shown = ""  # it was said beside calls, and stays on lines of its own
+            case CallStarted() if event.parent == event.turn_id:
+                self._end_line()
+                self._dim(f"calling {event.title or event.function}")
+                self._wait()
             case TaskStarted():
                 self._begin_task(event)
             case TaskEnded():
@@ -198,7 +207,6 @@ class Screen:
     def _begin_task(self, event: TaskStarted) -> None:
         self._tasks[event.task_id] = event.label
         self._end_line()
-        self._shown = ""  # an interim word, which stands on its own lines
         self._dim(f"working on it: {event.label}")
         self._wait(f"waiting for {', '.join(self._tasks.values())}")
 
@@ -265,7 +273,7 @@ def _told_of(event: Event) -> str:
         case ModelWaiting():
             return waiting_text(event)
         case AnswerChecked(satisfied=False):
-            return "a check found the answer wanting; another one follows"
+            return WANTING
         case HistorySummarised():
             return "the beginning of this conversation is summed up now; nothing of it is lost"
         case SummaryFailed():
