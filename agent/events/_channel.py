@@ -31,7 +31,7 @@ class Channel:
         self.first = 1
         self._last: int | None = None
         self._events: deque[Event] = deque(maxlen=KEPT)
-        self._thoughts: deque[Event] = deque(maxlen=KEPT)
+        self._thoughts: deque[tuple[int, Event]] = deque(maxlen=KEPT)
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -51,17 +51,25 @@ class Channel:
             self._last = event.seq
         self._wake()
 
-    def think(self, event: ReasoningDelta) -> None:
-        """Let those who stream the run have an event that has no number."""
-        self._thoughts.append(event)
+    def think(self, event: ReasoningDelta, *, after: int) -> None:
+        """Let those who stream the run have an event that has no number, once they have the one numbered `after`."""
+        self._thoughts.append((after, event))
         self.thoughts += 1
         self._wake()
 
-    def thought(self, after: int) -> tuple[int, Event] | None:
-        """The first of those events behind so many, and how many there were with it; None where none is kept."""
+    def thought(self, count: int, *, read: int) -> tuple[int, Event] | None:
+        """The next event without a number, and how many there were with it; None where none is due.
+
+        Args:
+            count: How many of them a reader had.
+            read: The number of the last event that it had.
+        """
         gone = self.thoughts - len(self._thoughts)
-        place = max(after - gone, 0)
-        return (gone + place + 1, self._thoughts[place]) if place < len(self._thoughts) else None
+        place = max(count - gone, 0)
+        if place >= len(self._thoughts):
+            return None
+        after, event = self._thoughts[place]
+        return (gone + place + 1, event) if after <= read else None
 
     def skip(self, seq: int) -> None:
         """The next event is one that is not kept here; what stands before it is read from the log, too."""

@@ -94,9 +94,9 @@ class EventFollower:
             StorageUnavailable: The database is out of reach; it can be asked again.
         """
         while not self._ended:
-            event = self._from_page() or self._from_channel()
-            if event is None and self._thinks and (thought := self._thought()) is not None:
+            if self._thinks and (thought := self._thought()) is not None:
                 return thought
+            event = self._from_page() or self._from_channel()
             if event is not None:
                 self._after, self._unproven = event.seq, False
                 return event
@@ -135,7 +135,7 @@ class EventFollower:
             return None
         if channel is not self._thought_on:
             self._thought_on, self._thoughts = channel, channel.thoughts
-        found = channel.thought(self._thoughts)
+        found = channel.thought(self._thoughts, read=self._after or 0)
         if found is None:
             return None
         self._thoughts, event = found

@@ -47,6 +47,7 @@ class Recording:
     on_begun: Callable[[], None] | None = None
     _phase: Literal["before", "trying", "open", "ending", "over"] = "before"
     _pending: list[Event] = field(default_factory=list)
+    _newest: int = 0  # the number of the last event that it got
     _writing: asyncio.Future[None] | None = None
     _unsure: bool = False  # whether a write failed, which may be there all the same
     _lease: Lease | None = None
@@ -55,8 +56,9 @@ class Recording:
     def take(self, event: Event) -> None:
         """Get an event of the run; whoever reads gets it later."""
         if isinstance(event, ReasoningDelta):
-            self.channel.think(event)
+            self.channel.think(event, after=self._newest)
             return
+        self._newest = event.seq
         match self._phase:
             case "over":
                 pass
