@@ -69,8 +69,8 @@ class TurnEngine:
     GRAPH: ClassVar[str] = "turn/2"
     """Which graph turns run in; another name once its nodes or channels are others."""
 
-    TASKS: ClassVar[frozenset[str]] = frozenset({GRAPH, "turn/1"})
-    """The graphs in which tasks and skills began that this one can resume."""
+    RETIRED: ClassVar[frozenset[str]] = frozenset({"turn/1"})
+    """Older graphs: their tasks and skills resume in this one, their conversations do not."""
 
     def __init__(self, parts: EngineParts, saver: Saver | None) -> None:
         self._saver = saver
@@ -191,11 +191,20 @@ class TurnEngine:
         Raises:
             GraphChanged: It is another one.
         """
-        if kept not in (self.TASKS if kind in ("task", "skill") else (self.GRAPH,)):
+        if kept not in (self.GRAPH, *self.RETIRED):
             raise GraphChanged(
                 f"the turn runs in the graph {kept!r}, and this version has {self.GRAPH!r}",
                 remedy="resume it with the version that began it, or cancel it and send the message again",
             )
+        if not self.resumes(kept, kind):
+            raise GraphChanged(
+                f"a conversation that waits in the graph {kept!r} does not resume in {self.GRAPH!r}",
+                remedy="send the message again: that ends this turn, and nothing of it is lost",
+            )
+
+    def resumes(self, kept: str, kind: TurnKind) -> bool:
+        """Whether a turn that began in a graph can resume in this one; new input replaces one that never can."""
+        return kept not in self.RETIRED or kind in ("task", "skill")
 
     def stands_for(self, prompt: str) -> str:
         """What a turn keeps of a skill's prompt, which is stored nowhere (T6)."""

@@ -141,7 +141,7 @@ class TurnRunning:
     # --- a new turn -------------------------------------------------------------------------------------------------
 
     async def _cut_off(self, key: str) -> TurnRecord | None:
-        """The thread's turn that was cut off with nobody asked, which new input lets go of.
+        """The thread's turn that new input lets go of: it was cut off with nobody asked, or no version resumes it.
 
         Raises:
             ThreadPaused: A turn waits.
@@ -149,6 +149,8 @@ class TurnRunning:
         latest = await self.parts.turns.latest(key)
         if latest is None or latest.status not in OPEN:
             return None
+        if not self.parts.engine.resumes(latest.graph, latest.kind):
+            return latest
         records = await self.parts.journal.load(latest.id)
         waiting = [pause_id_of(record.id) for record in records.values() if record.open]
         if not waiting and latest.status in ("running", "failed"):
@@ -176,6 +178,7 @@ class TurnRunning:
             del call
             if cut_off is not None:
                 await parts.turns.end(cut_off, "abandoned", lease=lease)
+                await parts.journal.withdraw(cut_off.id)
             self._started(work.ask.kind, resolution)
             request = self._request(work.ask, key, start)
             await parts.attachments.keep(loaded)
