@@ -85,15 +85,8 @@ def _of_langchain(given: Any) -> Adopted:
     def run(**arguments: Any) -> Any:
         return given.invoke(arguments, config={"callbacks": []})
 
-    # There, once `BaseTool` is; importing it from here would be the only import of its kind outside `graphs`.
-    var_child_runnable_config = sys.modules["langchain_core.runnables.config"].var_child_runnable_config
-
     async def arun(**arguments: Any) -> Any:
-        outer = var_child_runnable_config.set(None)  # the turn's own graph is not the tool's
-        try:
-            return await given.ainvoke(arguments, config={"callbacks": []})
-        finally:
-            var_child_runnable_config.reset(outer)
+        return await given.ainvoke(arguments, config={"callbacks": []})
 
     schema = {key: value for key, value in schema.items() if key not in ("title", "description")}
     return Adopted(

@@ -291,7 +291,9 @@ class Registry:
 
     def _claim(self, name: str) -> None:
         if self._is_taken(name):
-            raise NameTaken(f"two functions, workers or shapes are called {name!r}", remedy="rename one of them")
+            raise NameTaken(
+                f"two functions, workers or shapes are called {name!r}", remedy="rename one of them, or list it once"
+            )
 
 
 def _known(what: str, names: Iterable[str], wanted: object) -> str:

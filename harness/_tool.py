@@ -148,8 +148,12 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
     if foreign is not None:
         return _foreign(foreign, options)
     if not inspect.isroutine(body):
+        if isinstance(body, Function):
+            raise FunctionInvalid(f"{body.name!r} is a tool already", remedy="use the decorator once")
+        plain = body is None or isinstance(body, str | int | float)  # others may show what is not for an error
+        what = repr(body)[:80] if plain else f"{getattr(body, '__name__', type(body).__name__)!r}"
         raise FunctionInvalid(
-            f"{getattr(body, '__name__', type(body).__name__)!r} is not a Python function",
+            f"{what} is not a Python function",
             remedy="pass a function that 'def' or 'async def' makes, a dspy.Tool or a LangChain tool",
         )
     name, description = options.get("name"), options.get("description")

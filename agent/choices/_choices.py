@@ -78,7 +78,7 @@ def _function(given: Any) -> Function:
     if isinstance(given, Worker | Shape):
         what, name = ("worker", given.name) if isinstance(given, Worker) else ("shape", given.key)
         raise FunctionInvalid(f"tools= has the {what} {name!r}", remedy=f"pass it in {what}s=")
-    made = tool(given)
+    made = tool()(given)  # not `tool(given)`: None would be no argument
     if not made.description:
         raise FunctionInvalid(
             f"the tool {made.name!r} has no docstring",

@@ -48,9 +48,15 @@ class TaskFailed(ModelFacing):
 
 
 class ToolFailed(ModelFacing):
-    """A tool says that it failed; where it is of an MCP server, what it says of that is not to be trusted."""
+    """A tool says that it failed; where it is of an MCP server, what it says of that is not to be trusted.
+
+    Raise it in a tool to tell the model what went wrong: it reads `problem`.
+    """
 
     code = "tool_failed"
+
+    def __init__(self, problem: str, *, remedy: str = "call it otherwise, or go on without it") -> None:
+        super().__init__(problem, remedy=remedy)
 
 
 class PathRefused(ModelFacing):

@@ -135,7 +135,9 @@ REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
     "two of one name": ([price, dspy.Tool(price)], NameTaken, "'price'.*rename one"),
     "a worker": ([Worker("critic", "You judge.")], FunctionInvalid, "the worker 'critic'.*workers="),
     "one, no list": (price, InvalidArgument, "pass a list"),
-    "no function": ([3], FunctionInvalid, "'int' is not a Python function"),
+    "no function": ([3], FunctionInvalid, "3 is not a Python function"),
+    "nothing": ([None], FunctionInvalid, "None is not a Python function"),
+    "a name": (["price"], FunctionInvalid, "'price' is not a Python function"),
     "what ships": (BuiltinTools(), InvalidArgument, "builtin_tools="),
     "injected": ([StructuredTool.from_function(injected)], FunctionInvalid, "needs 'state'"),
 }
