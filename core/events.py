@@ -133,13 +133,14 @@ class SummaryFailed(_Event):
 class TaskStarted(_Event):
     """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it.
 
-    `gate` and `arguments` are as in `CallStarted`.
+    `title`, `gate` and `arguments` are as in `CallStarted`.
     """
 
     type: Literal["task_started"] = "task_started"
     task_id: str
     shape: str
     label: str
+    title: str = ""
     parent: str = ""
     risk: tuple[Risk, ...] = ()
     gate: str = ""

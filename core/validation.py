@@ -250,7 +250,7 @@ def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[W
         problems = describe_failure(failure)
     except (TypeError, ValueError) as failure:  # of `canonical_json`: NaN, or no JSON at all
         problems = f"it is not JSON ({type(failure).__name__})"
-    raise error(f"{what} cannot be read again: {problems}", remedy="use a type that reads what it writes as JSON")
+    raise error(f"{what} does not fit its type: {problems}", remedy="use a type that reads what it writes as JSON")
 
 
 def is_text(value: object) -> bool:

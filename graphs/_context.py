@@ -124,8 +124,6 @@ class TurnContext:
         depth: How deep that stands which dispatches them.
         task: The path id of the task that this context was made for; empty is the turn itself.
         budget: What the turn, or the task, may still use.
-        kept: What models said at the steps of this run, by path id, with the model's name: their services want it back
-            as it was. It may hold the role, and is written nowhere.
     """
 
     turn_id: str
@@ -145,7 +143,6 @@ class TurnContext:
     depth: int = -1
     task: str = ""
     budget: Budget = field(default_factory=Budget)
-    kept: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False)
 
     async def append(self, head: str, drafts: Sequence[Draft]) -> str:
         """Put messages into the log after `head`; returns the last one's id."""

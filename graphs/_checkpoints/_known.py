@@ -58,6 +58,7 @@ class TurnChannels(_Strict):
     asked: str
     head: str
     round: int
+    step: int = 0
     work: list[_Work]
     rejections: int = 0
     fault: str | None

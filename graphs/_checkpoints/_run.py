@@ -35,7 +35,7 @@ async def run_graph(
     options = turn.services.options
     config = {
         "configurable": {"thread_id": thread},
-        "recursion_limit": 2 * options.max_rounds + options.verifications + 10 if steps is None else steps,
+        "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
     }
     extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
     # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.

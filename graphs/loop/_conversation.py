@@ -1,4 +1,7 @@
-"""The loop of a conversation: its steps are in the log, and it never fails by a bad step, which is reported once."""
+"""The loop of a conversation: its steps are in the log.
+
+A bad step is reported to the model once, then it must answer; a last step that is bad too raises `OutputInvalid`.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,14 @@ from ...memory import Draft
 from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
 from .._attached import Shown
 from .._context import AGENT, STOPPED, WAITING, TurnContext
-from .._history import result_text
+from .._history import is_plain_result, result_text
 from .._task import calls_of
 from .._verifying import Checks
 from .._window import Window
-from ._loop import CallingStep, Loop, Node
+from ._loop import END, Loop, Node
 from ._tools import Tools
 
-_END: Node = "__end__"
-_MAX_REPORTS: Final = 1  # how often a bad step is reported before the model must answer
+_MAX_REPORTS: Final = 1  # of bad steps in a row, before the model must answer
 
 
 class Conversation(Loop):
@@ -64,7 +66,7 @@ class Conversation(Loop):
                 turn.emit(TextReplaced, text=self._checks.accepted)
             return await self._answered(state["head"], self._checks.accepted)
         final = state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.used_up()
-        self._fault = state["fault"] or ""
+        self._fault, self.step = state["fault"] or "", state.get("step", 0)
         self._first = not (self.round or state["rejections"] or self._checks.report)
         self._window = await Window.open(
             turn, state["head"], state["asked"], first=self._first, own=sum(map(len, self._found))
@@ -74,14 +76,14 @@ class Conversation(Loop):
         if "fault" in said:
             return self._rejected(state, said["fault"], head, final=final)
         if "calls" in said:
-            turn.emit(StepEnded, step=self.round, interim=True)
+            turn.emit(StepEnded, step=self.step, interim=True)
             body = {"text": said.get("text", ""), "calls": said["calls"]}
             head = await turn.append(head, [Draft(AGENT, "plan", body)])
-            return Command(update={"head": head, "fault": None}, goto="act")
+            return Command(update=self._next(head), goto="act")
         answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
         if not await self._checks.passes(self._window.message, self._found, answer):
-            turn.emit(StepEnded, step=self.round, interim=True)
-            return Command(update={"head": head, "fault": None}, goto="think")
+            turn.emit(StepEnded, step=self.step, interim=True)
+            return Command(update=self._next(head), goto="think")
         return await self._answered(head, answer)
 
     async def act(self, state: Mapping[str, Any]) -> Command[Node]:
@@ -128,7 +130,7 @@ class Conversation(Loop):
 
         step = Step(id=self.think_id, parent=turn.turn_id, name=CONVERSE, kind="model", input=self.round)
         kept = await turn.drive.keep(step, said)
-        self.steps.append(CallingStep(self.think_id, kept))
+        self.took_step(self.think_id, kept)
         return dict(kept)
 
     def _rejected(self, state: Mapping[str, Any], fault: str, head: str, *, final: bool) -> Command[Node]:
@@ -138,21 +140,24 @@ class Conversation(Loop):
                 remedy="try again, or use a larger model",
             )
         if self.turn.emit.standing:
-            self.turn.emit(TextReplaced, text="")
+            self.turn.emit(TextReplaced, text="", step=self.step)
         rejections = state["rejections"] + 1
         must_answer = rejections > _MAX_REPORTS
         self.turn.emit(PlanRejected, reason=fault, final=must_answer)
-        update = {"rejections": rejections, "fault": None if must_answer else fault, "head": head}
-        return Command(update=update, goto="think")
+        return Command(update={**self._next(head), "rejections": rejections, "fault": fault}, goto="think")
+
+    def _next(self, head: str) -> dict[str, Any]:
+        """What the state says once a step was good."""
+        return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
 
     async def _answered(self, head: str, answer: str) -> Command[Node]:
         body: dict[str, Any] = {"text": answer}
         if self.tools.result is not TEXT:
-            self.turn.emit(TextDelta, text=answer, step=self.round)
+            self.turn.emit(TextDelta, text=answer, step=self.step)
             body["result"] = json.loads(answer)
-        self.turn.emit(StepEnded, step=self.round, interim=False)
+        self.turn.emit(StepEnded, step=self.step, interim=False)
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
-        return Command(update={"head": head, "status": "done", "fault": None}, goto=_END)
+        return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 
     def _leave_out(self) -> bool:
         """Leave out the older half of the turn's own steps; False where none is left."""
@@ -167,14 +172,14 @@ class Conversation(Loop):
 
     def _result(self, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> Draft:
         name, function = call["tool"], self.tools.functions.get(call["tool"])
-        body: dict[str, Any] = {"to": name, "arguments": call["arguments"]}
+        body: dict[str, Any] = {"to": name, "arguments": outcome.get("arguments", call["arguments"])}
         if "code" in outcome:
             error = {"code": outcome["code"], "message": outcome["problem"]}
             return Draft(name, "result", {**body, "status": "failed", "error": error})
         value = outcome["value"]
         if self.calls.registry.is_worker(name):
             value = {"worker": name, "text": value if isinstance(value, str) else canonical_json(value)}
-        elif function is None or function.kind != "shape" or not isinstance(value, dict):
+        elif function is None or function.kind != "shape" or not is_plain_result(value):
             value = {"value": value}
         return Draft(name, "result", {**body, "status": "done", "result": value})
 

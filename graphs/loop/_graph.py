@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol, TypedDict
 
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
@@ -30,6 +31,7 @@ class LoopState(TypedDict, total=False):
     asked: str
     head: str
     round: int
+    step: int
     work: list[Work]
     rejections: int
     fault: str | None
@@ -72,6 +74,7 @@ def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None)
         "role": turn.noted,
         "head": head,
         "round": 0,
+        "step": 0,
         "work": [] if work is None else [work],
         "rejections": 0,
         "fault": None,
@@ -101,7 +104,11 @@ class HostTask:
         params = shape.read_params(item["params"])
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
-        result = await dispatched(how, params, ctx, path=f"{turn.turn_id}/task:{item['shape']}", waits=False)
+        own = var_child_runnable_config.set(None)  # as in `Loop.acted`
+        try:
+            result = await dispatched(how, params, ctx, path=f"{turn.turn_id}/task:{item['shape']}", waits=False)
+        finally:
+            var_child_runnable_config.reset(own)
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}

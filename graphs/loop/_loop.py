@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal
+
+from langchain_core.runnables.config import var_child_runnable_config
 
 from ...core.errors import (
     HostError,
@@ -23,7 +26,7 @@ from ...core.errors import (
 )
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
-from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
+from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Step
 from ...harness.running import Call, run_call
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Question, StepMade, Thought, think
 from .._context import TurnContext
@@ -32,6 +35,7 @@ from .._task import side_by_side
 from ._tools import Tools
 
 Node = Literal["think", "act", "__end__"]
+END: Final[Node] = "__end__"
 
 _NEVER_BEGUN: Final = "model"  # the kind of record of a call that failed before it was one: it had no effects
 _UNREAD: Final = "it could not be read; give the fields that are asked for, in the form that is asked for"
@@ -44,11 +48,14 @@ class CallingStep:
     Attributes:
         id: The path id of what was thought.
         said: What the model said: `calls`, and perhaps `text`.
-        outcomes: What came of the calls, in their order: a `value`, or `code` and `problem`.
+        outcomes: What came of the calls, in their order: a `value`, or `code` and `problem`; with `arguments` where a
+            person put others in the place of the model's.
+        own: The model's own message and its connection's name, where this run has them: its service wants it back.
     """
 
     id: str
     said: Mapping[str, Any]
+    own: tuple[str, Any] | None = field(default=None, repr=False)
     outcomes: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -79,7 +86,9 @@ class Loop:
         self.turn, self.calls, self.tools = turn, calls, tools
         self.steps: list[CallingStep] = []
         self.round = 0
+        self.step = 0  # of those that whoever streams sees, faults and answers that a check found wanting among them
         self._fault = ""
+        self._own: tuple[str, Any] | None = None  # of what was thought last
 
     @property
     def models(self) -> Sequence[str | None]:
@@ -94,6 +103,7 @@ class Loop:
         Args:
             final: Whether it must answer.
         """
+        self._own = None
         try:
             thought = await self.asked(final)
         except OutputInvalid:
@@ -115,7 +125,7 @@ class Loop:
             notes: What it gets to read of its last answer.
             field: The output field whose text is streamed, where anybody listens.
         """
-        step = self.round if self.STREAMED else None
+        step = self.step if self.STREAMED else None
         listener = self.turn.listener(self.tools.signature.__name__, field, step=step)
         # No closure: the frames of one are not cleared, and who keeps an error would keep the role.
         ask = partial(self._ask_one, inputs=inputs, final=final, notes=notes, listener=listener)
@@ -135,9 +145,13 @@ class Loop:
             final=final,
         )
         thought = await think(question, caller, pool=turn.services.predictors, listener=listener)
-        if thought.message is not None:
-            turn.kept[self.think_id] = (caller.connection.name, thought.message)
+        self._own = None if thought.message is None else (caller.connection.name, thought.message)
         return thought
+
+    def took_step(self, think_id: str, said: Mapping[str, Any]) -> None:
+        """A step ended in calls; they are made next."""
+        own, self._own = self._own, None
+        self.steps.append(CallingStep(think_id, said, own))
 
     def tuned(self, caller: ModelCaller) -> ModelCaller:
         """The model with the loop's own options."""
@@ -147,7 +161,7 @@ class Loop:
         """The steps before, as a model gets them; a model's own message only where it was this model's, in this run."""
         found: list[PastStep] = []
         for step in self.steps:
-            name, message = self.turn.kept.get(step.id, ("", None))
+            name, message = step.own or ("", None)
             made = [
                 CallMade(tool=call["tool"], arguments=call["arguments"], result=result_text(outcome))
                 for call, outcome in zip(step.calls, step.outcomes, strict=True)
@@ -172,9 +186,14 @@ class Loop:
     async def acted(self) -> bool:
         """Make the calls of the last step, side by side; False where one waits for a person, or is to stop."""
         step = self.steps[-1]
-        outcomes = await side_by_side(
-            self._called(call, call_id) for call, call_id in zip(step.calls, self.act_ids, strict=True)
-        )
+        # A graph or a LangChain tool that a tool runs is not a part of this one, and must not see its context.
+        own = var_child_runnable_config.set(None)
+        try:
+            outcomes = await side_by_side(
+                self._called(call, call_id) for call, call_id in zip(step.calls, self.act_ids, strict=True)
+            )
+        finally:
+            var_child_runnable_config.reset(own)
         await self.calls.frame.drive.settle(self.calls.path)
         done = [outcome for outcome in outcomes if isinstance(outcome, Mapping)]
         if len(done) < len(outcomes):
@@ -189,18 +208,38 @@ class Loop:
             kept = json.loads(record.result)
             return {"code": kept["code"], "problem": kept["problem"]}
         name, given = call["tool"], call["arguments"]
+        if record is not None and record.over and not self._is_there(name):
+            return _outcome(record)  # it was done, though nobody could do it now
         try:
             # Where its source is gone since the model asked for it, the registry says so.
             function = self.tools.functions.get(name) or self.calls.registry.function(name)
             params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
             value = await run_call(Call(function=function, input=params, ctx=self.calls, id=call_id, waits=False))
-            return SUSPENDED if value is SUSPENDED else {"value": _json(function, value)}
+            if value is SUSPENDED:
+                return SUSPENDED
+            return {"value": _json(function, value), **self._changed(name, call_id)}
         except ABOUT_THE_TURN:
             raise
         except self.REPORTED as error:
             failure: WorldAgentError = error
         await self._keep(call, call_id, failure)
-        return {"code": failure.code, "problem": failure.problem}
+        return {"code": failure.code, "problem": failure.problem, **self._changed(name, call_id)}
+
+    def _is_there(self, name: str) -> bool:
+        """Whether a function can still be called: its source may be gone by the time a turn resumes."""
+        with suppress(ModelFacing, HostError):
+            return name in self.tools.functions or bool(self.calls.registry.function(name))
+        return False
+
+    def _changed(self, name: str, call_id: str) -> dict[str, Any]:
+        """The arguments that a person put in the place of the model's, if one did: the model is told what ran."""
+        record = self.calls.frame.drive.recorded(call_id)
+        changed = None if record is None else (record.let or {}).get("arguments")
+        if changed is None:
+            return {}
+        if self.calls.registry.is_worker(name):  # it is called by its name, and approved as a task for it
+            changed = {key: value for key, value in changed.items() if key != "worker"}
+        return {"arguments": changed}
 
     async def _keep(self, call: Mapping[str, Any], call_id: str, failure: WorldAgentError) -> None:
         """Have the journal keep a call that failed before it came there, so that a replay reports the same."""
@@ -234,8 +273,17 @@ class Loop:
         return record is not None and record.over
 
 
+def _outcome(record: CallRecord) -> dict[str, Any]:
+    """What came of a call that is over, as the journal has it."""
+    result = json.loads(record.result or "null")
+    if record.state == "failed":
+        return {"code": result["code"], "problem": result["problem"]}
+    is_worker = isinstance(result, dict) and result.keys() == {"worker", "text"}
+    return {"value": result["text"] if is_worker else result}
+
+
 def _json(function: Function, value: Any) -> Any:
     return json_of_value(function.result, value, what=f"the result of {function.name!r}", error=ResultInvalid)
 
 
-__all__ = ["CallingStep", "Loop", "Node"]
+__all__ = ["END", "Loop", "Node"]

@@ -121,7 +121,10 @@ class Subagents:
         functions = callable_by(worker, self._registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
-            found = self._tools[worker.name] = (functions, Tools.of_worker(worker, functions))
+            tools = Tools.of_worker(worker, functions)
+            if found is not None and bool(found[0]) == bool(functions):  # its program is known by its Signature
+                tools = replace(tools, signature=found[1].signature)
+            found = self._tools[worker.name] = (functions, tools)
         return found[1]
 
     def params(self, params: SubagentParams) -> SubagentParams:

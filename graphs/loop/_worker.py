@@ -13,10 +13,8 @@ from ...harness.journal import SUSPENDED, Step
 from ...harness.requests import REQUEST
 from ...signatures import ModelCaller, Thought
 from .._context import TurnContext
-from ._loop import CallingStep, Loop, Node
+from ._loop import END, Loop, Node
 from ._tools import Tools
-
-_END: Node = "__end__"
 
 
 class WorkerLoop(Loop):
@@ -89,10 +87,10 @@ class WorkerLoop(Loop):
             return "think"
         self._faults = 0
         if "calls" in said:
-            self.steps.append(CallingStep(think_id, said))
+            self.took_step(think_id, said)
             return "act"
         self.result = said["result"]
-        return _END
+        return END
 
     async def _said(self, _: Any) -> Any:
         return await self.said(final=len(self.steps) >= self._worker.max_steps or self.used_up())
@@ -109,8 +107,8 @@ class WorkerLoop(Loop):
             )
 
     def _goto(self, node: Node | None) -> Command[Node]:
-        status = {"think": "think", "act": "act", _END: "done", None: "waiting"}[node]
-        return Command(update={"round": self.round, "status": status}, goto=node or _END)
+        status = {"think": "think", "act": "act", END: "done", None: "waiting"}[node]
+        return Command(update={"round": self.round, "status": status}, goto=node or END)
 
 
 __all__ = ["WorkerLoop"]
