@@ -47,6 +47,13 @@ class _Options(typing.TypedDict, total=False):
         description: What it does, if not the first paragraph of the docstring.
         title: Its name for people, such as "Look up a price", for events.
         risk: What it does to the world: `read_only`, or one or several of `write`, `network`, `destructive`.
+        approval: Whether each call asks for an approval, whatever the policy approves.
+        untrusted: Whether its result may hold what strangers wrote.
+        capabilities: Words by which `agent.find` finds it.
+        timeout: Seconds of one try; left out, those that its caller has left.
+        limits: What one call of it, and all below it, may use.
+        capture: Whether events have its arguments, and traces may hold its arguments and result.
+        offered: Whether the conversation can call it. Workers can call what their `tools` name all the same.
     """
 
     name: str | None
