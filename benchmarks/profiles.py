@@ -21,7 +21,7 @@ _QUESTION = "Which paper introduced the transformer, and where was it presented?
 
 
 async def _prompt(profile: str, tools: BuiltinTools, **more: Any) -> list[dict[str, str]]:
-    """The messages of the planner's first call under a profile."""
+    """The messages of the first call under a profile."""
     lm = ScriptedLM(lambda call: {"reply": "Attention Is All You Need, at NeurIPS 2017.", "satisfied": True})
     with tempfile.TemporaryDirectory() as home:
         storage, settings = Storage(home=Path(home)), Settings(trace=False)
@@ -70,7 +70,7 @@ async def run(report: Report) -> None:
     for name in ("searcher", "debugger", "coder"):
         over = counted[name] / counted["all_tools"]
         rows.append(Row(key=f"{name}_over_all_tools", value=over, note="with all tools is 1"))
-    report.section("Tokens of the planner's prompt for one short question", rows)
+    report.section("Tokens of the prompt for one short question", rows)
 
 
 if __name__ == "__main__":

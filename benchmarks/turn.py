@@ -74,7 +74,7 @@ FULL = Sizes(rounds=9, calls=60, at_once=1000, turns=200, starts=7)
 QUICK = Sizes(rounds=2, calls=3, at_once=50, turns=8, starts=1)
 
 
-async def planner_turn(sizes: Sizes) -> list[Row]:
+async def conversation_turn(sizes: Sizes) -> list[Row]:
     """Figures 1 and 2: a turn over the bare predictor of the same role-free Signature and the same stub."""
     lm = constant_lm(answering)
     turns = await BareTurns.open(lm)
@@ -301,7 +301,7 @@ async def _product(workers: Sequence[Worker], lm: dspy.LM) -> AsyncGenerator[Wor
 
 async def run(report: Report, sizes: Sizes) -> None:
     """Measure everything, in the order of README.md."""
-    report.section("One turn, over a bare dspy.Predict with cache=False", await planner_turn(sizes))
+    report.section("One turn, over a bare dspy.Predict with cache=False", await conversation_turn(sizes))
     report.section("One delegation: plan, sub-agent, answer", await delegation(sizes))
     report.section("Delegations at once, 200 ms a model call, over the ideal 0.6 s", await concurrency(sizes))
     report.section("Roles", await roles(sizes))

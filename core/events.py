@@ -64,7 +64,7 @@ class TextDelta(_Event):
 class ReasoningDelta(_Event):
     """More of what the model thinks at a step, where its service shows that; append it to that step's.
 
-    Only who streams the turn gets it. It is not recorded, so it has no number: `seq` is 0, and not in the JSON.
+    Only a client that streams the turn receives it. It is not recorded, so it has no number: `seq` is 0, and not in the JSON.
     """
 
     type: Literal["reasoning_delta"] = "reasoning_delta"
@@ -114,7 +114,7 @@ class AnswerChecked(_Event):
 
 
 class HistorySummarised(_Event):
-    """The planner would have seen too much: a summary stands for the oldest messages now, from `first` to `last`."""
+    """The model would have seen too much: a summary stands for the oldest messages now, from `first` to `last`."""
 
     type: Literal["history_summarised"] = "history_summarised"
     message_id: str
@@ -124,7 +124,7 @@ class HistorySummarised(_Event):
 
 
 class SummaryFailed(_Event):
-    """The oldest messages could not be summed up; the planner goes on with the newest ones."""
+    """The oldest messages could not be summed up; the model reads the newest ones."""
 
     type: Literal["summary_failed"] = "summary_failed"
     code: str
@@ -133,14 +133,13 @@ class SummaryFailed(_Event):
 class TaskStarted(_Event):
     """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it.
 
-    `title`, `gate` and `arguments` are as in `CallStarted`.
+    `gate` and `arguments` are as in `CallStarted`.
     """
 
     type: Literal["task_started"] = "task_started"
     task_id: str
     shape: str
     label: str
-    title: str = ""
     parent: str = ""
     risk: tuple[Risk, ...] = ()
     gate: str = ""

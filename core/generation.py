@@ -58,7 +58,7 @@ class GenerationOptions(BaseModel):
         for name, value in (given or {}).items():
             text, key = value.get_secret_value(), name.lower()
             if not _NAME.fullmatch(name) or key in found:
-                raise PydanticCustomError("header", "a name is no header's name, or comes twice; give each name once")
+                raise PydanticCustomError("header", "header names must be valid and given once")
             if key in _TAKEN:
                 raise PydanticCustomError(
                     "header",

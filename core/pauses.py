@@ -93,8 +93,8 @@ class Pause:
         risk: The function's, for an approval.
         description: What the function says it does, for an approval; of an MCP tool, in the words of its server.
         reason: Why the gate asks, for an approval.
-        caller: Who wants to make the call: a worker, a shape, a function, `converse` for the planner, `code` for the
-            host's own code.
+        caller: Who wants to make the call: a worker, a shape, a function, `converse` for the conversation, `code`
+            for the host's own code.
         approvers: Globs over the accounts that may answer; empty is anybody.
         question: What is asked, for a question.
         options: What can be answered, where there is a choice.

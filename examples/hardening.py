@@ -74,7 +74,7 @@ STAGES: dict[str, list[Worker | Function]] = {
 
 
 def scripted(call: ScriptedCall) -> dict[str, Any]:
-    """What the models say: the planner hands over, `refund` looks up before it decides, `reader` reads."""
+    """What the models say: the conversation hands over, `refund` looks up before it decides, `reader` reads."""
     if "message" in call.fields:
         asked = [{"tool": "refund", "arguments": {"request": LETTER}}]
         return {

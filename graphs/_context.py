@@ -49,13 +49,13 @@ class GraphOptions:
     """Bounds of a turn.
 
     Attributes:
-        max_rounds: How often a plan may dispatch before the planner must answer.
-        history_limit: How many messages of the log the planner sees.
+        max_rounds: How many steps may end in calls before the model must answer.
+        history_limit: How many messages of the log the model sees.
         history_characters: How many characters of them; None is any number.
         summaries: Whether a summary comes in the place of what is over these bounds; else it is left out.
         results_stay: Whether results of tasks stay word for word beside a summary.
         kept_stay: Whether messages that a person marked as kept do.
-        summary_part: How long a summary may be, as a part of what it stands for; None goes by what the planner sees.
+        summary_part: How long a summary may be, as a part of what it stands for; None goes by what the model sees.
         verifications: How often an answer may be found wanting, and given anew; 0 checks none.
         attachment_fallback: Whether a message with an attachment that the model does not take is refused, or the model
             gets its name alone.
@@ -119,8 +119,8 @@ class TurnContext:
         role_key: The id of the key that the turn's role was noted with; empty is the present one.
         noted: What stands for the role in the turn's state; the same at every node (R13).
         gate: What decides about its calls.
-        caller: Who dispatches its tasks: the planner, the host's own code, or a call that began the turn; of a task,
-            who dispatched it.
+        caller: Who dispatches its tasks: the conversation, the host's own code, or a call that began the turn;
+            of a task, who dispatched it.
         depth: How deep that stands which dispatches them.
         task: The path id of the task that this context was made for; empty is the turn itself.
         budget: What the turn, or the task, may still use.

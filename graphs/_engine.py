@@ -62,7 +62,7 @@ class TurnEngine:
         saver: Where checkpoints go; None keeps none, for measurements.
 
     Raises:
-        NameTaken: Two shapes have one key, or a worker is called as the planner's Signature is.
+        NameTaken: Two shapes have one key, or a worker is called as the conversation's Signature is.
         FunctionInvalid: A Signature cannot carry a role.
     """
 
@@ -151,7 +151,7 @@ class TurnEngine:
         return {"to": shape, "shape": shape, "params": storable(checked, what=f"params of shape {shape!r}")}
 
     def signatures(self, work: Work | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of a turn's entry Signatures and of its others: the planner's, or the task's shape's."""
+        """The names of a turn's entry Signatures and of its others: the conversation's, or the task's shape's."""
         if work is None:
             return (CONVERSE,), ()
         shape = self.services.shapes.get(work["shape"])

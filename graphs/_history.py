@@ -66,7 +66,7 @@ def as_history(messages: Sequence[Message], turn_id: str) -> tuple[Mapping[str, 
 
 
 def said_by(message: Message) -> str | None:
-    """What a message says to a planner that sees it out of its place, and who said it; None where it sees none."""
+    """What a message says to a model that sees it out of its place, and who said it; None where it sees none."""
     body = body_of(message)
     match message.kind:
         case "message" | "answer":
@@ -86,7 +86,7 @@ def untrusted_in(messages: Iterable[Message]) -> frozenset[str]:
 
 
 def schedule_message(schedule: str, fired_at: str, payload: Any) -> str:
-    """The planner's message for a scheduled run."""
+    """The message of a scheduled run."""
     return (
         f"The schedule {schedule!r} fired at {fired_at}.\n\n{json.dumps(payload, ensure_ascii=False, sort_keys=True)}"
     )

@@ -28,8 +28,6 @@ from ..storage import Lease
 from ._context import GraphOptions
 from ._shape import Shape, Work
 
-"""What the planner is called where it is a caller."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
@@ -67,7 +65,7 @@ class TurnRequest:
 
     @property
     def caller(self) -> Caller:
-        """Who dispatches its tasks: the planner, the host's own code, or a call that a model had a say in."""
+        """Who dispatches its tasks: the conversation, the host's own code, or a call that a model had a say in."""
         workers = () if self.origin is None else self.origin.workers
         if self.kind not in ("task", "skill"):
             return Caller(CONVERSATION, modelled=True, workers=workers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
@@ -94,8 +94,8 @@ class Shape(Generic[P, R]):
     @property
     def function(self) -> Function:
         """The shape as a function of its params, which gives its result."""
-        made = _function(self.key, self.params, self.result, self.description, self.risk, self.capture)
-        return made if self.offered and self.description else replace(made, offered=False)
+        offered = self.offered and bool(self.description)
+        return _function(self.key, self.params, self.result, self.description, self.risk, self.capture, offered)
 
     def callee(self, params: P) -> Function:
         """What the gate decides about where a task with these params is dispatched."""
@@ -190,10 +190,16 @@ def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)  # it is asked for at each dispatch
 def _function(
-    key: str, params: type[BaseModel], result: type[BaseModel], description: str, risk: tuple[Risk, ...], capture: bool
+    key: str,
+    params: type[BaseModel],
+    result: type[BaseModel],
+    description: str,
+    risk: tuple[Risk, ...],
+    capture: bool,
+    offered: bool,
 ) -> Function:
-    adapter = TypeAdapter(result)
-    return Function(key, undispatched, params, adapter, description, kind="shape", risk=risk, capture=capture)
+    more: Any = {"kind": "shape", "risk": risk, "capture": capture, "offered": offered}
+    return Function(key, undispatched, params, TypeAdapter(result), description, **more)
 
 
 class ShapeRegistry:

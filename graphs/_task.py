@@ -340,7 +340,7 @@ async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, cal
     ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
     label = entry.__name__ if entry else shape.key
     parent = frame.path.rpartition("/")[0]
-    told = {"task_id": frame.path, "shape": shape.key, "label": label, "title": function.title, "parent": parent}
+    told = {"task_id": frame.path, "shape": shape.key, "label": label, "parent": parent}
     arguments = call.prepared.step.input if function.capture else None
     turn.emit(TaskStarted, **told, risk=function.risk, gate=gate, arguments=arguments)
     status, code = "cancelled", None

@@ -17,10 +17,10 @@ GENERAL: Final = "general"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOverrides:
-    """What a profile says about how much of a thread the planner sees; None leaves it to the settings.
+    """What a profile says about how much of a thread the model sees; None leaves it to the settings.
 
     Attributes:
-        short_term_size: Messages of the log that the planner sees, 1 to 1000.
+        short_term_size: Messages of the log that the model sees, 1 to 1000.
         compression_threshold: Tokens of them from which on older ones are compressed; a token counts as 4 characters.
         compression_ratio: How long a summary may be, as a part of what it stands for, above 0 and at most 1.
         strategy: What becomes of older messages: `sliding_window` leaves them out, `summary` has one summary stand for
@@ -66,13 +66,13 @@ class Profile:
     Attributes:
         name: 1 to 64 letters, digits, `_` and `-`.
         description: What it is for, for whoever chooses one.
-        system_prompt: What stands after the identity in the planner's instructions; None changes nothing there.
+        system_prompt: What stands after the identity in the conversation's instructions; None changes nothing there.
         tools: Names and globs of what the agent can call; a glob brings in no tool that ships. None is all that the
             agent has, and the tools that ship which have something to work on.
-        sections: Which sections of instructions the planner gets: `auto` is those that belong to every profile with a
+        sections: Which sections its instructions have: `auto` is those that belong to every profile with a
             `system_prompt`, `all` also those for demanding work. A section about a tool is there only with that tool.
         agents_md: Whether the instructions mention AGENTS.md files.
-        memory: How much of a thread the planner sees.
+        memory: How much of a thread the model sees.
         skills: Whether skills may run.
         verification: Whether answers are checked.
         options: How models generate their answers; they go over the setting `model_options`.

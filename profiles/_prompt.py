@@ -64,7 +64,7 @@ def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path]
         roots: Folders that are looked through for AGENTS.md files.
 
     Returns:
-        What stands after the identity in the planner's instructions; None where the profile has neither a prompt nor
+        What stands after the identity in the conversation's instructions; None where the profile has no prompt and no
         `sections: all`.
     """
     whole = profile.sections == "all"

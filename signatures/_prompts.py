@@ -1,4 +1,4 @@
-"""The static words that the planner begins with. Imports nothing heavy, so that they can be read ahead of dspy."""
+"""The static words that a conversation begins with. Imports nothing heavy, so that they can be read ahead of dspy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ REPLY_DEMOS: tuple[Mapping[str, str], ...] = (
 
 
 def brief_instructions(identity: str | None) -> str:
-    """The planner's instructions for the embedded model."""
+    """The conversation's instructions for the embedded model."""
     return f"{(identity or DEFAULT_IDENTITY).strip()} Answer briefly."
 
 
 def preload(path: str | None = None, *, identity: str | None = None, keep: bool = False) -> None:
-    """Begin to load the embedded model and to read what every prompt of its planner begins with; never raises.
+    """Begin to load the embedded model and to read what every prompt of its conversations begins with; never raises.
 
     Args:
         path: A GGUF file, if not the usual one.

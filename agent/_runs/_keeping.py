@@ -1,4 +1,4 @@
-"""Marks on messages of a thread: the planner sees those word for word, whatever a summary makes of the rest."""
+"""Marks on messages of a thread: the model sees those word for word, whatever a summary makes of the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
 
     Raises:
         UnknownMessage: It is not one of the thread's.
-        InvalidArgument: It is none that a planner sees, too many are marked, or `message_id` is no text.
+        InvalidArgument: It is none that a model sees, too many are marked, or `message_id` is no text.
     """
     _check(message_id)
     found = await parts.branching.find(scope, message_id)

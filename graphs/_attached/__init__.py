@@ -1,4 +1,4 @@
-"""What the planner is shown of the attachments of a conversation."""
+"""What the model is shown of the attachments of a conversation."""
 
 from ._shown import Shown, check_taken, room_of, size_of, texts_of
 

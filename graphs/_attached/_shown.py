@@ -29,7 +29,7 @@ LETTERS: Final = 100_000
 _TEXT: Final = 4 * LETTERS  # bytes that those may have
 
 _SHARE: Final = 4
-"""Texts of earlier messages may take this part of the characters that the planner sees of them."""
+"""Texts of earlier messages may take this part of the characters that the model sees of them."""
 
 _ATTACHED: Final = "attachments"
 _Why = Literal["not_taken", "missing", "too_large"]
@@ -254,7 +254,7 @@ def _bytes_of(attachment: Attachment) -> int:
 
 
 def texts_of(most: int) -> int:
-    """How many characters the texts of earlier messages may have, where the planner sees `most`."""
+    """How many characters the texts of earlier messages may have, where the model sees `most`."""
     return most // _SHARE
 
 

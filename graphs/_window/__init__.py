@@ -1,4 +1,4 @@
-"""What the planner sees of a long thread: a summary of its beginning, what stays word for word, the newest turns."""
+"""What the model sees of a long thread: a summary of its beginning, what stays word for word, the newest turns."""
 
 from ._window import Window
 

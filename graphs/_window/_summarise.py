@@ -160,7 +160,7 @@ async def _body(turn: TurnContext, view: View, work: _Work, characters: int | No
 
 
 def _length(part: float | None, work: _Work, whole: int) -> int:
-    """How many characters a summary may take: a part of what it stands for, at most half of what the planner sees."""
+    """How many characters a summary may take: a part of what it stands for, at most half of what the model sees."""
     if part is None:
         return whole // _PART
     return min(int(part * sum(len(said) for _, said in work.lines)), whole // SHARE)

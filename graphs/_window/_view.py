@@ -32,7 +32,7 @@ _RESTORE = "restore the log from a copy, or go on with another thread"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much the planner sees.
+    """How much the model sees.
 
     Attributes:
         messages: How many messages of the log.
@@ -94,7 +94,7 @@ class View:
         return tuple(message for message in self.standing if message.id in ids)
 
     def over(self, bounds: Bounds) -> bool:
-        """Whether there is more than the planner should see, and turns that a summary could stand for."""
+        """Whether there is more than the model should see, and turns that a summary could stand for."""
         if not self.follows:
             return False
         if not self.whole:
@@ -114,7 +114,7 @@ class View:
         """The summary and what stays word for word; the same between two summaries, byte for byte (R17).
 
         Args:
-            most: How many characters the planner sees at all; None is any number.
+            most: How many characters the model sees at all; None is any number.
         """
         if self.summary is None:
             return []
@@ -144,7 +144,7 @@ class View:
 
 
 async def view_of(turn: TurnContext, head: str, asked: str) -> View:
-    """Read what a turn may show to the planner.
+    """Read what a turn may show to the model.
 
     Args:
         turn: The turn.

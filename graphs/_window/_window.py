@@ -1,4 +1,4 @@
-"""One round of the planner: what it sees, and how that becomes shorter where it has to. The log loses nothing."""
+"""One step of a conversation: what the model sees of a thread, and how that becomes shorter. The log loses nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._view import Bounds, Entry, View, size, view_of
 
 
 class Window:
-    """What the planner sees in one round.
+    """What the model sees in one round.
 
     Attributes:
         head: The last message of the thread: the head that was given, or the summary that was put after it.
@@ -33,7 +33,7 @@ class Window:
 
     @classmethod
     async def open(cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int) -> Self:
-        """Read what the planner sees, and make a summary where that is too much.
+        """Read what the model sees, and make a summary where that is too much.
 
         Args:
             turn: The turn.

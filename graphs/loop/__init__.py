@@ -4,10 +4,9 @@ from .._shape import SUBAGENT
 from ._conversation import Conversation
 from ._graph import HostTask, LoopState, build_graph, first_state
 from ._subagents import SubagentParams, SubagentResult, Subagents
-from ._tools import MAX_CALLS, Tools
+from ._tools import Tools
 
 __all__ = [
-    "MAX_CALLS",
     "SUBAGENT",
     "Conversation",
     "HostTask",

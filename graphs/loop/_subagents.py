@@ -60,7 +60,7 @@ class Subagents:
     """
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.registry = registry
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
         self._kept: LoopGraph | None = None
         self._alone: LoopGraph | None = None
@@ -78,7 +78,7 @@ class Subagents:
             FunctionInvalid: A worker's Signature cannot be made.
             ModelNotConfigured: A worker wants a model that there cannot be.
         """
-        for worker in self._registry.workers.values():
+        for worker in self.registry.workers.values():
             for name in (worker.model, *worker.fallbacks):
                 if name is not None:
                     models.check(name, who=f"the worker {worker.name!r}")
@@ -98,27 +98,11 @@ class Subagents:
         own = self.shape()
         every = ShapeRegistry([own, *shapes]).shapes.values()
         # It is how workers run, and none by itself, so it is there whatever is allowed.
-        return ShapeRegistry(shape for shape in every if self._registry.add_shape(shape.function, always=shape is own))
-
-    def worker(self, name: str) -> Worker:
-        """The worker called `name`.
-
-        Raises:
-            UnknownWorker: There is none.
-        """
-        return self._registry.worker(name)
-
-    def found(self, name: str) -> Function:
-        """The worker called `name`, or the function that stands in its place.
-
-        Raises:
-            UnknownWorker: There is neither.
-        """
-        return self._registry.runnable(name)
+        return ShapeRegistry(shape for shape in every if self.registry.add_shape(shape.function, always=shape is own))
 
     def tools(self, worker: Worker) -> Tools:
         """What a worker may call by now."""
-        functions = callable_by(worker, self._registry)
+        functions = callable_by(worker, self.registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
             tools = Tools.of_worker(worker, functions)
@@ -134,13 +118,13 @@ class Subagents:
             UnknownWorker: There is none.
             ParamsInvalid: They do not fit.
         """
-        function = self.found(params.worker)
+        function = self.registry.runnable(params.worker)
         if takes_text(function):
             return params
         return params.model_copy(update={"request": canonical_json(inputs_of(function, params.request))})
 
     async def _handle(self, params: SubagentParams, ctx: TaskContext) -> Any:
-        worker, function = self.worker(params.worker), self.found(params.worker)
+        worker, function = self.registry.worker(params.worker), self.registry.runnable(params.worker)
         ctx.calls.frame.hear()
         calls = replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools)
         inputs = inputs_of(function, params.request)
@@ -165,12 +149,12 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
     subagents: Subagents
 
     def entry_for(self, params: SubagentParams) -> tuple[Signature | None, tuple[Signature, ...]]:
-        if self.subagents.found(params.worker).kind != "worker":
+        if self.subagents.registry.runnable(params.worker).kind != "worker":
             return None, ()
-        return self.subagents.tools(self.subagents.worker(params.worker)).signature, ()
+        return self.subagents.tools(self.subagents.registry.worker(params.worker)).signature, ()
 
     def callee(self, params: SubagentParams) -> Function:
-        found = self.subagents.found(params.worker)
+        found = self.subagents.registry.runnable(params.worker)
         return replace(
             self.function,
             name=found.name,
@@ -182,7 +166,7 @@ class _SubagentShape(Shape[SubagentParams, SubagentResult]):
         )
 
     def stand_in(self, params: SubagentParams) -> tuple[Function, Mapping[str, Any]] | None:
-        found = self.subagents.found(params.worker)
+        found = self.subagents.registry.runnable(params.worker)
         return None if found.kind == "worker" else (found, inputs_of(found, params.request))
 
     def check_params(self, data: object) -> SubagentParams:

@@ -53,10 +53,10 @@ def compaction_shape(
 
     Args:
         over: The keys of the shapes that it may run; None is all that the agent has.
-        description: What it is for. With one it is offered to the planner, and `over` must be given.
+        description: What it is for. With one it is offered to the conversation, and `over` must be given.
 
     Raises:
-        FunctionInvalid: It is offered to the planner without `over`.
+        FunctionInvalid: It is offered to the conversation without `over`.
     """
     allowed = allowed_of(over, key=COMPACTION, description=description)
     return _CompactionShape(

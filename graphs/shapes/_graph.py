@@ -42,7 +42,7 @@ def graph_shape(
         graph: What `StateGraph.compile()` gave.
         params: The declared params; each field is a key of the graph's input.
         result: The declared result; each field is a key of the graph's state.
-        description: What it is for. With one it is offered to the planner.
+        description: What it is for. With one it is offered to the conversation.
         recursion_limit: How many steps it may take.
 
     Raises:

@@ -80,7 +80,7 @@ def investigation_shape(
         functions: The names of the agent's functions that programs may be given; one investigation gets those of them
             that its params name.
         limits: What stops a program.
-        description: What it is for. With one it is offered to the planner.
+        description: What it is for. With one it is offered to the conversation.
 
     Raises:
         MissingExtra: The sandbox is not installed.

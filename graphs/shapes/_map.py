@@ -65,10 +65,10 @@ def map_shape(*, over: Iterable[str] | None = None, description: str = "") -> Sh
 
     Args:
         over: The keys of the shapes that it may run; None is all that the agent has.
-        description: What it is for. With one it is offered to the planner, and `over` must be given.
+        description: What it is for. With one it is offered to the conversation, and `over` must be given.
 
     Raises:
-        FunctionInvalid: It is offered to the planner without `over`.
+        FunctionInvalid: It is offered to the conversation without `over`.
     """
     allowed = allowed_of(over, key=MAP, description=description)
     return _MapShape(MAP, MapParams, MapResult, _map, description=description, over=allowed)

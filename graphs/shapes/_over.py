@@ -13,15 +13,15 @@ def allowed_of(over: Iterable[str] | None, *, key: str, description: str) -> fro
     Args:
         over: Their keys, as the embedder names them.
         key: The shape that runs them.
-        description: What it is for. With one it is offered to the planner.
+        description: What it is for. With one it is offered to the conversation.
 
     Raises:
-        FunctionInvalid: It is offered to the planner without `over`.
+        FunctionInvalid: It is offered to the conversation without `over`.
     """
     if description and over is None:
         raise FunctionInvalid(
-            f"the shape {key!r} is offered to the planner with every shape of the agent",
-            remedy="name in over= those that the planner may run",
+            f"the shape {key!r} is offered to the conversation with every shape of the agent",
+            remedy="name in over= those that the conversation may run",
         )
     return None if over is None else frozenset(over)
 

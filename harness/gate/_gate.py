@@ -26,7 +26,7 @@ class Caller:
     """Who makes a call.
 
     Attributes:
-        name: A worker, a shape, a function, `converse` for the planner; `code` is the host's own code.
+        name: A worker, a shape, a function, `converse` for the conversation; `code` is the host's own code.
         modelled: Whether a model had a say in it, here or further up.
         workers: The workers that it works for, the outermost first: their own policies narrow what it may call.
     """

@@ -47,7 +47,7 @@ class Rule(Data):
         function: Globs over the name of the function, worker or shape that is called.
         risk: Classes of risk. A rule that approves matches where they cover all of the function's; one that asks or
             refuses, where they share one.
-        caller: Globs over who calls: a worker, a shape, a function, `converse` for the planner, `code` for the host.
+        caller: Globs over callers: a worker, a shape, a function, `converse` for the conversation, `code` for the host.
         arguments: What must hold of arguments, by dotted paths: a glob for a text, a value, or a `Predicate`.
         after: Globs over untrusted functions. Such a rule counts where the turn has read what these gave; one that
             approves, where it has read nothing else that is untrusted, and only such a rule approves there. It names
@@ -127,7 +127,7 @@ class Rule(Data):
         return any(found) and (self.decision != "approve" or all(found))
 
     def heeds(self, callees: Iterable[str]) -> bool:
-        """Whether it can be about calls of anybody that there is: of the host, the planner, or one of these by name."""
+        """Whether it can be about calls of any known caller: the host, the conversation, or one of these by name."""
         return any(is_like(name, self.caller) for name in (*callees, *CALLERS))
 
     def about(self, function: str, risk: tuple[Risk, ...], caller: str) -> bool:

@@ -57,11 +57,11 @@ class KeptMessages:
             kind: The message's kind.
 
         Raises:
-            InvalidArgument: It is of a kind that no planner sees, or so many are marked that there is no place.
+            InvalidArgument: It is of a kind that no model sees, or so many are marked that there is no place.
         """
         if kind not in _SEEN:
             raise InvalidArgument(
-                f"the message {message!r} is of kind {kind!r}, which the planner does not see",
+                f"the message {message!r} is of kind {kind!r}, which the model does not see",
                 remedy=f"keep one of the kinds {', '.join(_SEEN)}",
             )
         at = stored_moment(self._clock.now())

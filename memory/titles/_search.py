@@ -81,10 +81,10 @@ def check_query(value: object) -> str:
     """
     if isinstance(value, str) and is_text(value) and "\0" not in value and len(value) <= _LONGEST:
         return value
-    problem = f"of {len(value)} characters" if isinstance(value, str) else f"of type {type(value).__name__}"
+    given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
     raise InvalidArgument(
-        f"query is {problem} and cannot be looked for",
-        remedy=f"give query a text of 1 to {_LONGEST} characters, not only blanks, or leave it out",
+        f"`query` must be a text of 1 to {_LONGEST} characters, not only blanks, got {given}",
+        remedy="shorten it, or leave it out",
     )
 
 

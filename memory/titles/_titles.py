@@ -120,7 +120,7 @@ class ThreadTitles:
         check_row(_StoredTitle, {"thread": thread, "title": title}, what=what, database=self._database.name)
         if isinstance(title, str) and is_title(title):
             return title
-        raise StorageInvalid(f"{what} in {self._database.name!r} is none", remedy="rename the thread")
+        raise StorageInvalid(f"{what} in {self._database.name!r} is not valid", remedy="rename the thread")
 
 
 def is_title(value: object) -> bool:
@@ -136,10 +136,10 @@ def check_title(value: object) -> str:
     """
     if isinstance(value, str) and is_title(value):
         return value
-    problem = f"of {len(value)} characters" if isinstance(value, str) else f"of type {type(value).__name__}"
+    given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
     raise InvalidArgument(
-        f"title is {problem} and cannot be a thread's",
-        remedy=f"give title 1 to {_LONGEST} printable characters in one line, or None for the first words said",
+        f"`title` must be 1 to {_LONGEST} printable characters on one line, got {given}",
+        remedy="shorten it, or pass None to use the first words said",
     )
 
 

@@ -28,9 +28,9 @@ class Part(BaseModel):
 
 
 class MemoryKeys(Part):
-    """How much of a thread the planner sees. What is null is left to the settings."""
+    """How much of a thread the model sees. What is null is left to the settings."""
 
-    short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the planner sees")
+    short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the model sees")
     compression_threshold: int | None = Field(
         None, ge=1, le=100_000_000, description="Tokens of them from which on older ones are compressed"
     )

@@ -1,4 +1,4 @@
-"""What a profile says about how much of a thread the planner sees, and what becomes of the rest (P5)."""
+"""What a profile says about how much of a thread the model sees, and what becomes of the rest (P5)."""
 
 from __future__ import annotations
 

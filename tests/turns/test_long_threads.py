@@ -1,4 +1,4 @@
-"""Threads that outgrow what the planner sees: summaries, what stays word for word, and what a failing summary costs."""
+"""Threads that outgrow what the model sees: summaries, what stays word for word, and what a failing summary costs."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ async def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
                 await thread.keep(nothing)  # type: ignore[arg-type]  # what a caller may get wrong
         await thread.task("subagent", {"worker": "critic", "request": "x"})
         task = next(message for message in await everything(thread) if message.kind == "task")
-        with pytest.raises(InvalidArgument, match="of kind 'task', which the planner does not see"):
+        with pytest.raises(InvalidArgument, match="of kind 'task', which the model does not see"):
             await thread.keep(task.id)
         assert await thread.kept() == ()
 

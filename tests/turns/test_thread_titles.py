@@ -106,9 +106,9 @@ async def test_what_cannot_be_a_title_is_refused_with_a_remedy(tmp_path: Path) -
     async with talking(tmp_path) as agent:
         await agent.thread("t1").converse("Hello")
         for title in ("", "  ", "x" * 121, "two\nlines", "half \ud800", 5):
-            with pytest.raises(InvalidArgument, match="cannot be a thread's") as refused:
+            with pytest.raises(InvalidArgument, match="`title` must be") as refused:
                 await agent.thread("t1").rename(title)  # type: ignore[arg-type]  # one of them is no text
-            assert "1 to 120 printable characters" in refused.value.remedy
+            assert "1 to 120 printable characters" in refused.value.problem
         assert await agent.thread("t1").rename("x" * 120) == "x" * 120
 
 
@@ -361,7 +361,7 @@ async def test_what_is_no_filter_or_page_is_refused_with_a_remedy(tmp_path: Path
                 await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number
             assert "page_key" in refused.value.remedy
         for query in ("", " ", "x" * 201, "half \ud800", "nul \0", 5):
-            with pytest.raises(InvalidArgument, match="cannot be looked for"):
+            with pytest.raises(InvalidArgument, match="`query` must be"):
                 await agent.threads(query=query)  # type: ignore[arg-type]  # one of them is a number
         for name in ("account", "channel"):
             given: dict[str, Any] = {name: ""}

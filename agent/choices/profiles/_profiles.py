@@ -139,7 +139,7 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
 
 
 def prompt_of(profile: Profile, registry: Registry, allowed: BuiltinTools) -> str | None:
-    """What stands after the identity in the planner's instructions; None is nothing (P2)."""
+    """What stands after the identity in the conversation's instructions; None is nothing (P2)."""
     return compose(profile, registry.names, allowed.roots)
 
 
