@@ -64,7 +64,8 @@ class TextDelta(_Event):
 class ReasoningDelta(_Event):
     """More of what the model thinks at a step, where its service shows that; append it to that step's.
 
-    Only a client that streams the turn receives it. It is not recorded, so it has no number: `seq` is 0, and not in the JSON.
+    Only a client that streams the turn receives it. It is not recorded, so it has no number: `seq` is 0, and not in the
+    JSON.
     """
 
     type: Literal["reasoning_delta"] = "reasoning_delta"
