@@ -18,6 +18,7 @@ from ._http import HttpEngine, Route, open_http
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
 from ._pace import PACES, Pace
+from ._providers import first_party
 from ._weights import find_weights
 
 _LOCAL = "local"
@@ -178,11 +179,10 @@ async def _connect_local(path: str | None) -> ModelConnection:
 
 
 def _support(engine: HttpEngine) -> ToolSupport:
-    """What is known of a service's tools; a server at an address of one's own is tried once."""
+    """What is known of a service's tools. One that serves any model, or a server of the user's, is tried once."""
     route = engine.route
-    if route.api_base is None:
-        return ToolSupport(engine.tools())
-    return _SUPPORT.setdefault((route.provider, route.model, route.api_base), ToolSupport())
+    known = engine.tools() if route.api_base is None and first_party(route.provider) else None
+    return _SUPPORT.setdefault((route.provider, route.model, route.api_base), ToolSupport(known))
 
 
 def _caching(route: Route) -> Caching | None:

@@ -52,9 +52,10 @@ class Service:
         answers: What it answers, in this order; then always `"done"`.
         requests: The bodies of the requests, oldest first.
         headers: Their headers, with names in lower case.
-        refuses_tools: Whether a request with tools is refused with 400.
+        refuses_tools: Whether a request with tools is refused.
+        refusal: The status, the text and the code that such a request is refused with.
         user_after_tool: Whether a user message may follow the result of a call; Mistral refuses that.
-        fails: Status and text of the next answer.
+        fails: Status and text of the next answer that is not refused for tools.
     """
 
     origin: str = ""
@@ -62,6 +63,7 @@ class Service:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     refuses_tools: bool = False
+    refusal: tuple[int, str, str | None] = (400, "this model does not support tools", None)
     user_after_tool: bool = True
     fails: tuple[int, str] | None = None
 
@@ -75,10 +77,10 @@ class Service:
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, str, bytes]:
         """The status, the type and the body of an answer."""
         self.requests.append(body)
-        status, problem = self._problem(body)
+        status, problem, code = self._problem(body)
         if problem:
             kind = "invalid_request_error" if status < 500 else "api_error"
-            error = {"type": "error", "error": {"type": kind, "message": problem, "code": None}}
+            error = {"type": "error", "error": {"type": kind, "message": problem, "code": code}}
             return status, "application/json", json.dumps(error).encode()
         said, number = self.answers.popleft() if self.answers else Said("done"), len(self.requests)
         wanted = _format_of(path)
@@ -86,16 +88,16 @@ class Service:
             return 200, "text/event-stream", "".join(_STREAMS[wanted](body, said, number)).encode()
         return 200, "application/json", json.dumps(_WHOLE[wanted](body, said, number)).encode()
 
-    def _problem(self, body: dict[str, Any]) -> tuple[int, str]:
+    def _problem(self, body: dict[str, Any]) -> tuple[int, str, str | None]:
+        if self.refuses_tools and body.get("tools"):
+            return self.refusal
         if self.fails is not None:
             failed, self.fails = self.fails, None
-            return failed
-        if self.refuses_tools and body.get("tools"):
-            return 400, "this model does not support tools"
+            return *failed, None
         speakers = [message.get("role") for message in body.get("messages", ())]
         if not self.user_after_tool and ("tool", "user") in pairwise(speakers):
-            return 400, "Unexpected role 'user' after role 'tool'"
-        return 200, ""
+            return 400, "Unexpected role 'user' after role 'tool'", None
+        return 200, "", None
 
 
 def _format_of(path: str) -> Format:

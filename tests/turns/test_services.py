@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -155,6 +156,25 @@ async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tm
             assert len(stub.requests) == 3
             assert (await agent.thread("t").converse("Sure?", role=ROLE)).text == "Yes."
     assert [bool(named(body)) for body in stub.requests] == [True, False, False, False]
+
+
+@pytest.mark.requirement("T11")
+@pytest.mark.parametrize("lm", ["ollama/gemma:2b", "lm_studio/gemma", "vllm/gemma", "sglang/gemma"])
+async def test_a_local_server_at_its_usual_address_that_refuses_tools_is_asked_in_words(
+    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service(Said("[[ ## reply ## ]]\nHello."), Said("[[ ## reply ## ]]\nYes.")) as stub:
+        stub.refuses_tools = True
+        port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
+
+        async def redirected(host: str, *_: Any, **more: Any) -> Any:  # the usual ports may be taken here
+            return await connect("127.0.0.1", **{**more, "port": port})
+
+        monkeypatch.setattr(asyncio, "open_connection", redirected)
+        async with WorldAgent("shop", lm=lm, tools=[price], storage=Storage(home=tmp_path)) as agent:
+            assert (await agent.thread("t").converse("Hi.")).text == "Hello."
+            assert (await agent.thread("t").converse("Sure?")).text == "Yes."
+    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
 
 
 @ALL
