@@ -31,7 +31,7 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..role_resolution import NO_ROLE, ResolvedRole
-from ._adapter import ROLE, PastStep, PlainAdapter, RoleAdapter, Signature, whole_text
+from ._adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, whole_text
 from ._echo import EchoGuard
 from ._engines import (
     CostTracker,
@@ -57,7 +57,7 @@ from .media import Media, MediaKind, as_dspy
 _CHARACTERS = 1
 """Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
 
-_EFFORT: Final = "reasoning_effort"
+_REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
 
 Echo = Literal["withhold", "allow", "fail"]
 Takes = Literal["auto", "text", "images", "files"]
@@ -122,7 +122,7 @@ class ModelCaller:
     @property
     def sent(self) -> Mapping[str, Any]:
         """What of `generation` the model takes: the embedded one cannot reason."""
-        return {name: value for name, value in self.generation.items() if not (self.plain and name == _EFFORT)}
+        return {name: value for name, value in self.generation.items() if not (self.plain and name in _REASONING)}
 
     @property
     def plain(self) -> bool:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any, Literal
@@ -35,7 +35,7 @@ class Said:
     Attributes:
         text: Its text.
         calls: Names and arguments of the calls that it ends in.
-        thinking: What it thought, signed, where the format has such.
+        thinking: What it thought, signed, where the format has such. It is shown where the request asks for it.
     """
 
     text: str = ""
@@ -86,6 +86,8 @@ class Service:
             return status, "application/json", json.dumps(error).encode()
         said, number = self.answers.popleft() if self.answers else Said("done"), len(self.requests)
         wanted = _format_of(path)
+        if not _asks_for_thoughts(wanted, body):
+            said = replace(said, thinking="")
         if body.get("stream") or ":stream" in path:
             return 200, "text/event-stream", "".join(_STREAMS[wanted](body, said, number)).encode()
         return 200, "application/json", json.dumps(_WHOLE[wanted](body, said, number)).encode()
@@ -109,6 +111,19 @@ def _format_of(path: str) -> Format:
         if path.split("?")[0].endswith(ending):
             return found  # type: ignore[return-value]
     return "gemini"
+
+
+def _asks_for_thoughts(wanted: Format, body: Mapping[str, Any]) -> bool:
+    match wanted:
+        case "responses":
+            return (body.get("reasoning") or {}).get("summary") is not None
+        case "anthropic":
+            return (body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+        case "gemini":
+            thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
+            return thinking.get("includeThoughts") is True
+        case "chat":  # servers of one's own show them unasked
+            return True
 
 
 # --- OpenAI, chat completions ---------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ HOW = "Answer as a harbour pilot of forty years would, in short and salty senten
 ROLE = Role("pilot", HOW)
 TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})), "I need both of them.")
 END = Said("12.50, and three are left.")
+THINKS = {"model_options": {"reasoning_effort": "low", "reasoning_summary": "auto"}}
 ALL = pytest.mark.parametrize("wanted", FORMATS)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PIXEL = base64.b64decode(
@@ -91,7 +92,7 @@ def named(body: Mapping[str, Any]) -> list[str]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: bool, tmp_path: Path) -> None:
     with service(TWO, END) as stub:
-        async with agent_at(tmp_path, stub, wanted) as agent:
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
             thread = agent.thread("t")
             if stream:
                 turn, events = await streamed(thread, "What is the rope?", role=ROLE)
@@ -127,7 +128,7 @@ async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: 
 async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_path: Path) -> None:
     thinking = Said("", (("buy", {"item": "rope"}),), f"They say: {HOW}")
     with service(thinking, Said("Bought.")) as stub:
-        async with agent_at(tmp_path, stub, wanted) as agent:
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
             turn = await agent.thread("t").converse("Buy a rope.", role=ROLE)
             assert turn.status == "paused"
         assert_no_role_leak(tmp_path, traces_of(HOW))
