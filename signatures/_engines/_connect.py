@@ -23,7 +23,7 @@ from ._weights import find_weights
 
 _LOCAL = "local"
 _MISTRAL = "mistral"
-_GPT = re.compile(r"gpt-(\d+)\.(\d+)")
+_GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure calls gpt-3.5 so
 
 
 async def _nothing() -> None:
@@ -192,7 +192,7 @@ def _caching(route: Route) -> Caching | None:
         return Caching(mark=True, own=own)
     if vendor == "openai":
         version = _GPT.match(route.model)
-        return Caching(key=True, mark=version is not None and tuple(map(int, version.groups())) >= (5, 6), own=own)
+        return Caching(key=True, mark=version is not None and tuple(map(int, version.groups("0"))) >= (5, 6), own=own)
     return None
 
 
