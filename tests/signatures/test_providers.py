@@ -211,8 +211,8 @@ def test_models_says_what_a_model_can_do_without_the_network() -> None:
         "ollama/mine": {"model": "ollama/mine", **dict.fromkeys(ABILITIES)},
         "local": {
             "model": "local",
-            **dict.fromkeys(("tools", "images", "files", "reasoning"), False),
-            "json_schema": True,
+            **dict.fromkeys(("images", "files", "reasoning"), False),
+            **dict.fromkeys(("tools", "json_schema"), True),
             "context": 4096,
             "answer": 256,
         },
@@ -221,6 +221,8 @@ def test_models_says_what_a_model_can_do_without_the_network() -> None:
     [known, unknown] = [line.split() for line in text.splitlines() if "/" in line]
     assert known[2:7] == ["yes"] * 5
     assert unknown[2:] == ["?"] * 7
+    assert "? is not known offline" in text
+    assert "not known" not in models("anthropic/claude-sonnet-4-5", "local")
 
 
 ABILITIES = ("tools", "images", "files", "json_schema", "reasoning", "context", "answer")
