@@ -212,7 +212,7 @@ class Settings(BaseSettings):
     model_tools: Literal["auto", "native", "json"] = Field(
         default="auto",
         description="how the model is offered tools: by its service's own means, or in words; auto is the former where "
-        "its interface has a place for them; behind api_base that is tried once",
+        "its service is known to take them; behind api_base and where a service has any model that is tried once",
     )
     model_cache_hints: Literal["auto", "on", "off"] = Field(
         default="auto",

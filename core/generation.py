@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
 ReasoningEffort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+ReasoningSummary = Literal["auto", "concise", "detailed"]
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _LONGEST: Final = 8192  # characters of a value; servers refuse more
@@ -31,6 +32,8 @@ class GenerationOptions(BaseModel):
         max_tokens: The longest answer, in tokens.
         seed: Makes answers repeatable where the service can.
         reasoning_effort: How much the model thinks before it answers. A service refuses a word that it does not know.
+        reasoning_summary: Asks the service to show what the model thinks, briefly or at length. OpenAI refuses this to
+            organisations that are not verified.
         headers: Headers for the service, such as an organisation's id, by their names in lower case; never shown.
     """
 
@@ -46,6 +49,9 @@ class GenerationOptions(BaseModel):
     seed: int | None = Field(default=None, description="Makes answers repeatable where the service can")
     reasoning_effort: ReasoningEffort | None = Field(
         default=None, description="How much the model thinks before it answers"
+    )
+    reasoning_summary: ReasoningSummary | None = Field(
+        default=None, description="Asks the service to show what the model thinks"
     )
     headers: dict[str, SecretStr] | None = Field(
         default=None, description="Headers for the model's service, by name; they are never shown"
@@ -89,4 +95,4 @@ class GenerationOptions(BaseModel):
         return {name: value.get_secret_value() for name, value in (self.headers or {}).items()}
 
 
-__all__ = ["GenerationOptions", "ReasoningEffort"]
+__all__ = ["GenerationOptions", "ReasoningEffort", "ReasoningSummary"]

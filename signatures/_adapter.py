@@ -30,6 +30,7 @@ from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.lm15 import (
     CacheConfig,
     Message,
+    Reasoning,
     RefusalPart,
     Request,
     Response,
@@ -49,6 +50,9 @@ from .media import MEDIA_FIELDS, parts_of
 
 ROLE = "role"
 """The name of the role's input field, always the last one."""
+
+SUMMARY: Final = "reasoning_summary"
+"""The option of a call that asks for the model's thoughts. Chat completions, the form that options have, lack it."""
 
 NOTE: Final = "note"
 """The key of an entry of a history that is neither asked nor answered, such as a summary."""
@@ -125,7 +129,7 @@ def step_texts(step: PastStep) -> list[str]:
 _Mode = Literal["bare", "words", "native"]
 """How tools are sent: not at all, in the system message, or by the service's own means."""
 
-_NOT_SENT = CLIENT_KEYS | {"cache", "n", "num_generations", "num_retries", "prompt_cache", "rollout_id"}
+_NOT_SENT = CLIENT_KEYS | {SUMMARY, "cache", "n", "num_generations", "num_retries", "prompt_cache", "rollout_id"}
 """Options of an LM that are not part of a request."""
 
 
@@ -232,7 +236,7 @@ class RoleAdapter(dspy.ChatAdapter):
         body |= {"model": lm.model, "messages": self.format(signature, demos, inputs)}
         if self._mode == "native":
             body |= {"tools": self._offered(inputs[TOOLS]), "tool_choice": "none" if self._final else "auto"}
-        request = request_from_openai_chat(body)
+        request = _with_summary(request_from_openai_chat(body), given.get(SUMMARY))
         own = (step.message for step in self._steps if isinstance(step, StepMade) and step.message is not None)
         messages = [next(own, message) if message.parts_of(ToolCallPart) else message for message in request.messages]
         return self._with_cache(replace(request, messages=tuple(messages)), signature, inputs)
@@ -559,6 +563,14 @@ class PlainAdapter(RoleAdapter):
         if fields is None:
             _refuse("PlainAdapter", signature)
         return fields
+
+
+def _with_summary(request: Request, summary: Any) -> Request:
+    """The request with thoughts asked for. The engine asks for them beside an effort only."""
+    effort = request.config.reasoning or Reasoning(effort="medium")
+    if summary is None or effort.is_off:
+        return request
+    return replace(request, config=replace(request.config, reasoning=replace(effort, summary=summary)))
 
 
 def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) -> NoReturn:

@@ -26,11 +26,12 @@ from ..core.errors import (
     ModelRateLimited,
     ModelRefused,
     ModelTimeout,
+    OutputInvalid,
     RoleEchoed,
     WorldAgentError,
 )
 from ..role_resolution import NO_ROLE, ResolvedRole
-from ._adapter import ROLE, PastStep, PlainAdapter, RoleAdapter, Signature, StepMade, whole_text
+from ._adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, whole_text
 from ._echo import EchoGuard
 from ._engines import (
     CostTracker,
@@ -39,11 +40,12 @@ from ._engines import (
     classify,
     connect_model,
     is_local,
-    refuses_tools,
+    refuses_form,
     sending,
 )
 from ._escape import escape_control, escape_markers
 from ._fields import AnswerStream
+from ._forms import Forms, user_follows
 from ._gguf import control_tokens
 from ._programs import fitting_program
 from ._shown import shown_prompt
@@ -55,7 +57,7 @@ from .media import Media, MediaKind, as_dspy
 _CHARACTERS = 1
 """Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
 
-_EFFORT: Final = "reasoning_effort"
+_REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
 
 Echo = Literal["withhold", "allow", "fail"]
 Takes = Literal["auto", "text", "images", "files"]
@@ -120,7 +122,7 @@ class ModelCaller:
     @property
     def sent(self) -> Mapping[str, Any]:
         """What of `generation` the model takes: the embedded one cannot reason."""
-        return {name: value for name, value in self.generation.items() if not (self.plain and name == _EFFORT)}
+        return {name: value for name, value in self.generation.items() if not (self.plain and name in _REASONING)}
 
     @property
     def plain(self) -> bool:
@@ -145,13 +147,6 @@ class ModelCaller:
         key = digest([options.workspace, signature]) if hints.key else None
         # The adapter knows where the part ends that comes again.
         return CacheConfig(key=key, prefix="history" if hints.mark else None)
-
-    @property
-    def native_tools(self) -> bool:
-        """Whether it is offered tools by its service's own means, or is to be tried with them."""
-        return (
-            self.connection.tools.known is not False if self.options.tools == "auto" else self.options.tools == "native"
-        )
 
     @property
     def history_characters(self) -> int | None:
@@ -361,8 +356,19 @@ class _Call:
     """
 
     __slots__ = (
-        *("_adapter", "_caller", "_emitted", "_guard", "_how", "_inputs", "_listener", "_predictor", "_role"),
-        *("_stream", "_tools_refused"),
+        *(
+            "_adapter",
+            "_caller",
+            "_emitted",
+            "_first",
+            "_forms",
+            "_guard",
+            "_how",
+            "_inputs",
+            "_listener",
+            "_predictor",
+        ),
+        *("_refused", "_role", "_stream"),
     )
 
     def __init__(
@@ -376,8 +382,10 @@ class _Call:
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
         self._role, self._listener, self._how = role, listener, how
-        self._tools_refused = False
-        self._adapter = self._adapter_for(native=caller.native_tools)
+        follows = user_follows(how.steps, role=role is not None)
+        self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
+        self._adapter = self._adapter_now()
+        self._refused = False  # the last try, perhaps for its form
         self._emitted = ""
         self._guard: EchoGuard | None = None
         self._stream: AnswerStream | None = None
@@ -393,40 +401,42 @@ class _Call:
         ):
             return await self._tried()
 
-    def _adapter_for(self, *, native: bool) -> RoleAdapter:
-        how, steps = self._how, self._how.steps
-        ends_in_calls = bool(steps) and isinstance(steps[-1], StepMade) and self._role is None
-        if not (ends_in_calls or self._caller.connection.user_after_tool):
+    def _adapter_now(self) -> RoleAdapter:
+        how, steps, form = self._how, self._how.steps, self._forms.now
+        if form == "told":
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
-        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=native, final=how.final)
+        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=how.final)
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
     async def _tried(self) -> Answer:
-        """Ask once; a server that may not take tools gets them in words where it refuses them, and is remembered."""
-        tools = self._caller.connection.tools
-        if not self._adapter.is_native or tools.known is not None or self._caller.options.tools != "auto":
-            return await self._try()
-        try:
-            answer = await self._try()
-        except WorldAgentError as error:
-            if not self._tools_refused:
+        """Ask once, in another form where the service may have refused the first."""
+        while True:
+            try:
+                answer = await self._try()
+            except (OutputInvalid, RoleEchoed):  # it has answered
+                self._taken()
                 raise
-            first: WorldAgentError = error
-        else:
-            tools.known = True
-            return answer
-        self._adapter = self._adapter_for(native=False)
-        try:
-            answer = await self._try()
-        except (ModelRefused, ModelNotConfigured):  # it refuses the request in words, too
-            self._adapter = self._adapter_for(native=True)
-        else:
-            tools.known = False
-            return answer
-        raise first
+            except WorldAgentError as error:
+                failed = error
+            else:
+                self._taken()
+                return answer
+            if self._refused and self._adapter.is_native and self._forms.refused(failed):
+                self._adapter = self._adapter_now()
+            elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
+                self._forms.restart()
+                self._adapter = self._adapter_now()
+                raise self._forms.first
+            else:
+                raise failed
+
+    def _taken(self) -> None:
+        if self._adapter.is_native or self._forms.first is not None:  # else no tools were sent
+            self._forms.taken()
 
     async def _try(self) -> Answer:
+        self._refused = False
         self._listener.before()
         self._stream = self._open_stream()
         usage, began = CostTracker(), time.perf_counter()
@@ -487,7 +497,7 @@ class _Call:
         except Exception as error:
             problem = error
             failure = classify(error, model=name)
-            self._tools_refused = self._adapter.is_native and refuses_tools(error)
+            self._refused = refuses_form(error)
             if isinstance(error, TimeoutError) and limit.expired():
                 failure = ModelTimeout(
                     f"the model {name!r} did not answer within {options.timeout:g} s",

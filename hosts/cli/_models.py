@@ -18,7 +18,7 @@ _PROVIDERS: Final = ("PREFIX", "KEY VARIABLE", "SET", "EXAMPLE", "ALSO NEEDS")
 _ABILITIES: Final = ("MODEL", "NAME", "TOOLS", "IMAGES", "FILES", "JSON SCHEMA", "REASONING", "CONTEXT", "ANSWER")
 _STATES: Final = {True: "yes", False: "no", None: "-"}
 _KNOWN: Final = {True: "yes", False: "no", None: "?"}
-_UNKNOWN: Final = "? is not known offline. A model behind api_base is tried with tools at its first call."
+_UNKNOWN: Final = "? is not known offline. Whether such a model takes tools is tried at its first call."
 
 
 def models(options: ModelsOptions) -> int:
@@ -102,7 +102,8 @@ def _shown(told: Sequence[Mapping[str, Any]]) -> str:
         )
         for each in told
     ]
-    return f"{_table(_ABILITIES, rows)}\n\n{_UNKNOWN}"
+    note = f"\n\n{_UNKNOWN}" if any("?" in row for row in rows) else ""
+    return f"{_table(_ABILITIES, rows)}{note}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

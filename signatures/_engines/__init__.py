@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._abilities import Abilities, abilities_of
-    from ._classify import classify, refuses_tools
+    from ._classify import classify, refuses_form
     from ._connect import ModelConnection, check_model, connect_model, is_local
     from ._costs import CostTracker
     from ._engine_errors import AnswerTooLong
@@ -35,7 +35,7 @@ _HOMES = {
     "classify": "._classify",
     "connect_model": "._connect",
     "is_local": "._connect",
-    "refuses_tools": "._classify",
+    "refuses_form": "._classify",
     "sending": "._headers",
     "start_loading": "._llama",
 }
@@ -54,7 +54,7 @@ __all__ = [
     "classify",
     "connect_model",
     "is_local",
-    "refuses_tools",
+    "refuses_form",
     "sending",
     "start_loading",
 ]

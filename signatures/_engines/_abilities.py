@@ -31,7 +31,7 @@ class Abilities:
     """What a model can do; None is not known.
 
     Attributes:
-        tools: Whether it takes tools by its service's own means. Where that is not known, the first call tries it.
+        tools: Whether it takes tools by its service's own means, or, embedded, under a grammar.
         images: Whether it takes images.
         files: Whether it takes documents.
         json_schema: Whether its answers can be held to a JSON Schema.
@@ -50,7 +50,7 @@ class Abilities:
 
 
 _EMBEDDED: Final = Abilities(
-    tools=False, images=False, files=False, json_schema=True, reasoning=False, context=CONTEXT, answer=MAX_TOKENS
+    tools=True, images=False, files=False, json_schema=True, reasoning=False, context=CONTEXT, answer=MAX_TOKENS
 )
 
 

@@ -150,20 +150,30 @@ def _by_status(model: str, error: BaseException) -> WorldAgentError:
             return _unavailable(model, error)
 
 
-_MAYBE_TOOLS: Final = frozenset({400, 404, 415, 422, 501})
-"""Statuses with which servers refuse tools, among other things."""
+_MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
+"""Statuses with which servers refuse tools or the order of messages, among other things."""
+_OTHERWISE: Final = re.compile(
+    r"content_(filter|policy)|context_(length|window)|string_above_max|too_(long|large)|rate_limit|quota|billing|balance"
+    r"|api_key|auth|permission|model_not|safety|moderation",
+    re.IGNORECASE,
+)
+"""Codes that say that something else is wrong."""
 
 
-def refuses_tools(error: BaseException) -> bool:
-    """Whether an error may mean that the service does not take tools: the same request without them would tell.
+def refuses_form(error: BaseException) -> bool:
+    """Whether a service may have refused how it was asked, and not what: the same request in words would tell.
 
     Args:
         error: What a call of a model raised.
     """
+    if isinstance(error, dspy_errors.ContextWindowExceededError) or _OTHERWISE.search(
+        str(getattr(error, "provider_code", None))
+    ):
+        return False
     status = _status(error)
     if status is None:
         return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
-    return status in _MAYBE_TOOLS or (status // 100 == _SERVER_ERROR and "tool" in str(error).lower())
+    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and "tool" in str(error).lower())
 
 
 # The first row that fits counts, so subclasses stand above their parents.
@@ -211,4 +221,4 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (TypeError, _refused),
 )
 
-__all__ = ["classify", "refuses_tools"]
+__all__ = ["classify", "refuses_form"]

@@ -18,11 +18,12 @@ from ._http import HttpEngine, Route, open_http
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
 from ._pace import PACES, Pace
+from ._providers import first_party
 from ._weights import find_weights
 
 _LOCAL = "local"
 _MISTRAL = "mistral"
-_GPT = re.compile(r"gpt-(\d+)\.(\d+)")
+_GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure calls gpt-3.5 so
 
 
 async def _nothing() -> None:
@@ -31,13 +32,15 @@ async def _nothing() -> None:
 
 @dataclass(slots=True)
 class ToolSupport:
-    """Whether a service takes tools by its own means.
+    """What a service takes by its own means; None until it was tried.
 
     Attributes:
-        known: None until it was tried.
+        known: Whether it takes tools.
+        then_user: Whether it takes a message of a user after the results of calls.
     """
 
     known: bool | None = None
+    then_user: bool | None = None
 
 
 _SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # what was found out of services, for the whole process
@@ -70,8 +73,7 @@ class ModelConnection:
         max_tokens: How long an answer may be where a call does not say; None leaves it to the service.
         context: How many tokens prompt and answer have together, where that is known.
         takes: What it may take beside text.
-        tools: Whether it takes tools by its service's own means.
-        user_after_tool: Whether a message of a user may follow the results of calls.
+        tools: What it takes of tools by its service's own means. What is found out is written here.
         cache: What its service can be told about keeping prompts; None is nothing.
         pace: How fast it may be called; all of the process that call the same model share it.
     """
@@ -84,7 +86,6 @@ class ModelConnection:
     context: int | None = None
     takes: frozenset[MediaKind] = frozenset({"image", "file"})
     tools: ToolSupport = field(default_factory=lambda: ToolSupport(False), compare=False)
-    user_after_tool: bool = True
     cache: Caching | None = None
     pace: Pace = field(default_factory=Pace, repr=False, compare=False)
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
@@ -118,7 +119,6 @@ async def connect_model(
             name=lm,
             takes=engine.takes(),
             tools=_support(engine),
-            user_after_tool=engine.route.provider != _MISTRAL,
             cache=_caching(engine.route),
             pace=PACES.of_route(engine.route),
             close=engine.aclose,
@@ -172,17 +172,17 @@ async def _connect_local(path: str | None) -> ModelConnection:
         max_tokens=MAX_TOKENS,
         context=CONTEXT,
         takes=frozenset(),
-        tools=ToolSupport(True),
+        tools=ToolSupport(True, then_user=True),
         close=engine.aclose,
     )
 
 
 def _support(engine: HttpEngine) -> ToolSupport:
-    """What is known of a service's tools; a server at an address of one's own is tried once."""
+    """What is known of a service's tools. One that serves any model, or a server of the user's, is tried once."""
     route = engine.route
-    if route.api_base is None:
-        return ToolSupport(engine.tools())
-    return _SUPPORT.setdefault((route.provider, route.model, route.api_base), ToolSupport())
+    known = engine.tools() if route.api_base is None and first_party(route.provider) else None
+    support = ToolSupport(known, then_user=False if route.provider == _MISTRAL else None)
+    return _SUPPORT.setdefault((route.provider, route.model, route.api_base), support)
 
 
 def _caching(route: Route) -> Caching | None:
@@ -192,7 +192,7 @@ def _caching(route: Route) -> Caching | None:
         return Caching(mark=True, own=own)
     if vendor == "openai":
         version = _GPT.match(route.model)
-        return Caching(key=True, mark=version is not None and tuple(map(int, version.groups())) >= (5, 6), own=own)
+        return Caching(key=True, mark=version is not None and tuple(map(int, version.groups("0"))) >= (5, 6), own=own)
     return None
 
 

@@ -125,6 +125,26 @@ PROVIDERS: Final = (
 )
 """All of them, in the order that people see."""
 
+_FIRST_PARTY: Final = frozenset(
+    {
+        *(
+            "openai",
+            "openai-chat",
+            "anthropic",
+            "gemini",
+            "xai",
+            "deepseek",
+            "zai",
+            "moonshotai",
+            "meta",
+            "mistral",
+            "cohere",
+        ),
+        *("azure-anthropic", "bedrock-anthropic", "aws-anthropic", "vertex", "vertex-anthropic", "vertex-express"),
+    }
+)
+"""The engine's names of services that have models of one maker, which all take tools. Others serve any model."""
+
 _OTHER_SPELLINGS: Final = {
     "bedrock": "write 'bedrock-chat/MODEL' (OpenAI's chat protocol) or 'bedrock-anthropic/MODEL' (Claude)",
     "vertex_ai": "write 'vertex/MODEL' (Gemini) or 'vertex-anthropic/MODEL' (Claude)",
@@ -176,6 +196,11 @@ def setup(provider: str) -> str:
     return f"set {key}{found.needs}"
 
 
+def first_party(provider: str) -> bool:
+    """Return whether a service has models of one maker alone, by the engine's name of it."""
+    return provider in _FIRST_PARTY
+
+
 def advice(model: str) -> str:
     """Return what to write in place of a model string that names no provider."""
     prefix, _, rest = model.partition("/")
@@ -186,4 +211,4 @@ def advice(model: str) -> str:
     return "; ".join(filter(None, (other, "see `worldagent models` for the providers that work", _ANY_SERVER)))
 
 
-__all__ = ["PROVIDERS", "Provider", "advice", "declared", "engine_string", "setup"]
+__all__ = ["PROVIDERS", "Provider", "advice", "declared", "engine_string", "first_party", "setup"]

@@ -57,7 +57,8 @@ async def test_a_role_that_is_repeated_in_a_step_is_nowhere(
         service(*script(role, native=tools == "native", output=output is not None)) as stub,
         watch(tmp_path / "h") as seen,
     ):
-        settings = Settings(api_base=stub.url(wanted), model_attempts=1, model_tools=tools)
+        shown = {"reasoning_summary": "auto"}
+        settings = Settings(api_base=stub.url(wanted), model_attempts=1, model_tools=tools, model_options=shown)
         given: dict[str, Any] = {"storage": Storage(home=seen.home), "settings": settings, "tools": [look]}
         async with WorldAgent("w", lm=FORMATS[wanted], **given) as agent:
             thread = agent.thread("t")

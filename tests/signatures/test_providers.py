@@ -35,6 +35,21 @@ OURS = {
     "sambanova": "https://api.sambanova.ai/v1",
     "together_ai": "https://api.together.xyz/v1",
 }
+MAKERS = {
+    *(
+        "openai",
+        "gemini",
+        "vertex",
+        "vertex-express",
+        "xai",
+        "deepseek",
+        "zai",
+        "moonshot",
+        "meta",
+        "mistral",
+        "cohere",
+    ),
+}
 
 
 class Ask(dspy.Signature):
@@ -82,6 +97,19 @@ def test_every_listed_example_reaches_its_provider_and_reads_the_listed_variable
 @pytest.mark.parametrize("name", ENGINE)
 def test_every_provider_of_the_engine_is_reached_by_its_own_name(name: str) -> None:
     assert find_route(f"{name}/model", api_key=KEY, api_base=None, env={}).model == "model"
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda each: f"{each.prefix}-{each.model}")
+async def test_only_models_of_one_maker_are_known_to_take_tools(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in provider.variables:
+        monkeypatch.setenv(name, KEY)
+    for name in ("AZURE_OPENAI_RESOURCE", "ANTHROPIC_FOUNDRY_RESOURCE", "ANTHROPIC_AWS_WORKSPACE_ID", "AWS_REGION"):
+        monkeypatch.setenv(name, "here")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "here")
+    known = "anthropic" in provider.prefix or provider.prefix in MAKERS
+    connection = await connect_model(provider.example, api_base="http://localhost:9/v1" if provider.api_base else None)
+    assert connection.tools.known is (True if known and not provider.api_base else None)
+    await connection.aclose()
 
 
 @pytest.mark.parametrize(
@@ -183,8 +211,8 @@ def test_models_says_what_a_model_can_do_without_the_network() -> None:
         "ollama/mine": {"model": "ollama/mine", **dict.fromkeys(ABILITIES)},
         "local": {
             "model": "local",
-            **dict.fromkeys(("tools", "images", "files", "reasoning"), False),
-            "json_schema": True,
+            **dict.fromkeys(("images", "files", "reasoning"), False),
+            **dict.fromkeys(("tools", "json_schema"), True),
             "context": 4096,
             "answer": 256,
         },
@@ -193,6 +221,8 @@ def test_models_says_what_a_model_can_do_without_the_network() -> None:
     [known, unknown] = [line.split() for line in text.splitlines() if "/" in line]
     assert known[2:7] == ["yes"] * 5
     assert unknown[2:] == ["?"] * 7
+    assert "? is not known offline" in text
+    assert "not known" not in models("anthropic/claude-sonnet-4-5", "local")
 
 
 ABILITIES = ("tools", "images", "files", "json_schema", "reasoning", "context", "answer")

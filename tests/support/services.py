@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any, Literal
@@ -35,7 +35,7 @@ class Said:
     Attributes:
         text: Its text.
         calls: Names and arguments of the calls that it ends in.
-        thinking: What it thought, signed, where the format has such.
+        thinking: What it thought, signed, where the format has such. It is shown where the request asks for it.
     """
 
     text: str = ""
@@ -52,9 +52,11 @@ class Service:
         answers: What it answers, in this order; then always `"done"`.
         requests: The bodies of the requests, oldest first.
         headers: Their headers, with names in lower case.
-        refuses_tools: Whether a request with tools is refused with 400.
+        refuses_tools: Whether a request with tools is refused.
+        refusal: The status, the text and the code that such a request is refused with.
         user_after_tool: Whether a user message may follow the result of a call; Mistral refuses that.
-        fails: Status and text of the next answer.
+        fails: Status and text of the next answer that is not refused for tools.
+        fails_at: Status and text of answers by their numbers, from 1 on.
     """
 
     origin: str = ""
@@ -62,8 +64,10 @@ class Service:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     refuses_tools: bool = False
+    refusal: tuple[int, str, str | None] = (400, "this model does not support tools", None)
     user_after_tool: bool = True
     fails: tuple[int, str] | None = None
+    fails_at: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     # Tells the scan for roles that this is the fake's own record.
     _holds_prompts = True
@@ -75,27 +79,31 @@ class Service:
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, str, bytes]:
         """The status, the type and the body of an answer."""
         self.requests.append(body)
-        status, problem = self._problem(body)
+        status, problem, code = self._problem(body)
         if problem:
             kind = "invalid_request_error" if status < 500 else "api_error"
-            error = {"type": "error", "error": {"type": kind, "message": problem, "code": None}}
+            error = {"type": "error", "error": {"type": kind, "message": problem, "code": code}}
             return status, "application/json", json.dumps(error).encode()
         said, number = self.answers.popleft() if self.answers else Said("done"), len(self.requests)
         wanted = _format_of(path)
+        if not _asks_for_thoughts(wanted, body):
+            said = replace(said, thinking="")
         if body.get("stream") or ":stream" in path:
             return 200, "text/event-stream", "".join(_STREAMS[wanted](body, said, number)).encode()
         return 200, "application/json", json.dumps(_WHOLE[wanted](body, said, number)).encode()
 
-    def _problem(self, body: dict[str, Any]) -> tuple[int, str]:
+    def _problem(self, body: dict[str, Any]) -> tuple[int, str, str | None]:
+        if self.refuses_tools and body.get("tools"):
+            return self.refusal
+        if len(self.requests) in self.fails_at:
+            return *self.fails_at[len(self.requests)], None
         if self.fails is not None:
             failed, self.fails = self.fails, None
-            return failed
-        if self.refuses_tools and body.get("tools"):
-            return 400, "this model does not support tools"
+            return *failed, None
         speakers = [message.get("role") for message in body.get("messages", ())]
         if not self.user_after_tool and ("tool", "user") in pairwise(speakers):
-            return 400, "Unexpected role 'user' after role 'tool'"
-        return 200, ""
+            return 400, "Unexpected role 'user' after role 'tool'", None
+        return 200, "", None
 
 
 def _format_of(path: str) -> Format:
@@ -103,6 +111,19 @@ def _format_of(path: str) -> Format:
         if path.split("?")[0].endswith(ending):
             return found  # type: ignore[return-value]
     return "gemini"
+
+
+def _asks_for_thoughts(wanted: Format, body: Mapping[str, Any]) -> bool:
+    match wanted:
+        case "responses":
+            return (body.get("reasoning") or {}).get("summary") is not None
+        case "anthropic":
+            return (body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+        case "gemini":
+            thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
+            return thinking.get("includeThoughts") is True
+        case "chat":  # servers of one's own show them unasked
+            return True
 
 
 # --- OpenAI, chat completions ---------------------------------------------------------------------------------------

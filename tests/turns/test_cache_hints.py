@@ -87,6 +87,21 @@ async def test_openai_gets_a_key_and_from_gpt_5_6_on_a_mark(tmp_path: Path, lm: 
         assert "How deep?" in json.dumps(blocks(body)[place])
 
 
+@pytest.mark.parametrize(
+    ("model", "new"),
+    [
+        *(("gpt-5.6", True), ("gpt-5.10-mini", True), ("gpt-6", True), ("gpt-6-mini", True), ("gpt-10.1", True)),
+        *(("ft:gpt-5.6:acme::x", True), ("ft:gpt-6-mini:acme::x", True)),
+        *(("gpt-5", False), ("gpt-5-mini", False), ("gpt-5-2025-08-07", False), ("gpt-5.1", False), ("gpt-4o", False)),
+        *(("gpt-4.1", False), ("gpt-4-32k", False), ("gpt-35-turbo", False), ("gpt-oss-120b", False), ("o3", False)),
+        *(("ft:gpt-4o-mini:gpt-6::x", False), ("my-gpt-6", False), ("chatgpt-6", False)),
+    ],
+)
+async def test_the_mark_goes_to_every_gpt_from_5_6_on(tmp_path: Path, model: str, new: bool) -> None:
+    for body in await requests_of(tmp_path, f"openai/{model}"):
+        assert bool(marked(body)) is new
+
+
 @pytest.mark.parametrize("wanted", ["chat", "responses"])
 async def test_an_older_model_of_openais_gets_the_key_alone(tmp_path: Path, wanted: Format) -> None:
     for body in await requests_of(tmp_path, FORMATS[wanted]):

@@ -144,6 +144,7 @@ async def test_command_line_names_the_option_that_does_not_fit(
         ({"temperature": 3}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"reasoning_effort": "much"}, "reasoning_effort"),
+        ({"reasoning_summary": "long"}, "reasoning_summary"),
         ({"temperatur": 1}, "temperatur"),
         ({"headers": {"X Org": SECRET}}, "headers"),
         ({"headers": {"X-Org": f"{SECRET}\r\nX-Other: 1"}}, "headers"),

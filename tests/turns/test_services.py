@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -19,13 +21,14 @@ from support.services import FORMATS, SIGNATURE, Format, Said, Service, service
 from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
 from worldagent.agent import Thread, Turn
 from worldagent.core import events as ev
-from worldagent.core.errors import ModelRefused, ModelUnavailable
+from worldagent.core.errors import HostError, ModelRefused, ModelUnavailable
 from worldagent.testing import assert_no_role_leak
 
 HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
 ROLE = Role("pilot", HOW)
 TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})), "I need both of them.")
 END = Said("12.50, and three are left.")
+THINKS = {"model_options": {"reasoning_effort": "low", "reasoning_summary": "auto"}}
 ALL = pytest.mark.parametrize("wanted", FORMATS)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PIXEL = base64.b64decode(
@@ -58,9 +61,8 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> AbstractAsyncContextManager[WorldAgent]:
-    settings = Settings(
-        api_base=stub.url(wanted), model_attempts=1, **{"model_takes": "images", **more.pop("settings", {})}
-    )
+    chosen = {"model_attempts": 1, "model_takes": "images", **more.pop("settings", {})}
+    settings = Settings(api_base=stub.url(wanted), **chosen)
     given: dict[str, Any] = {"lm": FORMATS[wanted], "tools": [price, stock, buy], **more}
     return WorldAgent("shop", storage=Storage(home=home), settings=settings, **given)
 
@@ -90,7 +92,7 @@ def named(body: Mapping[str, Any]) -> list[str]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: bool, tmp_path: Path) -> None:
     with service(TWO, END) as stub:
-        async with agent_at(tmp_path, stub, wanted) as agent:
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
             thread = agent.thread("t")
             if stream:
                 turn, events = await streamed(thread, "What is the rope?", role=ROLE)
@@ -126,7 +128,7 @@ async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: 
 async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_path: Path) -> None:
     thinking = Said("", (("buy", {"item": "rope"}),), f"They say: {HOW}")
     with service(thinking, Said("Bought.")) as stub:
-        async with agent_at(tmp_path, stub, wanted) as agent:
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
             turn = await agent.thread("t").converse("Buy a rope.", role=ROLE)
             assert turn.status == "paused"
         assert_no_role_leak(tmp_path, traces_of(HOW))
@@ -157,6 +159,101 @@ async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tm
     assert [bool(named(body)) for body in stub.requests] == [True, False, False, False]
 
 
+@pytest.mark.requirement("T11")
+@pytest.mark.parametrize("lm", ["ollama/gemma:2b", "lm_studio/gemma", "vllm/gemma", "sglang/gemma"])
+async def test_a_local_server_at_its_usual_address_that_refuses_tools_is_asked_in_words(
+    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service(Said("[[ ## reply ## ]]\nHello."), Said("[[ ## reply ## ]]\nYes.")) as stub:
+        stub.refuses_tools = True
+        port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
+
+        async def redirected(host: str, *_: Any, **more: Any) -> Any:  # the usual ports may be taken here
+            return await connect("127.0.0.1", **{**more, "port": port})
+
+        monkeypatch.setattr(asyncio, "open_connection", redirected)
+        async with WorldAgent("shop", lm=lm, tools=[price], storage=Storage(home=tmp_path)) as agent:
+            assert (await agent.thread("t").converse("Hi.")).text == "Hello."
+            assert (await agent.thread("t").converse("Sure?")).text == "Yes."
+    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
+
+
+REFUSALS = [
+    *((status, "bad request", None) for status in (400, 404, 415, 422, 501)),
+    (400, "no", "invalid_request_error"),
+    (404, "tools are not supported by this model", None),
+    (500, "the template cannot render tools", None),
+]
+
+
+@pytest.mark.requirement("T11")
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_refusal_of_tools_is_remembered_and_logged_once(
+    refusal: tuple[int, str, str | None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with service(*(Said(f"[[ ## reply ## ]]\n{text}") for text in ("One.", "Two.", "Three."))) as stub:
+        stub.refuses_tools, stub.refusal = True, refusal
+        with caplog.at_level(logging.WARNING, "worldagent.models"):
+            async with agent_at(tmp_path / "one", stub, "chat") as agent:
+                assert (await agent.thread("t").converse("First?")).text == "One."
+                assert (await agent.thread("t").converse("Second?")).text == "Two."
+            async with agent_at(tmp_path / "two", stub, "chat") as agent:  # another agent of the process
+                assert (await agent.thread("t").converse("Third?")).text == "Three."
+    assert [bool(named(body)) for body in stub.requests] == [True, False, False, False]
+    [record] = [each for each in caplog.records if each.name == "worldagent.models"]
+    assert record.levelname == "WARNING"
+    for said in (repr(FORMATS["chat"]), f"HTTP {refusal[0]}", "model_tools", "'native'", "'json'"):
+        assert said in record.getMessage()
+
+
+@pytest.mark.requirement("T11")
+async def test_a_passing_failure_in_words_does_not_lead_to_a_second_try_with_tools(tmp_path: Path) -> None:
+    with service(Said("[[ ## reply ## ]]\nHello.")) as stub:
+        stub.refuses_tools, stub.fails = True, (503, "busy")
+        async with agent_at(tmp_path, stub, "chat", settings={"model_attempts": 2, "model_backoff": 0}) as agent:
+            turn = await agent.thread("t").converse("Hi.")
+    assert (turn.text, turn.usage.calls) == ("Hello.", 1)
+    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
+
+
+@pytest.mark.requirement("T11")
+async def test_an_unreadable_answer_in_words_also_shows_that_tools_were_refused(tmp_path: Path) -> None:
+    unreadable = Said("[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n{{nonsense")
+    with service(unreadable, Said("[[ ## reply ## ]]\nHello.")) as stub:
+        stub.refuses_tools = True
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            assert (await agent.thread("t").converse("Hi.")).text == "Hello."
+    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
+
+
+@pytest.mark.requirement("T11")
+@pytest.mark.parametrize(
+    "code",
+    ["content_filter", "context_length_exceeded", "rate_limit_exceeded", "invalid_api_key", "insufficient_quota"],
+)
+async def test_a_refusal_for_another_reason_says_nothing_of_tools(code: str, tmp_path: Path) -> None:
+    with service(Said("Hello.")) as stub:
+        stub.refuses_tools, stub.refusal = True, (400, "no", code)
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            with pytest.raises(HostError):
+                await agent.thread("t").converse("Hi.")
+            stub.refuses_tools = False
+            assert (await agent.thread("u").converse("Hi.")).text == "Hello."
+    assert [bool(named(body)) for body in stub.requests] == [True, True]
+
+
+@pytest.mark.requirement("T11")
+async def test_a_service_that_refuses_the_request_in_words_too_is_not_remembered(tmp_path: Path) -> None:
+    with service(Said("Hello.")) as stub:
+        stub.refuses_tools, stub.fails = True, (400, "no")
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            with pytest.raises(ModelRefused):
+                await agent.thread("t").converse("Hi.")
+            stub.refuses_tools = False
+            assert (await agent.thread("u").converse("Hi.")).text == "Hello."
+    assert [bool(named(body)) for body in stub.requests] == [True, False, True]
+
+
 @ALL
 @pytest.mark.requirement("T11")
 async def test_the_last_step_sends_the_tools_and_forbids_their_use(wanted: Format, tmp_path: Path) -> None:
@@ -180,6 +277,51 @@ async def test_results_are_told_in_words_where_no_user_message_may_follow_them(t
     assert turn.text == END.text
     assert len(stub.requests) == 2
     assert "12.5" in json.dumps(told(stub.requests[1]))
+
+
+@pytest.mark.requirement("T11")
+async def test_results_are_told_natively_where_no_user_message_follows_them(tmp_path: Path) -> None:
+    with service(TWO, END) as stub:
+        stub.user_after_tool = False
+        async with agent_at(tmp_path, stub, "chat", lm="mistral/mistral-stub") as agent:
+            turn = await agent.thread("t").converse("What is the rope?")
+    assert turn.text == END.text
+    assert len(stub.requests) == 2
+    assert [each["role"] for each in told(stub.requests[1])] == ["system", "user", "assistant", "tool", "tool"]
+
+
+@pytest.mark.requirement("T11")
+@pytest.mark.parametrize("lm", ["openai/mistral-large", "openrouter/mistralai/mistral-large"])
+async def test_a_service_that_refuses_a_user_message_after_results_gets_them_in_words(
+    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "key")
+    with service(TWO, END, TWO, END) as stub, caplog.at_level(logging.WARNING, "worldagent.models"):
+        stub.user_after_tool = False
+        async with agent_at(tmp_path, stub, "chat", lm=lm) as agent:
+            first = await agent.thread("t").converse("What is the rope?", role=ROLE)
+            again = await agent.thread("u").converse("What is the rope?", role=ROLE)
+    assert first.text == again.text == END.text
+    assert first.usage.calls == 2
+    native = [any(each["role"] == "tool" for each in told(body)) for body in stub.requests]
+    assert native == [False, True, False, False, False]
+    assert all(named(body) for body in stub.requests), "the tools are still offered natively"
+    assert "12.5" in json.dumps(told(stub.requests[-1]))
+    [record] = [each for each in caplog.records if each.name == "worldagent.models"]
+    assert repr(lm) in record.getMessage()
+    assert "HTTP 400" in record.getMessage()
+
+
+@pytest.mark.requirement("T11")
+async def test_a_failure_after_results_that_is_no_refusal_of_them_is_not_remembered(tmp_path: Path) -> None:
+    with service(TWO, TWO, END) as stub:
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            stub.fails_at = {2: (400, "bad"), 3: (400, "bad")}
+            with pytest.raises(ModelRefused):
+                await agent.thread("t").converse("What is the rope?", role=ROLE)
+            assert (await agent.thread("u").converse("What is the rope?", role=ROLE)).text == END.text
+    native = [any(each["role"] == "tool" for each in told(body)) for body in stub.requests]
+    assert native == [False, True, False, False, True]
 
 
 @ALL

@@ -342,7 +342,8 @@ async def test_what_a_model_thinks_comes_as_progress_and_is_not_numbered(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     thought = "The tide table has to be read first. " * 20
     with service(Said("The tide is out.", (), thought)) as stub:
-        settings = Settings(api_base=stub.url("anthropic"), model_attempts=1)
+        shown = {"reasoning_summary": "auto"}
+        settings = Settings(api_base=stub.url("anthropic"), model_attempts=1, model_options=shown)
         sidecar = Sidecar(agents(tmp_path, lm=FORMATS["anthropic"], settings=settings))
         async with served(sidecar) as url, caller_of(url, mode) as ask:
             answer = await ask("converse", workspace="novel", thread="t1", text="Well?")
