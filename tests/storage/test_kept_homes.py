@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.make_home import HOMES, HOUSE, differences, fill, home_agent, restore, tables
+from support.databases import rows_of
+from support.make_home import HOMES, HOUSE, fill, home_agent, restore, tables
 from worldagent import Tier
 from worldagent.core.errors import GraphChanged
 from worldagent.core.pauses import Approve
@@ -17,9 +18,15 @@ KEPT = sorted(path.name for path in HOMES.iterdir())
 of_each_version = pytest.mark.parametrize("kept", KEPT)
 
 
-def test_the_home_of_this_version_is_kept_and_has_the_tables_that_the_code_makes() -> None:
+def test_a_home_of_this_version_is_kept() -> None:
     assert version("worldagent") in KEPT, "run tests/support/make_home.py"
-    assert differences(HOMES / version("worldagent")) == [], "run tests/support/make_home.py"
+
+
+def test_the_home_of_0_1_0_has_the_tables_of_0_1_0(tmp_path: Path) -> None:
+    restore(HOMES / "0.1.0", tmp_path)
+    # A home with later numbers was brought up to date by hand, and shows nothing of the migrations.
+    versions = {"epochs": 1, "conversation": 6, "turns": 4, "journal": 3, "usage": 1, "events": 1}
+    assert dict(rows_of(tmp_path, "SELECT name, version FROM wa_schema")) == versions
 
 
 @of_each_version
