@@ -45,6 +45,8 @@ from .inside import Inside, kept_in
 from .journal import ABOUT_THE_TURN, SUSPENDED, Step
 from .limits import PATIENCE, Budget, in_time, tried
 
+_SHOWN: Final = 20  # names in an error
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Prepared:
@@ -126,9 +128,9 @@ def _limited(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         function, ctx, step = call.function, call.ctx, call.prepared.step
         if ctx.tools is not None and not is_like(function.name, ctx.tools):
+            some = ", ".join(ctx.tools[:_SHOWN]) + (", ..." if len(ctx.tools) > _SHOWN else "")
             raise ToolNotAllowed(
-                f"{ctx.caller.name!r} may not call {function.name!r}",
-                remedy=f"it may call: {', '.join(ctx.tools) or 'nothing'}",
+                f"{ctx.caller.name!r} may not call {function.name!r}", remedy=f"it may call: {some or 'nothing'}"
             )
         depth = ctx.budget.book.depth
         if ctx.frame.depth >= depth:

@@ -10,9 +10,9 @@ import copy
 import json
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import EnumMeta
 from itertools import groupby
 from types import UnionType
@@ -73,6 +73,9 @@ MEDIA_DESCRIPTIONS = {
 """What the model is told of the fields of `MEDIA_FIELDS`."""
 
 _UNREAD: Final = "partial_json"  # what lm15 calls arguments that it cannot read
+
+_WHOLE: Final = frozenset({None, "stop", "tool_call"})
+"""How a response ends that was not cut off."""
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
@@ -149,6 +152,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self._steps: Sequence[PastStep] = ()
         self._mode: _Mode | None = None
         self._final = False
+        self._cut_off = False
         self.message: Message | None = None
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
@@ -341,7 +345,8 @@ class RoleAdapter(dspy.ChatAdapter):
         Raises:
             AdapterParseError: They cannot be read.
         """
-        self.message = response.message
+        self.message = response.message if _is_sendable(response.message) else None
+        self._cut_off = response.finish_reason not in _WHOLE
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made of it, so none can make the answer unusable
             shown = shown.delete(CALLS)
@@ -380,22 +385,23 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
         _check_length(completion)
+        reader = JsonReader(repairs=not self._cut_off)
         found = list(_HEADER.finditer(completion))
         if len(found) > MOST_SECTIONS:
             raise Unreadable
         headers = {header[1] for header in found}
         if not signature.output_fields.keys() & headers:
-            read = _read_as_json(signature, completion)
+            native, only = self._mode == "native", answer_field(signature)
+            read = _read_as_json(signature, completion, alone=native)
             if read is not None:
                 return read
-            only = answer_field(signature)
             if only is not None and signature.output_fields[only].annotation is str:
-                # A model that leaves the markers out has still answered.
-                text = completion[: found[0].start() if found else None].strip()
-                return _defaulted(signature, {only: text})
-            if only is not None and self._mode == "native":
-                return _value_in(signature, only, completion)
-        fields = _fields_in(_sections(completion, found, signature), signature, JsonReader())
+                # A model that leaves the markers out has still answered. A native answer may show some of its own.
+                ends = found and not (native and headers.isdisjoint({CALLS, "completed"}))
+                return _defaulted(signature, {only: completion[: found[0].start() if ends else None].strip()})
+            if only is not None and (native or not found):
+                return _value_in(signature, only, completion, reader)
+        fields = _fields_in(_sections(completion, found, signature), signature, reader)
         if fields is None:
             _refuse("ChatAdapter", signature)
         return fields
@@ -557,7 +563,7 @@ class PlainAdapter(RoleAdapter):
         only = sole_text_output(signature)
         if only:
             return {only: completion.strip()}
-        reader = JsonReader()
+        reader = JsonReader(repairs=not self._cut_off)
         read = reader.read(completion)
         fields = _fields_in(read if isinstance(read, dict) else {}, signature, reader)
         if fields is None:
@@ -600,17 +606,17 @@ def _calls_in(message: Message) -> list[ToolCall]:
 def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
     text = given.get(_UNREAD)
     if len(given) == 1 and isinstance(text, str):
-        return reader.read(text)
+        return reader.read(text, repair=False)  # a part of the arguments would be another call
     reader.count(given)
     return dict(given)
 
 
-def _value_in(signature: Signature, name: str, completion: str) -> dict[str, Any]:
+def _value_in(signature: Signature, name: str, completion: str, reader: JsonReader) -> dict[str, Any]:
     """The one output field, which is no text, of a completion that is its value."""
     text = completion.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
         text = _unfenced(text)
-    fields = _fields_in({name: text}, signature, JsonReader())
+    fields = _fields_in({name: text}, signature, reader)
     if fields is None:
         _refuse("ChatAdapter", signature)
     return fields
@@ -720,10 +726,15 @@ def _without_role_value(demo: Any) -> dict[str, Any]:
     return {name: value for name, value in dict(demo).items() if name != ROLE}
 
 
-def _read_as_json(signature: Signature, completion: str) -> dict[str, Any] | None:
+def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict[str, Any] | None:
     """The output fields of a completion that is one JSON object which holds them, bare or in a fence; else None.
 
     Models that know other formats answer so now and then. Nothing is repaired: what is not JSON is not one of these.
+
+    Args:
+        signature: What has the fields.
+        completion: The completion.
+        alone: Whether the object may have no other key, since the completion may be the answer itself.
     """
     text = completion.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
@@ -735,6 +746,8 @@ def _read_as_json(signature: Signature, completion: str) -> dict[str, Any] | Non
         given = reader.read(text, repair=False)
         if not isinstance(given, dict) or not signature.output_fields.keys() & given.keys():
             return None
+        if _declares_one_of(signature, given) or (alone and given.keys() - signature.output_fields.keys()):
+            return None  # it is the answer itself
         texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
         sound = all(isinstance(given.get(name, ""), str) for name in texts)
         return _fields_in(given, signature, reader) if sound else None
@@ -753,6 +766,26 @@ def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReade
                 return None
     fields = apply_output_field_defaults(signature, fields)
     return fields if fields.keys() == signature.output_fields.keys() else None
+
+
+def _declares_one_of(signature: Signature, names: Iterable[str]) -> bool:
+    """Whether the value of an output field declares a field that is called as an output field is, one of `names`."""
+    names = signature.output_fields.keys() & set(names)
+    for info in signature.output_fields.values():
+        schema = _declared(info) or {}
+        kind = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+        if not kind.get("properties", {}).keys().isdisjoint(names):
+            return True
+    return False
+
+
+def _is_sendable(message: Message) -> bool:
+    """Whether a model's message can be sent back: halves of surrogate pairs, which models emit, cannot."""
+    try:
+        json.dumps(asdict(message), ensure_ascii=False, default=str).encode()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _sound(value: Any, annotation: Any, reader: JsonReader) -> Any:

@@ -31,9 +31,15 @@ class Unreadable(ValueError):
 
 
 class JsonReader:
-    """Reads the JSON texts of one answer. What may be spent on repairs and values is for all of them together."""
+    """Reads the JSON texts of one answer. What may be spent on repairs and values is for all of them together.
 
-    def __init__(self) -> None:
+    Args:
+        repairs: Whether texts that are not quite JSON may be repaired. Those of an answer that was cut off may not:
+            what is left of them says something else.
+    """
+
+    def __init__(self, *, repairs: bool = True) -> None:
+        self._repairs = repairs
         self._steps = [_MOST_STEPS]
         self._values = _MOST_VALUES
 
@@ -55,7 +61,7 @@ class JsonReader:
         try:
             value = json.loads(text, strict=False)
         except (ValueError, RecursionError) as error:
-            if not repair:
+            if not (repair and self._repairs):
                 raise Unreadable from error
             value = self._repaired(text)
         self.count(value)

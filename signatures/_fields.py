@@ -289,8 +289,8 @@ class AnswerStream:
         """Take one chunk, in the form of OpenAI's chat completion chunks, which is what dspy sends.
 
         Args:
-            chunk: Only `content` and `reasoning_content` of `choices[0].delta` are read; chunks without them (tool
-                calls, status messages, the last one) are passed over.
+            chunk: Of `choices[0].delta`, `content` and `reasoning_content` are read, and `tool_calls` counted; chunks
+                without them, such as status messages and the last one, are passed over.
 
         Raises:
             AnswerTooLong: The answer is longer than what is read of one; dspy closes the connection.
@@ -299,6 +299,10 @@ class AnswerStream:
             text = getattr(choice.delta, "content", None)
             if text:
                 await self._take(text)
+            for call in getattr(choice.delta, "tool_calls", None) or ():
+                self._left -= 1 + len(getattr(getattr(call, "function", None), "arguments", None) or "")
+                if self._left < 0:
+                    raise AnswerTooLong
             if self._reason is not None and (thought := getattr(choice.delta, "reasoning_content", None)):
                 await self._take_thought(thought)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from langgraph.types import Command, interrupt
@@ -38,7 +39,9 @@ class Conversation(Loop):
     REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (WorldAgentError,)
 
     def __init__(self, turn: TurnContext, tools: Tools) -> None:
-        super().__init__(turn, calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller), tools)
+        calls = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
+        # What calls in its name, such as `parallel_execution`, reaches what it is offered and no more.
+        super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools)
         self._window: Window | None = None
         self._left_out = 0  # of its own steps, where the model's context is too short for all
         self._checks = Checks(turn)

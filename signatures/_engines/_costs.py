@@ -19,6 +19,7 @@ from ...core import ModelUsage
 from ._listed import listed_models
 
 _USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # tiers of service that the list's prices are of
+_MOST: Final = 10**9  # tokens, or dollars, of one call
 _LONG: Final = 128_000  # input tokens above which a model may have other prices
 _THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"})  # whose output leaves thinking out
 
@@ -121,16 +122,16 @@ def _list() -> dict[str, tuple[str, dict[str, float]]]:
 
 def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
     """What a service says, counted as for all services: its own words count what it cached or reasoned in or out."""
-    sent, received = usage.input_tokens, usage.output_tokens
+    sent, received = _tokens(usage.input_tokens), _tokens(usage.output_tokens)
     if sent is not None and "anthropic" in provider:
-        sent += (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+        sent += (_tokens(usage.cache_read_tokens) or 0) + (_tokens(usage.cache_write_tokens) or 0)
     if received is not None and provider in _THINKS_APART:
-        received += usage.reasoning_tokens or 0
+        received += _tokens(usage.reasoning_tokens) or 0
     return ModelUsage(
         input_tokens=sent or None,  # a stream that leaves it out may say 0
         output_tokens=received,
-        cached_tokens=usage.cache_read_tokens or 0,
-        reasoning_tokens=usage.reasoning_tokens or 0,
+        cached_tokens=_tokens(usage.cache_read_tokens) or 0,
+        reasoning_tokens=_tokens(usage.reasoning_tokens) or 0,
         cost=cost,
     )
 
@@ -138,18 +139,23 @@ def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
 def _of_entry(entry: Mapping[str, Any]) -> ModelUsage:
     """What dspy says of a request."""
     return ModelUsage(
-        input_tokens=entry.get("prompt_tokens") or None,
-        output_tokens=entry.get("completion_tokens"),
-        cached_tokens=(entry.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-        reasoning_tokens=(entry.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        input_tokens=_tokens(entry.get("prompt_tokens")) or None,
+        output_tokens=_tokens(entry.get("completion_tokens")),
+        cached_tokens=_tokens((entry.get("prompt_tokens_details") or {}).get("cached_tokens")) or 0,
+        reasoning_tokens=_tokens((entry.get("completion_tokens_details") or {}).get("reasoning_tokens")) or 0,
         cost=_amount(entry.get("cost")),
     )
 
 
 def _amount(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
         return None
     return float(value)
+
+
+def _tokens(value: int | None) -> int | None:
+    """A number of tokens; one that no call can have used counts as not said."""
+    return value if value is not None and 0 <= value <= _MOST else None
 
 
 __all__ = ["CostTracker", "estimate", "note_cost"]

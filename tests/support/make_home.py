@@ -180,7 +180,9 @@ def main() -> int:
         sys.stdout.write("".join(f"{line}\n" for line in found))
         return 1 if found else 0
     if kept.exists():
-        sys.stderr.write(f"{kept} is kept already, and a released home is never made again: set the next version first\n")
+        sys.stderr.write(
+            f"{kept} is kept already, and a released home is never made again: set the next version first\n"
+        )
         return 1
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(fill(Path(folder)))

@@ -36,11 +36,13 @@ class Said:
         text: Its text.
         calls: Names and arguments of the calls that it ends in.
         thinking: What it thought, signed, where the format has such. It is shown where the request asks for it.
+        ended: How chat completions say that it ended; empty is as usual.
     """
 
     text: str = ""
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     thinking: str = ""
+    ended: str = ""
 
 
 @dataclass
@@ -153,7 +155,7 @@ def _chat(body: Mapping[str, Any], said: Said, number: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
     if said.calls:
         message["tool_calls"] = _chat_calls(said, number)
-    ended = "tool_calls" if said.calls else "stop"
+    ended = said.ended or ("tool_calls" if said.calls else "stop")
     return {
         "id": "x",
         "object": "chat.completion",
