@@ -139,7 +139,9 @@ class WorldAgent(FollowedAgent):
         self._lm = lm if lm is not None else self.settings.lm
         if self._lm is None:
             raise ModelNotConfigured(
-                "no model is given", remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM"
+                "no model is given",
+                remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM, or set the environment "
+                "variable WORLDAGENT_LM",
             )
         if identity is not None and not is_text(identity):
             raise InvalidArgument("the identity is empty or not a text", remedy="say who the agent is, or leave it out")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import platformdirs
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
@@ -19,6 +19,7 @@ from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT
+from ..signatures import ADDRESS_REMEDY, address_problem
 from ..storage import PostgresAddress, Storage
 from .upkeep import AGE_LIMIT, KEEP_LIMIT
 
@@ -42,7 +43,10 @@ class Settings(BaseSettings):
     )
 
     lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
-    api_base: str | None = Field(default=None, description="address of the model's service, if not the usual one")
+    api_base: str | None = Field(
+        default=None,
+        description="address of the model's service, if not the usual one, such as http://localhost:8000/v1",
+    )
     models: dict[str, str] = Field(
         default={},
         description="models by names that workers and turns can use, as a table or JSON; models= goes over it",
@@ -238,6 +242,14 @@ class Settings(BaseSettings):
                 f"the settings do not fit: {problem}",
                 remedy=f"mend the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
             )
+
+    @field_validator("api_base")
+    @classmethod
+    def _address(cls, given: str | None) -> str | None:
+        problem = None if given is None else address_problem(given)
+        if problem is not None:
+            raise ValueError(f"{problem}; {ADDRESS_REMEDY}")
+        return given
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ._adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
     from ._calling import LAST_STEP, OFFERED, Offer, OfferedTools
+    from ._engines import ADDRESS_REMEDY, address_problem
     from ._escape import escape_description
     from ._pool import PredictorPool
     from ._predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ._thinking import Question, Thought, think
 
 _HOMES = {
+    "ADDRESS_REMEDY": "._engines",
+    "address_problem": "._engines",
     "CONVERSE": "._signature",
     "CallMade": "._adapter",
     "LM": "._adapter",
@@ -50,6 +53,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ADDRESS_REMEDY",
     "CONVERSE",
     "LAST_STEP",
     "LM",
@@ -72,6 +76,7 @@ __all__ = [
     "Signature",
     "StepMade",
     "Thought",
+    "address_problem",
     "converse_signature",
     "escape_description",
     "open_model",

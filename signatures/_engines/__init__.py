@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._abilities import Abilities, abilities_of
+    from ._addresses import ADDRESS_REMEDY, address_problem
     from ._classify import classify, refuses_form
     from ._connect import ModelConnection, check_model, connect_model, is_local
     from ._costs import CostTracker
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ._providers import PROVIDERS
 
 _HOMES = {
+    "ADDRESS_REMEDY": "._addresses",
+    "address_problem": "._addresses",
     "Abilities": "._abilities",
     "abilities_of": "._abilities",
     "AnswerTooLong": "._engine_errors",
@@ -41,6 +44,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ADDRESS_REMEDY",
     "PROVIDERS",
     "Abilities",
     "AnswerTooLong",
@@ -49,6 +53,7 @@ __all__ = [
     "HeldBack",
     "ModelConnection",
     "abilities_of",
+    "address_problem",
     "bounded",
     "check_model",
     "classify",

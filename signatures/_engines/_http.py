@@ -38,6 +38,7 @@ from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
+from ._addresses import ADDRESS_REMEDY, address_problem
 from ._costs import note_cost
 from ._engine_errors import AnswerTooLong, EngineClosed
 from ._headers import HEADERS
@@ -85,7 +86,7 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
         env: Instead of the process's environment.
 
     Raises:
-        ModelNotConfigured: The vendor is not known, or there is no key.
+        ModelNotConfigured: The vendor is not known, there is no key, or the address is none.
     """
     env = os.environ if env is None else env
     router = AsyncLMRouter(RouterConfig(env=env, providers=declared()))
@@ -99,22 +100,28 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
             f"the model string {model!r} names no service that is known here",
             remedy=f"{advice(model)}, {_OWN_LM}",
         )
-    api_base = api_base or _base_from(env, model, found.provider)
+    variable, base = ("api_base", api_base) if api_base else _base_from(env, model, found.provider)
+    api_base = base or None
+    problem = None if api_base is None else address_problem(api_base)
+    if problem is not None:
+        raise ModelNotConfigured(f"{variable}: {problem}", remedy=ADDRESS_REMEDY)
     key = api_key or (env.get(found.env_key) if found.env_key else None)
     if not key and found.credential_policy == "key" and found.placeholder_key is None:
         if api_base is None and found.env_key is not None:
             raise ModelNotConfigured(
                 f"there is no API key for the model {model!r}",
-                remedy=f"set the environment variable {found.env_key}, {_OWN_LM}",
+                remedy=f"set the environment variable {found.env_key}, set api_base to the address of a server that "
+                f"needs no key, {_OWN_LM}",
             )
         key = _NO_KEY if api_base is not None else None
     return Route(found.provider, found.model, key or None, api_base, found.env_key)
 
 
-def _base_from(env: Mapping[str, str], model: str, provider: str) -> str | None:
+def _base_from(env: Mapping[str, str], model: str, provider: str) -> tuple[str, str]:
+    """The variable that says where a service is, and what it says; empty where none does."""
     vendor, slash, _ = model.partition("/")
     prefix = (vendor if slash else provider.split("-", 1)[0]).upper().replace("-", "_")
-    return next((env[name] for name in (f"{prefix}_API_BASE", f"{prefix}_BASE_URL") if env.get(name)), None)
+    return next(((name, env[name]) for name in (f"{prefix}_API_BASE", f"{prefix}_BASE_URL") if env.get(name)), ("", ""))
 
 
 @dataclass

@@ -102,9 +102,19 @@ async def test_a_missing_key_is_said_at_connect_and_names_the_variable() -> None
     with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY") as caught:
         await connect_model("openai/gpt-4o")
     assert "'openai/gpt-4o'" in str(caught.value)
-    assert caught.value.remedy.endswith("OPENAI_API_KEY, or make the agent with a `dspy.LM` of your own")
+    assert "set the environment variable OPENAI_API_KEY" in caught.value.remedy
+    assert "set api_base to the address of a server that needs no key" in caught.value.remedy
+    assert caught.value.remedy.endswith("or make the agent with a `dspy.LM` of your own")
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+async def test_an_address_in_the_environment_that_is_none_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "user:secret@localhost:8902")
+    with pytest.raises(ModelNotConfigured, match="OPENAI_BASE_URL: 'localhost:8902' is no address") as caught:
+        await connect_model("openai/gpt-4o")
+    assert "write it as http://localhost:8000/v1" in caught.value.remedy
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("model", ["nosuch/model", "openai/", "what is this", "/x", ":"])

@@ -123,6 +123,45 @@ def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
     assert caught.value.__context__ is None
 
 
+NO_ADDRESSES = [
+    *("localhost:8902", "not a url", "ftp://x/v1", "http://", "http:///v1", "https://:80/v1", "//host/v1", "host/v1"),
+    *("http://host:port/v1", "http://[::1/v1", "http://a b/v1", "http://host:8000/v1\n", "/v1"),
+]
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES)
+@pytest.mark.parametrize("source", ["argument", "environment", "file"])
+def test_an_api_base_that_is_no_address_is_named_with_the_remedy(
+    file: Path, monkeypatch: pytest.MonkeyPatch, source: str, address: str
+) -> None:
+    arguments: dict[str, Any] = {}
+    match source:
+        case "argument":
+            arguments = {"api_base": address}
+        case "environment":
+            monkeypatch.setenv("WORLDAGENT_API_BASE", address)
+        case _:
+            file.write_text(f"api_base = {json.dumps(address)}\n")
+    with pytest.raises(SettingsInvalid) as caught:
+        Settings(**arguments)
+    assert f"api_base: {address!r} is no address" in str(caught.value)
+    assert "write it as http://localhost:8000/v1" in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["user:secret@localhost:8000/v1", "ftp://user:secret@x/v1?key=secret"])
+def test_an_api_base_that_is_refused_shows_no_credentials(address: str) -> None:
+    with pytest.raises(SettingsInvalid, match="api_base: '") as caught:
+        Settings(api_base=address)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost:8000/v1", "https://user:secret@models.example/v1", "HTTP://[::1]:8"]
+)
+def test_an_address_is_taken_as_it_is(address: str) -> None:
+    assert Settings(api_base=address).api_base == address
+
+
 @pytest.mark.parametrize("name", ["lm", "api_base"])
 def test_a_value_of_a_wrong_type_is_named_and_not_shown(name: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"{name}: .*valid string") as caught:
@@ -180,7 +219,7 @@ def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, 
 
 
 def test_without_any_model_the_agent_says_how_to_give_one() -> None:
-    with pytest.raises(ModelNotConfigured, match="no model is given; pass lm='local'"):
+    with pytest.raises(ModelNotConfigured, match="no model is given; pass lm='local'.*WORLDAGENT_LM"):
         WorldAgent("novel")
 
 

@@ -1,0 +1,28 @@
+"""Whether an address of a model's service can be one. Nothing is contacted, and dspy is not loaded."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+ADDRESS_REMEDY: Final = "write it as http://localhost:8000/v1, with the /v1 where the server has one"
+
+
+def address_problem(address: str) -> str | None:
+    """Return what is wrong with an `api_base`, with the address but no name, password or key in it; None is nothing.
+
+    Args:
+        address: What was given.
+    """
+    shown = address.rpartition("@")[2].partition("?")[0].partition("#")[0]
+    try:
+        parts = urlsplit(address)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no port, or half an IPv6 address
+        fits = False
+    if fits and address.isprintable() and " " not in address:
+        return None
+    return f"{shown!r} is no address that begins with http:// or https:// and has a host"
+
+
+__all__ = ["ADDRESS_REMEDY", "address_problem"]
