@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from support.agents import standing
 from support.databases import rows_of
 from support.make_home import HOMES, HOUSE, fill, home_agent, restore, tables
-from worldagent import Tier
-from worldagent.core.errors import GraphChanged
+from worldagent import Role, Tier
+from worldagent.core.errors import GraphChanged, RoleChanged, RoleKeyMismatch
 from worldagent.core.pauses import Approve
 
 KEPT = sorted(path.name for path in HOMES.iterdir())
@@ -110,6 +112,46 @@ async def test_a_conversation_of_a_kept_home_is_forked_replayed_and_edited(kept:
         assert (await thread.replay(past[2])).text == "You have said 2 times hello."
         assert (await thread.edit("Hello", at=past[0], keep_as="kept")).text == "You have said 1 times hello."
         assert [message.id for message in await agent.thread("kept").history()] == past
+
+
+@pytest.mark.requirement("R13")
+@of_each_version
+async def test_the_role_of_a_kept_task_is_compared_as_before(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    done: list[str] = []
+    async with home_agent(tmp_path, done, key="another key, of this test alone") as agent:
+        [pause] = await agent.thread("leave").pauses()
+        assert (pause.caller, pause.arguments) == ("buyer", {"what": "coat"})
+        with pytest.raises(RoleKeyMismatch):
+            await agent.thread("leave").resume({pause.id: Approve()})
+    async with home_agent(tmp_path, done) as agent:
+        thread = agent.thread("leave")
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "Answer at length."))
+        with pytest.raises(RoleChanged):
+            await thread.resume({pause.id: Approve()})
+        assert done == []
+        await agent.roles.put(Tier.WORKSPACE, HOUSE)
+        async with thread.stream_resume({pause.id: Approve()}) as stream:
+            events = [event async for event in stream]
+        assert (stream.turn.status, stream.turn.role_tiers) == ("done", (Tier.WORKSPACE,))
+        assert [event.type for event in events].count("usage") == 1, "the step before the pause is not thought again"
+    assert done == ["pay coat"]
+
+
+@pytest.mark.requirement("T10")
+@of_each_version
+async def test_events_that_a_kept_turn_recorded_are_read_as_before(kept: str, tmp_path: Path) -> None:
+    restore(HOMES / kept, tmp_path)
+    rows = rows_of(tmp_path, "SELECT lines FROM wa_event ORDER BY first")
+    kept_events = [json.loads(line) for (lines,) in rows for line in lines.splitlines()]
+    async with home_agent(tmp_path, []) as agent:
+        turn = await agent.thread("told", account="ada").converse("Is it fine?", key="once")
+        events = [event async for event in agent.events(turn.id)]
+        later = [event async for event in agent.events(turn.id, after=5)]
+    told = [event.model_dump(mode="json") for event in events]
+    assert [{name: event[name] for name in was} for event, was in zip(told, kept_events, strict=True)] == kept_events
+    assert (later, standing(events)) == (events[5:], turn.text)
+    assert turn.text == "They say that it is fine."
 
 
 @of_each_version

@@ -79,7 +79,7 @@ def home_agent(home: Path, done: list[str], gate: Gate | None = None, *, key: st
         "museum",
         lm=ScriptedLM(_reply),
         tools=[tool(name="write", risk="read_only")(write), tool(name="pay", approval=True)(pay)],
-        workers=[Worker("critic", "You judge.", "judges")],
+        workers=[Worker("critic", "You judge.", "judges"), Worker("buyer", "You buy.", "buys", tools=("pay",))],
         shapes=[
             Shape("buy", Order, Receipt, buy, description="buys a thing"),
             Shape("paint", Order, Receipt, paint),
@@ -91,9 +91,15 @@ def home_agent(home: Path, done: list[str], gate: Gate | None = None, *, key: st
 
 
 def _reply(call: ScriptedCall) -> dict[str, Any]:
+    if call.fields.get("request") == "Buy a coat.":
+        paying = {"calls": [{"tool": "pay", "arguments": {"what": "coat"}}]}
+        return {"result": "It is bought."} if call.steps else paying
     if "request" in call.fields:
         return {"result": "It is fine."}
     told = " ".join(str(message) for message in call.messages)
+    if "Is it fine?" in told:
+        asking = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
+        return {"reply": "They say that it is fine."} if call.steps else asking
     if call.steps:
         return {"reply": "It is bought."}
     if "Buy a hat" in told:
@@ -102,7 +108,7 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
 
 
 async def fill(home: Path) -> None:
-    """Make a home: a conversation, a turn that waits for leave, one that waits for an answer, one that is stopped."""
+    """Make a home: conversations, turns that wait for leave, one that waits for an answer, one that is stopped."""
     done: list[str] = []
     gate = Gate()
     agent = await home_agent(home, done, gate).start()
@@ -111,6 +117,9 @@ async def fill(home: Path) -> None:
         await agent.thread("talk", account="ada").converse("Hello")
     assert (await agent.thread("approval").converse("Buy a hat")).status == "paused"
     assert (await agent.thread("question").task("paint", {"what": "door"})).status == "paused"
+    buying = {"worker": "buyer", "request": "Buy a coat."}
+    assert (await agent.thread("leave").task("subagent", buying)).status == "paused"
+    assert (await agent.thread("told", account="ada").converse("Is it fine?", key="once")).status == "done"
     running = asyncio.create_task(agent.thread("stopped").task("stop", {"what": "more"}))
     await gate.reached.wait()
     draining = asyncio.create_task(agent.drain(30))
