@@ -24,13 +24,14 @@ from worldagent.core.errors import (
 from worldagent.core.events import CallEnded, CallProgress, CallStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
-from worldagent.harness import Policy, tool
+from worldagent.harness import Policy, Worker, tool
 from worldagent.harness.gate import Rule
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import McpResource, McpServer
 from worldagent.testing import ScriptedLM
 
 MODES = ["auto", "legacy"]
+HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
 
 
 @tool(risk="read_only")
@@ -59,6 +60,26 @@ async def test_a_server_over_http_is_used_likewise(tmp_path: Path, mode: Any) ->
         assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), ToolFailed)
 
 
+@pytest.mark.requirement("T11", "H10")
+async def test_tools_of_a_server_that_is_not_offered_are_called_by_code_and_workers_alone(tmp_path: Path) -> None:
+    reader = Worker("reader", "You read.", "reads", tools=("t_echo",))
+    calling = {"calls": [{"tool": "t_echo", "arguments": {"text": "hello"}}]}
+    asking = {"reply": "", "calls": [{"tool": "reader", "arguments": {"request": "Read it."}}]}
+    lm = ScriptedLM([asking, calling, {"result": "Read."}, {"reply": "Done."}], form="native")
+    servers = {"t": stdio(tmp_path, offered=False), "open": listing(tmp_path / "open", [{**HUB, "name": "issue"}])}
+    free = Policy(rules=(Rule(decision="approve", function="t_*"),))
+    async with agent_over(tmp_path, servers, lm, workers=[reader], policy=free) as agent:
+        assert (await agent.thread("a").converse("Go")).text == "Done."
+        assert await agent.call("t_echo", {"text": "by code"}) == "by code"
+    assert [call.tools for call in lm.calls] == [
+        ("open_issue", "reader"),
+        ("t_echo",),
+        ("t_echo",),
+        ("open_issue", "reader"),
+    ]
+    assert [call["arguments"]["text"] for call in calls_in(tmp_path)] == ["hello", "by code"]
+
+
 @pytest.mark.requirement("H10")
 async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, prefix="x.")) as agent:
@@ -73,7 +94,6 @@ async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_pa
         await agent_over(tmp_path, stdio(tmp_path), tools=[t_echo]).start()
 
 
-HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
 PREFIXES: dict[str, dict[str, dict[str, Any]]] = {
     "names": {"git": {}, "git_hub": {}},
     "the same prefix": {"a": {"prefix": "t_"}, "b": {"prefix": "t_"}},

@@ -13,9 +13,11 @@ from langchain_core.tools import tool as langchain_tool
 
 from support.agents import scripted_agent
 from support.canaries import traces_of
+from support.jobs import shape
 from worldagent import Role, Storage, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, NameTaken, WorldAgentError
+from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, Worker, flow, tool
 from worldagent.harness.gate import Rule
 from worldagent.profiles import Profile, Verification
@@ -193,6 +195,23 @@ async def test_declaration_profile_and_policy_narrow_what_is_offered(tmp_path: P
     assert await offered(tmp_path / "d", **given, policy=strict) == ["critic", "price_flow"]
     partly = Policy(rules=(Rule(decision="refuse", function="price", arguments={"item": "rope"}),))
     assert "price" in await offered(tmp_path / "e", **given, policy=partly)
+
+
+@pytest.mark.requirement("T11")
+async def test_shape_that_is_not_offered_is_dispatched_by_code_alone(tmp_path: Path) -> None:
+    async def said(ctx: TaskContext) -> str:
+        return "Fine."
+
+    given = [shape(said, "open", description="is offered"), shape(said, "secret", description="is not", offered=False)]
+    for form in ("native", "chat"):
+        lm = ScriptedLM([{"reply": "Fine."}], form=form)
+        async with scripted_agent(tmp_path / form, lm, shapes=given) as agent:
+            assert (await agent.thread("t").converse("Hello")).text == "Fine."
+            assert (await agent.thread("t").task("secret", {})).result.text == "Fine."
+        [call] = lm.calls
+        sent = " ".join([*call.tools, call.text])
+        assert "open" in sent
+        assert "secret" not in sent
 
 
 FILES = ["edit_file", "explore", "glob_files", "grep_content", "manage_todo_list", "parallel_execution", "read_file"]
