@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from worldagent import Role, Settings, Storage, WorldAgent
+from support.databases import storage_of
+from worldagent import Role, Settings, WorldAgent
 from worldagent.core.pauses import Approve, Happened
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -75,7 +76,7 @@ def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
         workers=[worker],
         tools=[put, pay, other],
         settings=Settings(model_attempts=1),
-        storage=Storage(home=home),
+        storage=storage_of(home),
     )
 
 

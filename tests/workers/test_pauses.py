@@ -15,17 +15,20 @@ import pytest
 from dspy.lm15 import ServerError
 
 from support.agents import scripted_agent
+from support.databases import Engine, contents_of, made
 from support.house import ROOT
 from support.loop_child import INSIDE, ROLE
 from support.processes import clean_environment
 from support.shoppers import SHOPPER, calls, paying, price, to, told
-from worldagent.core.errors import RoleRequired
+from worldagent.core.errors import RoleRequired, ToolFailed
 from worldagent.core.pauses import Approve, Reject
-from worldagent.harness import CallContext, Worker, flow
+from worldagent.harness import CallContext, Worker, flow, tool
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
+pytestmark = pytest.mark.on_every_database
 CHILD = ROOT / "tests" / "support" / "loop_child.py"
 KILLED = -9
+LIMIT = 20  # seconds
 
 
 class Children:
@@ -64,27 +67,39 @@ def lines(home: Path, name: str) -> list[str]:
     return (home / name).read_text(encoding="utf-8").splitlines()
 
 
+def effects(home: Path) -> list[str]:
+    """What was done; the two calls of the first step are made side by side, in any order."""
+    done = lines(home, "effects")
+    return [*sorted(done[:2]), *done[2:]]
+
+
 def none_is_kept(home: Path) -> None:
-    assert_no_role_leak([path for path in home.rglob("*") if path.is_file()], ROLE.content)
+    assert_no_role_leak([contents_of(home)], ROLE.content)
+
+
+@pytest.fixture
+def home(database_engine: Engine, tmp_path: Path) -> Path:
+    """A home whose database is on the engine, for processes that have no environment of this test's."""
+    return made(database_engine, tmp_path / "home")
 
 
 @pytest.mark.requirement("H3", "T5", "R6", "R7")
 @pytest.mark.parametrize("how", ["json", "native"])
 @pytest.mark.parametrize("surface", ["converse", "task"])
 def test_a_worker_that_waits_for_leave_goes_on_in_another_process(
-    tmp_path: Path, child: Children, surface: str, how: str
+    home: Path, child: Children, surface: str, how: str
 ) -> None:
-    assert child(tmp_path, "begin", 0, surface, how) == (0, "paused pay")
-    assert lines(tmp_path, "effects") == ["one", "two", "three"]
-    asked = lines(tmp_path, "asked")
-    assert child(tmp_path, "approve", 0, surface, how) == (0, "done")
-    assert lines(tmp_path, "effects") == ["one", "two", "three", "four"]
+    assert child(home, "begin", 0, surface, how) == (0, "paused pay")
+    assert effects(home) == ["one", "two", "three"]
+    asked = lines(home, "asked")
+    assert child(home, "approve", 0, surface, how) == (0, "done")
+    assert effects(home) == ["one", "two", "three", "four"]
     role = "role" if surface == "task" else "none"
     mine = [f"worker {notes} {role}" for notes in (0, 2, 3)]
     assert asked == (["planner 0 role", *mine] if surface == "converse" else mine)
     last = [f"worker 4 {role}", *(["planner 1 role"] if surface == "converse" else [])]
-    assert lines(tmp_path, "asked") == [*asked, *last], "nothing was thought twice"
-    none_is_kept(tmp_path)
+    assert lines(home, "asked") == [*asked, *last], "nothing was thought twice"
+    none_is_kept(home)
 
 
 POINTS = [("begin", at) for at in (1, 2, 3, 4)] + [("approve", at) for at in (1, 2)]
@@ -93,33 +108,33 @@ POINTS = [("begin", at) for at in (1, 2, 3, 4)] + [("approve", at) for at in (1,
 @pytest.mark.requirement("H3", "T5", "R7")
 @pytest.mark.parametrize(("what", "at"), POINTS)
 def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
-    tmp_path: Path, child: Children, what: str, at: int
+    home: Path, child: Children, what: str, at: int
 ) -> None:
     if what == "approve":
-        assert child(tmp_path, "begin", 0, "converse") == (0, "paused pay")
-    assert child(tmp_path, what, at, "converse")[0] == KILLED
-    cut = lines(tmp_path, "asked")[-1]
+        assert child(home, "begin", 0, "converse") == (0, "paused pay")
+    assert child(home, what, at, "converse")[0] == KILLED
+    cut = lines(home, "asked")[-1]
     if what == "begin":
-        assert child(tmp_path, "resume", 0, "converse") == (0, "paused pay")
-        assert child(tmp_path, "approve", 0, "converse") == (0, "done")
+        assert child(home, "resume", 0, "converse") == (0, "paused pay")
+        assert child(home, "approve", 0, "converse") == (0, "done")
     else:
-        assert child(tmp_path, "resume", 0, "converse") == (0, "done")
-    assert lines(tmp_path, "effects") == ["one", "two", "three", "four"]
-    asked = Counter(lines(tmp_path, "asked"))
+        assert child(home, "resume", 0, "converse") == (0, "done")
+    assert effects(home) == ["one", "two", "three", "four"]
+    asked = Counter(lines(home, "asked"))
     assert asked == {line: 1 + (line == cut) for line in asked}
-    none_is_kept(tmp_path)
+    none_is_kept(home)
 
 
 @pytest.mark.requirement("H3", "T5")
 def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(
-    tmp_path: Path, child: Children
+    home: Path, child: Children
 ) -> None:
-    assert child(tmp_path, "begin", INSIDE, "converse")[0] == KILLED
-    assert child(tmp_path, "resume", 0, "converse") == (0, "paused put")
-    assert child(tmp_path, "approve", 0, "converse") == (0, "paused pay")
-    assert child(tmp_path, "approve", 0, "converse") == (0, "done")
-    assert lines(tmp_path, "effects") == ["one", "two", "three", "four"]
-    assert len(lines(tmp_path, "asked")) == len(set(lines(tmp_path, "asked"))) == 6
+    assert child(home, "begin", INSIDE, "converse")[0] == KILLED
+    assert child(home, "resume", 0, "converse") == (0, "paused put")
+    assert child(home, "approve", 0, "converse") == (0, "paused pay")
+    assert child(home, "approve", 0, "converse") == (0, "done")
+    assert effects(home) == ["one", "two", "three", "four"]
+    assert len(lines(home, "asked")) == len(set(lines(home, "asked"))) == 6
 
 
 @pytest.mark.requirement("H3", "H9")
@@ -147,6 +162,50 @@ async def test_several_calls_of_one_step_wait_and_are_answered_one_by_one(tmp_pa
     assert [note.rsplit("\n", 1)[-1] for note in told(lm.calls[2])[:2]] == ["paid cap", "3"]
     assert "too dear" in told(lm.calls[2])[2]
     assert "It failed (call_refused)" in told(lm.calls[2])[2]
+
+
+@pytest.mark.requirement("H3", "H9", "T5")
+@pytest.mark.parametrize("form", ["chat", "native"])
+async def test_of_calls_side_by_side_one_waits_one_fails_one_is_done_and_none_is_repeated(
+    tmp_path: Path, form: Any
+) -> None:
+    done: list[str] = []
+    both = asyncio.Barrier(2)
+
+    @tool(risk="read_only")
+    async def put(what: str) -> str:
+        """Put something down."""
+        done.append(f"put {what}")
+        await asyncio.wait_for(both.wait(), LIMIT)
+        return f"put {what}"
+
+    @tool(risk="read_only")
+    async def drop(what: str) -> str:
+        """Drop something."""
+        done.append(f"drop {what}")
+        await asyncio.wait_for(both.wait(), LIMIT)
+        raise ToolFailed("it is glass", remedy="hold it")
+
+    mover = Worker("mover", "You move.", "moves", tools=("pay", "drop", "put"))
+    step = calls(("pay", {"what": "van"}), ("drop", {"what": "vase"}), ("put", {"what": "chair"}))
+    lm = ScriptedLM([to("mover"), step, {"result": "Moved."}, {"reply": "Done."}], form=form)
+
+    def agent() -> Any:
+        return scripted_agent(tmp_path, lm, workers=[mover], tools=[paying(done), put, drop])
+
+    async with agent() as first:
+        turn = await first.thread("t").converse("Go")
+        assert [(pause.function, pause.arguments) for pause in turn.pauses] == [("pay", {"what": "van"})]
+        assert sorted(done) == ["drop vase", "put chair"]
+    async with agent() as second:
+        turn = await second.thread("t").resume({pause.id: Approve() for pause in turn.pauses})
+        assert (turn.status, turn.text) == ("done", "Done.")
+    assert sorted(done) == ["drop vase", "put chair", "van"]
+    lm.assert_all_used()
+    [paid, dropped, was_put] = told(lm.calls[2])
+    assert "paid van" in paid
+    assert "tool_failed" in dropped
+    assert "put chair" in was_put
 
 
 @pytest.mark.requirement("H3", "T5")
