@@ -219,7 +219,7 @@ def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, 
 
 
 def test_without_any_model_the_agent_says_how_to_give_one() -> None:
-    with pytest.raises(ModelNotConfigured, match="no model is given; pass lm='local'.*WORLDAGENT_LM"):
+    with pytest.raises(ModelNotConfigured, match=r"no model is given; pass lm='local'.*WORLDAGENT_LM"):
         WorldAgent("novel")
 
 
