@@ -210,8 +210,8 @@ class TurnContext:
         call_id = self.task or self.turn_id
         budget = self.budget
 
-        def count(used: ModelUsage, *, model: str, seconds: float, tokens: int) -> None:
-            budget.spend(model, used, tokens)
+        def count(used: ModelUsage, *, model: str, seconds: float, tokens: int, cost: float) -> None:
+            budget.spend(model, used, tokens, cost)
             told = asdict(used)
             del told["calls"]
             self.emit(Usage, signature=signature, call_id=call_id, model=model, seconds=seconds, **told)

@@ -180,7 +180,8 @@ class Listener:
     """Who hears of a call while it runs.
 
     Attributes:
-        usage: Gets what every try used, and by name `model`, `seconds`, and `tokens`: those that count for limits.
+        usage: Gets what every try used, and by name `model`, `seconds`, and `tokens` and `cost`: those that count for
+            limits.
         field: The text output field whose deltas are wanted, or None.
         emit: Gets each piece of its text.
         withdraw: Called when what was emitted does not stand any more.
@@ -457,22 +458,20 @@ class _Call:
                 self._listener.withdraw()
             used = usage.used() or (_UNSAID if settled else None)
             if used is not None:
-                self._listener.usage(
-                    used,
-                    model=self._caller.connection.name,
-                    seconds=time.perf_counter() - began,
-                    tokens=self._counted(used, {} if answer is None else answer.fields),
-                )
+                self._note(used, usage, {} if answer is None else answer.fields, seconds=time.perf_counter() - began)
 
-    def _counted(self, used: ModelUsage, said: Mapping[str, Any]) -> int:
-        """The tokens that count for limits: about as many as there should be, where the service does not say."""
-        sent, received = used.input_tokens, used.output_tokens
+    def _note(self, used: ModelUsage, usage: CostTracker, said: Mapping[str, Any], *, seconds: float) -> None:
+        """Say what a try used. What its service does not say counts for limits as about what it should be."""
+        sent, received, cost = used.input_tokens, used.output_tokens, used.cost
         if sent is None:
             texts = [self._predictor.signature.instructions, self._role or "", *self._adapter.step_texts]
             sent = sum(map(len, (*texts, *_texts(self._inputs)))) // _LETTERS
         if received is None:
             received = sum(map(len, _texts(said))) // _LETTERS
-        return sent + received
+        if cost is None and None in (used.input_tokens, used.output_tokens):
+            cost = usage.estimated(sent, received)
+        name = self._caller.connection.name
+        self._listener.usage(used, model=name, seconds=seconds, tokens=sent + received, cost=cost or 0.0)
 
     def forget(self) -> None:
         """Let go of the role's text and of what the model said."""

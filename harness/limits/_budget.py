@@ -137,17 +137,18 @@ class Budget:
         for purse in self.purses:
             purse.check(_MODEL)
 
-    def spend(self, model: str, used: ModelUsage, tokens: int) -> None:
+    def spend(self, model: str, used: ModelUsage, tokens: int, cost: float) -> None:
         """Count what a model call has used. It may be more than was left: a model says so afterwards.
 
         Args:
             model: The model's name.
             used: What its service says.
             tokens: What counts for limits: an estimate, where the service says nothing.
+            cost: The same in US dollars; 0 where no price is known.
         """
         bill = self.book.bill
         bill[model] = bill.get(model, ModelUsage()) + used
-        self._add(Spent(tokens=tokens, cost=used.cost or 0.0))
+        self._add(Spent(tokens=tokens, cost=cost))
 
     async def settle(self) -> None:
         """After a model call: have what was used written down, where a limit would not outlive a crash otherwise."""

@@ -30,10 +30,19 @@ class CostTracker(UsageTracker):
     def __init__(self) -> None:
         super().__init__()
         self._told: list[ModelUsage] = []
+        self._listed: tuple[str, Mapping[str, float]] | None = None
 
-    def add(self, used: ModelUsage) -> None:
-        """Take what one request used."""
+    def add(self, used: ModelUsage, *, provider: str = "", prices: Mapping[str, float] | None = None) -> None:
+        """Take what one request used, and the listed prices of its model, where there are some."""
         self._told.append(used)
+        self._listed = None if prices is None else (provider, prices)
+
+    def estimated(self, sent: int, received: int) -> float | None:
+        """About what so many tokens cost by the list, where a service does not say how many there were."""
+        if self._listed is None:
+            return None
+        provider, prices = self._listed
+        return estimate(provider, Usage(input_tokens=sent, output_tokens=received), prices)
 
     def used(self) -> ModelUsage | None:
         """What one call used, over all its requests; None where nothing is said."""
@@ -59,10 +68,13 @@ async def note_cost(
     given = data if isinstance(data, Mapping) else {}
     told = given.get("usage")
     cost = _amount(told.get("cost")) if isinstance(told, Mapping) else None
-    if cost is None and usage is not None and not own and given.get("service_tier") in _USUAL:
+    prices: Mapping[str, float] | None = None
+    used = _alike(provider, usage or Usage(), cost)
+    if cost is None and not own and given.get("service_tier") in _USUAL:
         prices = await asyncio.to_thread(_prices_of, provider, models)  # it may have to be read
-        cost = None if prices is None else estimate(provider, usage, prices)
-    tracker.add(_alike(provider, usage or Usage(), cost))
+        if usage is not None and prices is not None and used.input_tokens is not None:
+            used = replace(used, cost=estimate(provider, usage, prices))
+    tracker.add(used, provider=provider, prices=prices)
 
 
 def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float | None:

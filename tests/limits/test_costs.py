@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from support.agents import scripted_agent
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub, openai_stub
+from support.services import Said, Service, service
 from worldagent import WorldAgent
 from worldagent.core.errors import LimitReached
 from worldagent.core.events import TaskEnded, TurnEnded, Usage
@@ -95,6 +98,38 @@ async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_
         sent = "".join(message["content"] for message in stub.requests[-1]["messages"])
         assert "the worker 'critic' may use 0.5 US dollars, and has" in sent
         assert len(stub.requests) == 4, "the planner's, and two of the worker"
+
+
+@pytest.fixture
+def anthropic(monkeypatch: pytest.MonkeyPatch) -> Generator[Service]:
+    """Anthropic at its own address, whose prices are known; its streams do not say what was sent."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-a-test")
+    with service() as stub:
+        port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
+
+        async def redirected(**more: Any) -> Any:
+            return await connect("127.0.0.1", port)
+
+        monkeypatch.setattr(asyncio, "open_connection", redirected)
+        yield stub
+
+
+@pytest.mark.requirement("H4")
+async def test_an_estimate_counts_where_a_stream_does_not_say_what_was_sent(tmp_path: Path, anthropic: Service) -> None:
+    settings: dict[str, Any] = {"turn_cost": 100}
+    async with scripted_agent(tmp_path, "anthropic/claude-sonnet-4-5", settings=settings) as agent:
+        thread = agent.thread("t", account="ana")
+        async with thread.stream("Ahoy. " * 1000) as stream:  # about 1,500 tokens, for 3 dollars a million
+            turn = await stream.wait()
+        assert turn.usage.cost is turn.usage.input_tokens is None
+        assert 0.004 < (await agent.usage(account="ana")).cost < 0.007
+    settings = {"turn_cost": 0.001, "max_rounds": 3}
+    anthropic.answers += [Said("", (("look", {"what": "hats"}),))] * 3
+    async with scripted_agent(tmp_path, "anthropic/claude-sonnet-4-5", tools=[look], settings=settings) as agent:
+        with pytest.raises(LimitReached, match=r"the turn may use 0.001 US dollars, and has"):
+            async with agent.thread("u").stream("Ahoy. " * 1000) as stream:
+                await stream.wait()
+    assert len(anthropic.requests) == 2
 
 
 @pytest.mark.requirement("H4")

@@ -121,7 +121,7 @@ class Tree:
         assert reached == refused
         if reached:
             return
-        budget.spend("some/model", ModelUsage(calls=1, input_tokens=tokens, cost=cost), tokens)
+        budget.spend("some/model", ModelUsage(calls=1, input_tokens=tokens, cost=cost), tokens, cost)
         for each in node.line():
             each.tokens += tokens
             each.cost += cost
