@@ -1,0 +1,53 @@
+"""The quickstart fits a screen, and says what the model says, what it asks for, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT
+from support.services import FORMATS, Said, service
+
+QUICKSTART = ROOT / "examples" / "quickstart.py"
+
+
+def ran(home: Path, *answers: Said) -> str:
+    """What it prints while a model answers this."""
+    with service(*answers) as stub:
+        env = {
+            **os.environ,
+            "OPENAI_API_KEY": "key",
+            "WORLDAGENT_LM": FORMATS["chat"],
+            "WORLDAGENT_API_BASE": stub.url("chat"),
+            "WORLDAGENT_HOME": str(home),
+        }
+        argv = [sys.executable, "-P", str(QUICKSTART)]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_quickstart_has_25_lines_and_imports_us_once() -> None:
+    text = QUICKSTART.read_text(encoding="utf-8")
+    assert text.count("\n") <= 25
+    assert re.findall(r"^ *(?:from|import) +worldagent\S*", text, re.MULTILINE) == ["from worldagent"]
+
+
+@pytest.mark.requirement("T11")
+def test_quickstart_prints_what_waits_as_often_as_it_waits(tmp_path: Path) -> None:
+    hat, rope = Said("", (("buy", {"item": "hat"}),)), Said("And a rope.", (("buy", {"item": "rope"}),))
+    assert ran(tmp_path, hat, rope, Said("Both are on their way.")).splitlines() == [
+        " [pause_opened: buy {'item': 'hat'}]",
+        "And a rope. [pause_opened: buy {'item': 'rope'}]",
+        "Both are on their way.",
+    ]
+
+
+@pytest.mark.requirement("T11")
+def test_quickstart_prints_an_answer_without_a_call_once(tmp_path: Path) -> None:
+    assert ran(tmp_path, Said("There are no hats.")) == "There are no hats.\n"
