@@ -126,7 +126,8 @@ class Row:
         key: Its name in the JSON line, which README.md explains.
         value: The figure; None where it could not be measured, and `note` says why.
         unit: `x`, `ms`, `us`, `kB`.
-        aim: The most it should be, where there is an aim.
+        aim: The most it should be, where there is an aim; for a figure that should be high, `least` is.
+        least: The least it should be.
         note: A word for the reader.
     """
 
@@ -134,15 +135,19 @@ class Row:
     value: float | None
     unit: str = "x"
     aim: float | None = None
+    least: float | None = None
     note: str = ""
 
     @property
     def missed(self) -> bool:
-        return self.aim is not None and self.value is not None and self.value > self.aim
+        if self.value is None:
+            return False
+        return (self.aim is not None and self.value > self.aim) or (self.least is not None and self.value < self.least)
 
     def line(self) -> str:
         shown = "-" if self.value is None else f"{self.value:,.2f} {self.unit}"
         aim = "" if self.aim is None else f"<= {self.aim:g} {self.unit}"
+        aim = aim if self.least is None else f">= {self.least:g} {self.unit}"
         verdict = "MISSED" if self.missed else "ok" if aim and self.value is not None else ""
         return f"  {self.key:<44}{shown:>16}  {aim:>12}  {verdict:<7}{self.note}".rstrip()
 

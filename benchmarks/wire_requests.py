@@ -6,46 +6,54 @@ Run `python benchmarks/wire_requests.py [--json]`. It prints a table and one JSO
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from worldagent import Role, Settings, Storage, WorldAgent, tool
+from worldagent import Role
 from worldagent.benchmarks._measure import Report, Row, main
-from worldagent.tests.support.services import FORMATS, Format, Said, service
+from worldagent.tests.support import service_turns as turns
+from worldagent.tests.support.services import FORMATS, SIGNATURE, Format, Service
 
-ONE = Role("pilot", "Answer as a harbour pilot of forty years would, in short and salty sentences.")
+ONE = turns.ROLE
 OTHER = Role("child", "Answer as a child of six would, who has never seen the sea.")
-STEP = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})))
 _MARKS: Final = ("cache_control", "prompt_cache_breakpoint")
 _KEY: Final = "prompt_cache_key"
 _NEW: Final[Mapping[Format, str]] = {"chat": "openai/gpt-5.6", "responses": "openai:gpt-5.6"}  # the first with a mark
+_FORBIDDEN: Final = "none"
 
 
-@tool(risk="read_only")
-def price(item: str) -> float:
-    """Price of an item, in euros."""
-    return 12.5
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that a service was sent.
+
+    Attributes:
+        about: What it is about.
+        seen: How it was.
+        right: Whether that is as it should be.
+    """
+
+    about: str
+    seen: str
+    right: bool
 
 
-@tool(risk="read_only")
-def stock(item: str) -> int:
-    """How many of an item are left."""
-    return 3
+async def sent(turn: Callable[..., Awaitable[Service]], wanted: Format, **how: Any) -> Service:
+    """The stub after a turn in a new home."""
+    with tempfile.TemporaryDirectory() as home:
+        return await turn(Path(home), wanted, **how)
 
 
-async def requests(wanted: Format, role: Role) -> list[dict[str, Any]]:
+async def answered(wanted: Format, role: Role) -> list[dict[str, Any]]:
     """What a service is sent in one turn: a step that ends in two calls, and the last step, which must answer."""
-    with tempfile.TemporaryDirectory() as home, service(STEP, Said("12.50, and three are left.")) as stub:
-        settings = Settings(
-            api_base=stub.url(wanted), model_attempts=1, max_rounds=1, model_tools="native", model_cache_hints="on"
-        )
-        given: dict[str, Any] = {"settings": settings, "storage": Storage(home=Path(home)), "tools": [price, stock]}
-        async with WorldAgent("shop", lm=_NEW.get(wanted, FORMATS[wanted]), **given) as agent:
-            await agent.thread("t").converse("What is the rope, and how many are there?", role=role)
-    return stub.requests
+    settings = {"max_rounds": 1, "model_cache_hints": "on"}
+    model = _NEW.get(wanted, FORMATS[wanted])
+    return (await sent(turns.two_calls, wanted, role=role, settings=settings, lm=model)).requests
 
 
 def pieces(body: Mapping[str, Any]) -> list[str]:
@@ -84,12 +92,14 @@ def shared(one: Mapping[str, Any], other: Mapping[str, Any], most: int) -> float
     return 100 * same / most
 
 
-def before_role(body: Mapping[str, Any], role: Role) -> int:
-    """Bytes of the parts before the one with the role, which is the last one."""
-    parts = pieces(body)
-    assert role.content in parts[-1], "the role stands alone in the last part"
-    assert all(role.content not in part for part in parts[:-1]), "and nowhere else"
-    return len("".join(parts[:-1]).encode())
+def before_role(body: Mapping[str, Any]) -> int:
+    """Bytes of all parts but the last one, which is the role's."""
+    return len("".join(pieces(body)[:-1]).encode())
+
+
+def is_alone(body: Mapping[str, Any], role: Role) -> bool:
+    """Whether the role is in the last part, and nowhere else."""
+    return [role.content in part for part in pieces(body)] == [False] * (len(pieces(body)) - 1) + [True]
 
 
 def hint_of(body: Mapping[str, Any]) -> str:
@@ -105,26 +115,86 @@ def choice_of(body: Mapping[str, Any]) -> str:
     return str(choice.get("type") if isinstance(choice, Mapping) else choice).lower()
 
 
+def facts_of_two_steps(first: Mapping[str, Any], last: Mapping[str, Any], wanted: Format) -> list[Fact]:
+    """What the requests of a turn show whose second step is its last one."""
+    count, choice, alone = len(turns.results(last)), choice_of(last), [is_alone(body, ONE) for body in (first, last)]
+    kept = first.get("tools") == last.get("tools")
+    back, signs = SIGNATURE in json.dumps(last), wanted != "chat"
+    thought = "thinking" in [each.get("type") for each in turns.mappings(turns.told(last))]
+    return [
+        Fact("cache hint", hint_of(first), (hint_of(first) != "none") == (wanted != "gemini")),
+        Fact("use of tools", choice_of(first), choice_of(first) != _FORBIDDEN),
+        Fact("last step", f"{choice}, tools {'kept' if kept else 'changed'}", kept and choice == _FORBIDDEN),
+        Fact("role", "alone at the end" if all(alone) else "not alone at the end", all(alone)),
+        Fact("parallel calls", f"{count} results in one request", count == 2),
+        Fact("signature", "given back" if back else "not given back", back or not signs),
+        Fact("thinking block", "given back" if thought else "none given back", thought == (wanted == "anthropic")),
+    ]
+
+
+async def facts_of_turns(wanted: Format) -> list[Fact]:
+    """What the requests of turns of other kinds show."""
+    whole, streamed = await sent(turns.two_calls, wanted), await sent(turns.two_calls, wanted, stream=True)
+    asked = all(streamed.streamed) and not any(whole.streamed)
+    ours, theirs = ((turns.calls(last), turns.results(last)) for last in (whole.requests[1], streamed.requests[1]))
+    same = ours == theirs and len(ours[0]) == 2
+    refused = (await sent(turns.refused_tools, wanted)).requests
+    tools, in_words = [len(turns.named(body)) for body in refused], "12.5" in json.dumps(turns.told(refused[-1]))
+    image = turns.image_kind((await sent(turns.with_an_image, wanted)).requests[0])
+    after = (await sent(turns.over_a_pause, wanted)).requests[-1]
+    text = json.dumps(turns.told(after))
+    thought = SIGNATURE in text or turns.BUYING.thinking in text
+    bought = "one rope" in text and not turns.results(after)
+    seen = {
+        "streamed": f"{sum(streamed.streamed)} streams, told {'as otherwise' if same else 'otherwise'}",
+        "refused": f"{tools} tools in {len(refused)} requests, result {'in words' if in_words else 'lost'}",
+        "after": f"thinking {'kept' if thought else 'gone'}, result {'in words' if bought else 'lost'}",
+    }
+    return [
+        Fact("streamed calls", seen["streamed"], same and asked),
+        Fact("refusal of tools", seen["refused"], in_words and tools == [3, 0, 0]),
+        Fact("image", image or "none before the role", bool(image)),
+        Fact("after a pause", seen["after"], bought and not thought),
+    ]
+
+
+async def fact_of_order() -> Fact:
+    """Who says what to a service that refuses a user message after a result, as Mistral's does."""
+    requests = (await sent(turns.two_calls, "chat", orderly=True, lm="mistral/mistral-stub")).requests
+    order = turns.speakers(requests[-1])
+    told = not turns.results(requests[-1]) and "12.5" in json.dumps(turns.told(requests[-1]))
+    right = told and ("tool", "user") not in pairwise(order) and len(requests) == 2  # so that none was refused
+    return Fact("Mistral's order", f"{', '.join(order)}; {len(requests)} requests", right)
+
+
 async def run(report: Report) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY"):
         os.environ[name] = "key"
+    logging.getLogger("worldagent").setLevel(logging.ERROR)  # it warns of the refusal that is wanted here
     for wanted in FORMATS:
-        first, last = await requests(wanted, ONE)
-        theirs, _ = await requests(wanted, OTHER)
-        reusable = before_role(first, ONE)
-        assert first.get("tools") == last.get("tools"), "the last step keeps the tools"
+        first, last = await answered(wanted, ONE)
+        theirs, _ = await answered(wanted, OTHER)
+        reusable = before_role(first)
+        facts = [*facts_of_two_steps(first, last, wanted), *await facts_of_turns(wanted)]
+        facts += [await fact_of_order()] if wanted == "chat" else []
+        wrong = [fact.about for fact in facts if not fact.right]
         report.section(
-            f"{wanted}: hint {hint_of(first)}, use of tools {choice_of(first)}, at the last step {choice_of(last)}",
+            wanted,
             [
                 _row(wanted, "before_role", reusable, "B", "first request, before the role's part"),
-                _row(wanted, "same_for_roles", shared(first, theirs, reusable), "%", "of it with another role"),
-                _row(wanted, "same_for_steps", shared(first, last, reusable), "%", "of it at the next step"),
+                _row(
+                    wanted, "same_for_roles", shared(first, theirs, reusable), "%", "of it with another role", least=100
+                ),
+                _row(wanted, "same_for_steps", shared(first, last, reusable), "%", "of it at the next step", least=100),
+                _row(wanted, "wrong", len(wrong), "facts", ", ".join(wrong) or f"of {len(facts)} below", aim=0),
             ],
         )
+        if not report.quiet:
+            print(*(f"    {fact.about:<18}{fact.seen}{'' if fact.right else '  WRONG'}" for fact in facts), sep="\n")
 
 
-def _row(wanted: Format, what: str, value: float, unit: str, note: str) -> Row:
-    return Row(key=f"{wanted}_{what}", value=value, unit=unit, note=note)
+def _row(wanted: Format, what: str, value: float, unit: str, note: str, **aims: float) -> Row:
+    return Row(key=f"{wanted}_{what}", value=value, unit=unit, note=note, **aims)
 
 
 if __name__ == "__main__":

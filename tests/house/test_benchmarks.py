@@ -1,4 +1,4 @@
-"""The benchmarks run and report all that their README explains. No figure is looked at: this is no timed test."""
+"""The benchmarks run and report all that their README explains. Figures of time are not looked at: they vary."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from support.house import ROOT
+from support.services import FORMATS
+from worldagent.benchmarks._measure import Row
 
 BENCHMARKS = ROOT / "benchmarks"
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("[!_]*.py")))
-def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) -> None:
+def ran(script: str) -> list[str]:
+    """The lines that a short run prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".dev")}
-    ran = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), "--quick"],
         env=environment,
         capture_output=True,
@@ -27,15 +30,46 @@ def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) 
         timeout=280,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
-    *table, last = ran.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("[!_]*.py")))
+def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) -> None:
+    *table, last = ran(script)
     line = json.loads(last)
     assert set(line) == {"benchmark", "quick", "python", "cores", "figures", "missed"}
     assert (line["benchmark"], line["quick"]) == (script.removesuffix(".py"), True)
     assert set(line["figures"]) == explained(script)
     assert all(value is None or isinstance(value, int | float) for value in line["figures"].values())
     assert all(any(row.split()[:1] == [key] for row in table) for key in line["figures"])
+    if script == "wire_requests.py":
+        check_requests(line, table)
+
+
+def check_requests(line: Mapping[str, Any], table: Sequence[str]) -> None:
+    """What is sent does not vary, so its figures are looked at: all before the role comes again, in each format."""
+    same = {f"{wanted}_{what}": 100 for wanted in FORMATS for what in ("same_for_roles", "same_for_steps")}
+    assert {key: line["figures"][key] for key in same} == same
+    assert all(line["figures"][f"{wanted}_before_role"] > 900 for wanted in FORMATS), "100 % of hardly anything"
+    assert line["missed"] == [], "\n".join(table)
+
+
+@pytest.mark.parametrize(
+    ("row", "missed"),
+    [
+        (Row(key="x", value=99.9, least=100), True),
+        (Row(key="x", value=100, least=100), False),
+        (Row(key="x", value=1, aim=0), True),
+        (Row(key="x", value=0, aim=0), False),
+        (Row(key="x", value=None, aim=0, least=100), False),
+        (Row(key="x", value=5), False),
+    ],
+)
+def test_a_figure_above_its_aim_or_below_its_least_is_missed(row: Row, missed: bool) -> None:
+    assert (row.missed, "MISSED" in row.line()) == (missed, missed)
 
 
 def explained(script: str) -> set[str]:

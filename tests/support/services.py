@@ -54,6 +54,7 @@ class Service:
         answers: What it answers, in this order; then always `"done"`.
         requests: The bodies of the requests, oldest first.
         headers: Their headers, with names in lower case.
+        streamed: Which of them asked for a stream.
         refuses_tools: Whether a request with tools is refused.
         refusal: The status, the text and the code that such a request is refused with.
         user_after_tool: Whether a user message may follow the result of a call; Mistral refuses that.
@@ -65,6 +66,7 @@ class Service:
     answers: deque[Said] = field(default_factory=deque)
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    streamed: list[bool] = field(default_factory=list)
     refuses_tools: bool = False
     refusal: tuple[int, str, str | None] = (400, "this model does not support tools", None)
     user_after_tool: bool = True
@@ -81,6 +83,7 @@ class Service:
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, str, bytes]:
         """The status, the type and the body of an answer."""
         self.requests.append(body)
+        self.streamed.append(bool(body.get("stream")) or ":stream" in path)
         status, problem, code = self._problem(body)
         if problem:
             kind = "invalid_request_error" if status < 500 else "api_error"
@@ -90,7 +93,7 @@ class Service:
         wanted = _format_of(path)
         if not _asks_for_thoughts(wanted, body):
             said = replace(said, thinking="")
-        if body.get("stream") or ":stream" in path:
+        if self.streamed[-1]:
             return 200, "text/event-stream", "".join(_STREAMS[wanted](body, said, number)).encode()
         return 200, "application/json", json.dumps(_WHOLE[wanted](body, said, number)).encode()
 
