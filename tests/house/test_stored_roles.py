@@ -19,6 +19,7 @@ ONE_STORE = {
     "test_roles_of_calls_and_threads_do_not_reach_the_wire": "the embedded store has no wire",
     "test_no_role_travels_to_a_server": "what a server of tools is sent is the same with any store",
     "test_when_an_agent_is_closed_nobody_holds_a_role_of_its_host": "its cases name their stores",
+    "test_the_role_of_a_kept_task_is_compared_as_before": "the kept home has its embedded store",
     "test_a_role_store_that_is_down_names_its_tiers": "a store of an embedder's own",
     "test_the_host_that_offers_channel_roles_goes_before_the_embedders_source": "a store of an embedder's own",
     "test_roles_refuse_settings_that_mean_nothing": "the refusal of what is no store",
