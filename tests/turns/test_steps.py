@@ -180,7 +180,8 @@ async def test_reasoning_of_a_recorded_turn_comes_before_the_text_that_follows_i
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
     said = Said("Seven metres it is, I say to you.", (), "The chart says seven, so it is seven metres deep.")
     with service(said) as stub:
-        settings = Settings(api_base=stub.url("anthropic"), model_attempts=1)
+        options: Any = {"reasoning_effort": "low"}
+        settings = Settings(api_base=stub.url("anthropic"), model_attempts=1, model_options=options)
         async with (
             WorldAgent("shop", storage=Storage(home=tmp_path), settings=settings, lm="anthropic/stub") as agent,
             agent.thread("t").stream("How deep?", key="once") as stream,
