@@ -11,7 +11,7 @@ from typing import Any
 
 from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
 
-from .services import FORMATS, Format, Said, Service, service
+from .services import FORMATS, Format, Said, Service, in_words, service
 
 HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
 ROLE = Role("pilot", HOW)
@@ -19,10 +19,7 @@ TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rop
 END = Said("12.50, and three are left.")
 BUYING = Said("", (("buy", {"item": "rope"}),), "They want one.")
 THINKS = {"model_options": {"reasoning_effort": "low", "reasoning_summary": "auto"}}
-IN_WORDS = (
-    Said('[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n[{"tool": "price", "arguments": {"item": "rope"}}]'),
-    Said("[[ ## reply ## ]]\n12.50."),
-)
+CALL_IN_WORDS = in_words("", '[{"tool": "price", "arguments": {"item": "rope"}}]')
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -50,8 +47,8 @@ def buy(item: str) -> str:
 
 
 def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> AbstractAsyncContextManager[WorldAgent]:
-    """An agent of a shop whose model is the stub, and thinks; `more` goes over what it has."""
-    chosen = {"model_attempts": 1, "model_takes": "images", **THINKS, **more.pop("settings", {})}
+    """An agent of a shop whose model is the stub; `more` replaces arguments of it, and adds settings."""
+    chosen = {"model_attempts": 1, "model_takes": "images", **more.pop("settings", {})}
     settings = Settings(api_base=stub.url(wanted), **chosen)
     given: dict[str, Any] = {"lm": FORMATS[wanted], "tools": [price, stock, buy], **more}
     return WorldAgent("shop", storage=Storage(home=home), settings=settings, **given)
@@ -72,7 +69,7 @@ async def two_calls(
     """
     with service(TWO, END) as stub:
         stub.user_after_tool = not orderly
-        async with agent_at(home, stub, wanted, **more) as agent:
+        async with agent_at(home, stub, wanted, **{"settings": THINKS, **more}) as agent:
             question = "What is the rope, and how many are there?"
             if stream:
                 async with agent.thread("t").stream(question, role=role) as events:
@@ -85,10 +82,10 @@ async def two_calls(
 
 async def refused_tools(home: Path, wanted: Format) -> Service:
     """A turn with one call at a service that refuses requests with tools."""
-    with service(*IN_WORDS) as stub:
+    with service(CALL_IN_WORDS, in_words("12.50.")) as stub:
         stub.refuses_tools = True
         # What was refused is remembered for the process, so this model is another one than that of other turns.
-        async with agent_at(home, stub, wanted, lm=f"{FORMATS[wanted]}-plain") as agent:
+        async with agent_at(home, stub, wanted, lm=f"{FORMATS[wanted]}-plain", settings=THINKS) as agent:
             turn = await agent.thread("t").converse("What is the rope?", role=ROLE)
     assert turn.text == "12.50."
     return stub
@@ -97,7 +94,7 @@ async def refused_tools(home: Path, wanted: Format) -> Service:
 async def with_an_image(home: Path, wanted: Format) -> Service:
     """A turn whose message has an image."""
     with service(Said("A dot.")) as stub:
-        async with agent_at(home, stub, wanted) as agent:
+        async with agent_at(home, stub, wanted, settings=THINKS) as agent:
             dot = await agent.attachments.add(PIXEL, name="dot.png")
             await agent.thread("t").converse("What is this?", attachments=[dot], role=ROLE)
     return stub
@@ -106,9 +103,9 @@ async def with_an_image(home: Path, wanted: Format) -> Service:
 async def over_a_pause(home: Path, wanted: Format) -> Service:
     """A turn that waits for a person, and goes on in another agent."""
     with service(BUYING, Said("Bought.")) as stub:
-        async with agent_at(home, stub, wanted) as agent:
+        async with agent_at(home, stub, wanted, settings=THINKS) as agent:
             turn = await agent.thread("t").converse("Buy a rope.", role=ROLE)
-        async with agent_at(home, stub, wanted) as agent:
+        async with agent_at(home, stub, wanted, settings=THINKS) as agent:
             turn = await agent.thread("t").resume({pause.id: Approve() for pause in turn.pauses}, role=ROLE)
     assert turn.text == "Bought."
     return stub

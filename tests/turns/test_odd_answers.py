@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from support.agents import scripted_agent
-from support.services import Said, service
+from support.services import Said, in_words, service
 from worldagent import Settings, Storage, WorldAgent, tool
 from worldagent.testing import ScriptedLM
 from worldagent.tools import BuiltinTools
@@ -36,7 +36,7 @@ def calling(name: str, arguments: Any) -> dict[str, Any]:
 
 async def test_a_native_call_whose_arguments_were_cut_off_does_not_run(tmp_path: Path) -> None:
     REMOVED.clear()
-    cut = calling("remove", {"partial_json": '{"path": "/home/ana/tm'})  # as the engine gives what it cannot read
+    cut = calling("remove", {"partial_json": '{"path": "notes/2026'})  # as the engine gives what it cannot read
     lm = ScriptedLM([cut, {"reply": "I stop here."}], form="native")
     async with scripted_agent(tmp_path, lm, tools=[remove]) as agent:
         turn = await agent.thread("t").converse("Clean up.")
@@ -50,15 +50,15 @@ async def test_words_are_repaired_where_the_answer_is_whole_and_not_where_it_was
 ) -> None:
     REMOVED.clear()
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    calls = '[{"tool": "remove", "arguments": {"path": "/home/ana/tm"'
+    calls = '[{"tool": "remove", "arguments": {"path": "notes/2026"'
     text = f"[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n{calls}"
-    with service(Said(text, ended=ended), Said("[[ ## reply ## ]]\nI stop here.")) as stub:
+    with service(Said(text, ended=ended), in_words("I stop here.")) as stub:
         settings = Settings(api_base=stub.url("chat"), model_attempts=1, model_tools="json")
         async with WorldAgent(
             "shop", lm="openai/gpt-stub", storage=Storage(home=tmp_path), settings=settings, tools=[remove]
         ) as agent:
             assert (await agent.thread("t").converse("Clean up.")).text == "I stop here."
-    assert (["/home/ana/tm"] if ended == "stop" else []) == REMOVED
+    assert (["notes/2026"] if ended == "stop" else []) == REMOVED
 
 
 async def test_half_a_character_in_arguments_does_not_end_the_turn(tmp_path: Path) -> None:

@@ -9,49 +9,22 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.canaries import traces_of
-from support.services import FORMATS, SIGNATURE, Format, Said, Service, service
-from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
+from support.service_turns import CALL_IN_WORDS, END, HOW, PIXEL, ROLE, THINKS, TWO, agent_at, named, price, told
+from support.services import FORMATS, SIGNATURE, Format, Said, in_words, service
+from worldagent import Approve, Storage, WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core import events as ev
 from worldagent.core.errors import HostError, ModelRefused, ModelUnavailable
 from worldagent.testing import assert_no_role_leak
 
-HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
-ROLE = Role("pilot", HOW)
-TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})), "I need both of them.")
-END = Said("12.50, and three are left.")
-THINKS = {"model_options": {"reasoning_effort": "low", "reasoning_summary": "auto"}}
 ALL = pytest.mark.parametrize("wanted", FORMATS)
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-
-
-@tool(risk="read_only")
-def price(item: str) -> float:
-    """Price of an item, in euros."""
-    return 12.5
-
-
-@tool(risk="read_only")
-def stock(item: str) -> int:
-    """How many of an item are left."""
-    return 3
-
-
-@tool(risk="write")
-def buy(item: str) -> str:
-    """Buy an item."""
-    return f"one {item}"
 
 
 @pytest.fixture(autouse=True)
@@ -60,31 +33,11 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "key")
 
 
-def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> AbstractAsyncContextManager[WorldAgent]:
-    chosen = {"model_attempts": 1, "model_takes": "images", **more.pop("settings", {})}
-    settings = Settings(api_base=stub.url(wanted), **chosen)
-    given: dict[str, Any] = {"lm": FORMATS[wanted], "tools": [price, stock, buy], **more}
-    return WorldAgent("shop", storage=Storage(home=home), settings=settings, **given)
-
-
 async def streamed(thread: Thread, text: str, **more: Any) -> tuple[Turn, list[Any]]:
     async with thread.stream(text, **more) as stream:
         events = [event async for event in stream]
     assert stream.turn is not None
     return stream.turn, events
-
-
-def told(body: Mapping[str, Any]) -> list[Any]:
-    """The messages of a request, in any format."""
-    return list(body.get("messages") or body.get("input") or body.get("contents") or ())
-
-
-def named(body: Mapping[str, Any]) -> list[str]:
-    """The names of the tools of a request, in any format."""
-    found = body.get("tools") or []
-    if found and "functionDeclarations" in found[0]:
-        found = found[0]["functionDeclarations"]
-    return [each.get("name") or each["function"]["name"] for each in found]
 
 
 @ALL
@@ -147,8 +100,7 @@ async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_p
 @ALL
 @pytest.mark.requirement("T11")
 async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tmp_path: Path) -> None:
-    call = '[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n[{"tool": "price", "arguments": {"item": "rope"}}]'
-    with service(Said(call), Said("[[ ## reply ## ]]\n12.50."), Said("[[ ## reply ## ]]\nYes.")) as stub:
+    with service(CALL_IN_WORDS, in_words("12.50."), in_words("Yes.")) as stub:
         stub.refuses_tools = True
         async with agent_at(tmp_path, stub, wanted) as agent:
             turn = await agent.thread("t").converse("What is the rope?", role=ROLE)
@@ -164,7 +116,7 @@ async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tm
 async def test_a_local_server_at_its_usual_address_that_refuses_tools_is_asked_in_words(
     lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with service(Said("[[ ## reply ## ]]\nHello."), Said("[[ ## reply ## ]]\nYes.")) as stub:
+    with service(in_words("Hello."), in_words("Yes.")) as stub:
         stub.refuses_tools = True
         port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
 
@@ -191,7 +143,7 @@ REFUSALS = [
 async def test_a_refusal_of_tools_is_remembered_and_logged_once(
     refusal: tuple[int, str, str | None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with service(*(Said(f"[[ ## reply ## ]]\n{text}") for text in ("One.", "Two.", "Three."))) as stub:
+    with service(*map(in_words, ("One.", "Two.", "Three."))) as stub:
         stub.refuses_tools, stub.refusal = True, refusal
         with caplog.at_level(logging.WARNING, "worldagent.models"):
             async with agent_at(tmp_path / "one", stub, "chat") as agent:
@@ -208,7 +160,7 @@ async def test_a_refusal_of_tools_is_remembered_and_logged_once(
 
 @pytest.mark.requirement("T11")
 async def test_a_passing_failure_in_words_does_not_lead_to_a_second_try_with_tools(tmp_path: Path) -> None:
-    with service(Said("[[ ## reply ## ]]\nHello.")) as stub:
+    with service(in_words("Hello.")) as stub:
         stub.refuses_tools, stub.fails = True, (503, "busy")
         async with agent_at(tmp_path, stub, "chat", settings={"model_attempts": 2, "model_backoff": 0}) as agent:
             turn = await agent.thread("t").converse("Hi.")
@@ -218,8 +170,7 @@ async def test_a_passing_failure_in_words_does_not_lead_to_a_second_try_with_too
 
 @pytest.mark.requirement("T11")
 async def test_an_unreadable_answer_in_words_also_shows_that_tools_were_refused(tmp_path: Path) -> None:
-    unreadable = Said("[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n{{nonsense")
-    with service(unreadable, Said("[[ ## reply ## ]]\nHello.")) as stub:
+    with service(in_words("", "{{nonsense"), in_words("Hello.")) as stub:
         stub.refuses_tools = True
         async with agent_at(tmp_path, stub, "chat") as agent:
             assert (await agent.thread("t").converse("Hi.")).text == "Hello."
@@ -356,8 +307,8 @@ async def test_a_failure_of_a_service_is_typed_and_holds_nothing_of_the_prompt(
 def test_the_quickstart_makes_two_model_calls_for_one_tool_call(native: bool, tmp_path: Path) -> None:
     call, end = Said("", (("buy", {"item": "hat"}),)), Said("It is on its way.")
     if not native:
-        call = Said('[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n[{"tool": "buy", "arguments": {"item": "hat"}}]')
-        end = Said("[[ ## reply ## ]]\nIt is on its way.")
+        call = in_words("", '[{"tool": "buy", "arguments": {"item": "hat"}}]')
+        end = in_words("It is on its way.")
     with service(call, end) as stub:
         env = {
             **os.environ,

@@ -119,9 +119,13 @@ class _Text(TypedDict):
     text: str
 
 
+def _shout(state: _Text) -> _Text:
+    return {"text": state["text"].upper()}
+
+
 def _graph() -> Any:
     graph = StateGraph(_Text)
-    graph.add_node("shout", lambda state: {"text": state["text"].upper()})
+    graph.add_node("shout", _shout)
     graph.add_edge(START, "shout")
     graph.add_edge("shout", END)
     return graph.compile()
