@@ -90,7 +90,9 @@ def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentE
         problems = describe_failure(failure)
     except (TypeError, ValueError) as failure:
         problems = f"not JSON: {_where(data)}{type(failure).__name__}"
-    except Exception as failure:  # of a validator of the embedder's; its text may show the value
+    except WorldAgentError:
+        raise
+    except Exception as failure:  # a validator of the embedder's may raise anything, with the value in its text
         problems = f"a validator failed with {type(failure).__name__}"
     raise _misfit(model, problems, what, error)
 
@@ -252,7 +254,9 @@ def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[W
         problems = describe_failure(failure)
     except (TypeError, ValueError) as failure:  # of `canonical_json`: NaN, or no JSON at all
         problems = f"it is not JSON ({type(failure).__name__})"
-    except Exception as failure:  # as in `read_model`
+    except WorldAgentError:
+        raise
+    except Exception as failure:  # as in `read_model`: a validator of the embedder's may raise anything
         problems = f"a validator failed with {type(failure).__name__}"
     raise error(f"{what} does not fit its type: {problems}", remedy="use a type that reads what it writes as JSON")
 

@@ -168,7 +168,7 @@ def _result(body: Any) -> str:
 
 def is_plain_result(value: object) -> bool:
     """Whether a result can be kept as it is: it does not look like one that stands in a mapping of ours."""
-    return isinstance(value, Mapping) and value.keys() not in ({"value"}, {"worker", "text"})
+    return isinstance(value, Mapping) and set(value) not in ({"value"}, {"worker", "text"})
 
 
 def _value(result: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
 
     Raises:
         UnknownMessage: It is not one of the thread's.
-        InvalidArgument: It is none that a model sees, too many are marked, or `message_id` is no text.
+        InvalidArgument: Models do not see messages of its kind, too many are marked, or `message_id` is not a text.
     """
     _check(message_id)
     found = await parts.branching.find(scope, message_id)

@@ -141,7 +141,7 @@ class TurnRunning:
     # --- a new turn -------------------------------------------------------------------------------------------------
 
     async def _cut_off(self, key: str) -> TurnRecord | None:
-        """The thread's turn that new input lets go of: it was cut off with nobody asked, or no version resumes it.
+        """The open turn that new input abandons: an interrupted one without open pauses, or one of a retired graph.
 
         Raises:
             ThreadPaused: A turn waits.

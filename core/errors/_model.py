@@ -55,7 +55,7 @@ class ToolFailed(ModelFacing):
 
     code = "tool_failed"
 
-    def __init__(self, problem: str, *, remedy: str = "call it otherwise, or go on without it") -> None:
+    def __init__(self, problem: str, *, remedy: str = "call it with other arguments, or do without it") -> None:
         super().__init__(problem, remedy=remedy)
 
 
