@@ -308,9 +308,7 @@ class HttpEngine:
     def _routed(self, request: Request) -> Request:
         if self._closed:  # a closed router would open a new pool in silence
             raise EngineClosed
-        if self._route.provider in _GEMINI:
-            request = replace(request, messages=tuple(map(_spoken, request.messages)))
-        return replace(request, model=self._wire_model)
+        return replace(request, model=self._wire_model, messages=tuple(map(_spoken, request.messages)))
 
 
 def _spoken(message: Message) -> Message:

@@ -124,6 +124,20 @@ async def test_a_profile_and_a_worker_file_can_ask_for_it(tmp_path: Path, place:
     assert stub.requests[0]["reasoning"] == {"effort": "medium", "summary": "detailed"}
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_unsigned_reasoning_is_not_sent_back_as_what_the_model_said(tmp_path: Path, stream: bool) -> None:
+    with service(STEP, END) as stub:
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            if stream:
+                async with agent.thread("t").stream("How deep?") as events:
+                    await events.wait()
+            else:
+                await agent.thread("t").converse("How deep?")
+    [said] = [message for message in stub.requests[1]["messages"] if message["role"] == "assistant"]
+    assert (said["content"], len(said["tool_calls"])) == (STEP.text, 1)
+    assert THOUGHT not in json.dumps(stub.requests[1])
+
+
 async def test_it_streams_beside_an_answer_in_json(tmp_path: Path) -> None:
     with service(Said("7", (), THOUGHT)) as stub:
         async with (
