@@ -357,19 +357,18 @@ class _Call:
     """
 
     __slots__ = (
-        *(
-            "_adapter",
-            "_caller",
-            "_emitted",
-            "_first",
-            "_forms",
-            "_guard",
-            "_how",
-            "_inputs",
-            "_listener",
-            "_predictor",
-        ),
-        *("_refused", "_role", "_stream"),
+        "_adapter",
+        "_caller",
+        "_emitted",
+        "_forms",
+        "_guard",
+        "_how",
+        "_inputs",
+        "_listener",
+        "_predictor",
+        "_refused",
+        "_role",
+        "_stream",
     )
 
     def __init__(

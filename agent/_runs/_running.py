@@ -140,7 +140,7 @@ class TurnRunning:
 
     # --- a new turn -------------------------------------------------------------------------------------------------
 
-    async def _cut_off(self, key: str) -> TurnRecord | None:
+    async def _to_abandon(self, key: str) -> TurnRecord | None:
         """The open turn that new input abandons: an interrupted one without open pauses, or one of a retired graph.
 
         Raises:
@@ -168,7 +168,7 @@ class TurnRunning:
             call, work.role = work.role, None
             start: Start | None = None
             async with parts.drain.refusing():
-                cut_off = await self._cut_off(key)
+                abandoned = await self._to_abandon(key)
                 if work.branch is not None:
                     start = await work.branch.start(parts, work.ask, lease, names)
                     work.ask = replace(work.ask, body=start.body)
@@ -176,9 +176,9 @@ class TurnRunning:
                 loaded = await self._loaded(work)
                 resolution = await parts.resolver.resolve(work.ask.scope, call=call, entry=entry, signatures=others)
             del call
-            if cut_off is not None:
-                await parts.turns.end(cut_off, "abandoned", lease=lease)
-                await parts.journal.withdraw(cut_off.id)
+            if abandoned is not None:
+                await parts.turns.end(abandoned, "abandoned", lease=lease)
+                await parts.journal.withdraw(abandoned.id)
             self._started(work.ask.kind, resolution)
             request = self._request(work.ask, key, start)
             await parts.attachments.keep(loaded)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.errors import NodeCancelledError
 
 from ...core.errors import ModelUnavailable
+from .._apart import apart
 from .._context import TurnContext
 from ._promises import DURABILITY, LEASE
 
@@ -38,17 +38,15 @@ async def run_graph(
         "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
     }
     extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
-    # An agent may be used inside somebody's own graph: their callbacks and checkpoints are not for ours.
-    outer = var_child_runnable_config.set(None)
     owner = LEASE.set(turn.lease)
     try:
-        result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
+        with apart():
+            result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
         return result
     except NodeCancelledError:
         pass  # nobody cancels the turn: what a node waited for was cancelled, and tasks have said so themselves
     finally:
         LEASE.reset(owner)
-        var_child_runnable_config.reset(outer)
     raise ModelUnavailable(
         f"a call of the model {turn.services.caller.connection.name!r} was cancelled from inside", remedy="try again"
     )

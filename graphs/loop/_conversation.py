@@ -150,7 +150,7 @@ class Conversation(Loop):
         return Command(update={**self._next(head), "rejections": rejections, "fault": fault}, goto="think")
 
     def _next(self, head: str) -> dict[str, Any]:
-        """What the state says once a step was good."""
+        """What the state says after a step; one that is rejected adds to it."""
         return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
 
     async def _answered(self, head: str, answer: str) -> Command[Node]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol, TypedDict
 
-from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
@@ -17,6 +16,7 @@ from langgraph.types import Command, interrupt
 from ...core.events import TurnKind
 from ...harness.journal import SUSPENDED, Frame
 from ...memory import Draft
+from .._apart import apart
 from .._context import WAITING, TurnContext
 from .._shape import Work
 from .._task import Dispatched, calls_of, dispatched
@@ -104,11 +104,8 @@ class HostTask:
         params = shape.read_params(item["params"])
         ctx = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
         how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
-        own = var_child_runnable_config.set(None)  # as in `Loop.acted`
-        try:
+        with apart():
             result = await dispatched(how, params, ctx, path=f"{turn.turn_id}/task:{item['shape']}", waits=False)
-        finally:
-            var_child_runnable_config.reset(own)
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}

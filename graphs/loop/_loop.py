@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal
-
-from langchain_core.runnables.config import var_child_runnable_config
 
 from ...core.errors import (
     HostError,
@@ -29,6 +26,7 @@ from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Step
 from ...harness.running import Call, run_call
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Question, StepMade, Thought, think
+from .._apart import apart
 from .._context import TurnContext
 from .._history import result_text
 from .._task import side_by_side
@@ -86,7 +84,7 @@ class Loop:
         self.turn, self.calls, self.tools = turn, calls, tools
         self.steps: list[CallingStep] = []
         self.round = 0
-        self.step = 0  # of those that whoever streams sees, faults and answers that a check found wanting among them
+        self.step = 0  # as events number them: rejected steps and answers count, too
         self._fault = ""
         self._own: tuple[str, Any] | None = None  # of what was thought last
 
@@ -186,14 +184,10 @@ class Loop:
     async def acted(self) -> bool:
         """Make the calls of the last step, side by side; False where one waits for a person, or is to stop."""
         step = self.steps[-1]
-        # A graph or a LangChain tool that a tool runs is not a part of this one, and must not see its context.
-        own = var_child_runnable_config.set(None)
-        try:
+        with apart():
             outcomes = await side_by_side(
                 self._called(call, call_id) for call, call_id in zip(step.calls, self.act_ids, strict=True)
             )
-        finally:
-            var_child_runnable_config.reset(own)
         await self.calls.frame.drive.settle(self.calls.path)
         done = [outcome for outcome in outcomes if isinstance(outcome, Mapping)]
         if len(done) < len(outcomes):
@@ -208,8 +202,8 @@ class Loop:
             kept = json.loads(record.result)
             return {"code": kept["code"], "problem": kept["problem"]}
         name, given = call["tool"], call["arguments"]
-        if record is not None and record.over and not self._is_there(name):
-            return _outcome(record)  # it was done, though nobody could do it now
+        if record is not None and record.over and name not in self.tools.functions:
+            return _outcome(record) | self._changed(name, call_id)  # it is done, though it could not be called now
         try:
             # Where its source is gone since the model asked for it, the registry says so.
             function = self.tools.functions.get(name) or self.calls.registry.function(name)
@@ -224,12 +218,6 @@ class Loop:
             failure: WorldAgentError = error
         await self._keep(call, call_id, failure)
         return {"code": failure.code, "problem": failure.problem, **self._changed(name, call_id)}
-
-    def _is_there(self, name: str) -> bool:
-        """Whether a function can still be called: its source may be gone by the time a turn resumes."""
-        with suppress(ModelFacing, HostError):
-            return name in self.tools.functions or bool(self.calls.registry.function(name))
-        return False
 
     def _changed(self, name: str, call_id: str) -> dict[str, Any]:
         """The arguments that a person put in the place of the model's, if one did: the model is told what ran."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...harness import CallContext
+from .._apart import apart
 from .._shape import Shape
 from .._task import TaskContext
 
@@ -91,12 +91,8 @@ class _Handler:
     recursion_limit: int
 
     async def __call__(self, params: BaseModel, ctx: TaskContext) -> Mapping[str, Any]:
-        # Within a node of ours, the graph would be taken for a part of it: with its context, which holds the role.
-        outer = var_child_runnable_config.set(None)
-        try:
+        with apart():
             state = await self._run(params, ctx)
-        finally:
-            var_child_runnable_config.reset(outer)
         if _INTERRUPTED in state:
             raise FunctionInvalid(
                 f"the graph of shape {self.key!r} stopped at an interrupt, which nobody can answer",

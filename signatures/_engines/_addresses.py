@@ -22,7 +22,7 @@ def address_problem(address: str) -> str | None:
         fits = False
     if fits and address.isprintable() and " " not in address:
         return None
-    return f"{shown!r} is no address that begins with http:// or https:// and has a host"
+    return f"the address must begin with http:// or https:// and have a host, got {shown!r}"
 
 
 __all__ = ["ADDRESS_REMEDY", "address_problem"]

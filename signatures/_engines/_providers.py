@@ -127,20 +127,23 @@ PROVIDERS: Final = (
 
 _FIRST_PARTY: Final = frozenset(
     {
-        *(
-            "openai",
-            "openai-chat",
-            "anthropic",
-            "gemini",
-            "xai",
-            "deepseek",
-            "zai",
-            "moonshotai",
-            "meta",
-            "mistral",
-            "cohere",
-        ),
-        *("azure-anthropic", "bedrock-anthropic", "aws-anthropic", "vertex", "vertex-anthropic", "vertex-express"),
+        "anthropic",
+        "aws-anthropic",
+        "azure-anthropic",
+        "bedrock-anthropic",
+        "cohere",
+        "deepseek",
+        "gemini",
+        "meta",
+        "mistral",
+        "moonshotai",
+        "openai",
+        "openai-chat",
+        "vertex",
+        "vertex-anthropic",
+        "vertex-express",
+        "xai",
+        "zai",
     }
 )
 """The engine's names of services that have models of one maker, which all take tools. Others serve any model."""
