@@ -48,6 +48,8 @@ _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed, twice its characters in the longest escapes
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
 _GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
+_THINKS_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
+"""Services that want unsigned thoughts back beside calls, in a field of their own, and refuse a step without them."""
 _NO_KEY = "none"  # what a server of one's own is sent where no key is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
     "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
@@ -308,7 +310,9 @@ class HttpEngine:
     def _routed(self, request: Request) -> Request:
         if self._closed:  # a closed router would open a new pool in silence
             raise EngineClosed
-        return replace(request, model=self._wire_model, messages=tuple(map(_spoken, request.messages)))
+        if self._route.provider not in _THINKS_BACK:
+            request = replace(request, messages=tuple(map(_spoken, request.messages)))
+        return replace(request, model=self._wire_model)
 
 
 def _spoken(message: Message) -> Message:

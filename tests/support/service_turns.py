@@ -67,9 +67,10 @@ async def two_calls(
         orderly: Whether the service refuses a user message after a result, as Mistral's does.
         more: See `agent_at`.
     """
+    settings = {**THINKS, **more.pop("settings", {})}
     with service(TWO, END) as stub:
         stub.user_after_tool = not orderly
-        async with agent_at(home, stub, wanted, **{"settings": THINKS, **more}) as agent:
+        async with agent_at(home, stub, wanted, settings=settings, **more) as agent:
             question = "What is the rope, and how many are there?"
             if stream:
                 async with agent.thread("t").stream(question, role=role) as events:

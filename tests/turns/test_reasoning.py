@@ -138,6 +138,23 @@ async def test_unsigned_reasoning_is_not_sent_back_as_what_the_model_said(tmp_pa
     assert THOUGHT not in json.dumps(stub.requests[1])
 
 
+async def test_a_service_that_wants_reasoning_back_gets_it_in_its_own_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "key")
+    with service(STEP, END) as stub:
+        settings = Settings(api_base=stub.url("chat"), model_attempts=1)
+        async with (
+            WorldAgent(
+                "harbour", lm="deepseek/stub", storage=Storage(home=tmp_path), settings=settings, tools=[depth]
+            ) as agent,
+            agent.thread("t").stream("How deep?") as events,
+        ):
+            await events.wait()
+    [said] = [message for message in stub.requests[1]["messages"] if message["role"] == "assistant"]
+    assert (said["content"], said["reasoning_content"]) == (STEP.text, THOUGHT)
+
+
 async def test_it_streams_beside_an_answer_in_json(tmp_path: Path) -> None:
     with service(Said("7", (), THOUGHT)) as stub:
         async with (
