@@ -64,7 +64,9 @@ class GenerationOptions(BaseModel):
         for name, value in (given or {}).items():
             text, key = value.get_secret_value(), name.lower()
             if not _NAME.fullmatch(name) or key in found:
-                raise PydanticCustomError("header", "header names must be valid and given once")
+                raise PydanticCustomError(
+                    "header", "header names must be valid and given once; write each as HTTP has it, such as X-Org"
+                )
             if key in _TAKEN:
                 raise PydanticCustomError(
                     "header",
