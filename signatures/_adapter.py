@@ -345,7 +345,6 @@ class RoleAdapter(dspy.ChatAdapter):
         Raises:
             AdapterParseError: They cannot be read.
         """
-        self.message = response.message if _is_sendable(response.message) else None
         self._cut_off = response.finish_reason not in _WHOLE
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made of it, so none can make the answer unusable
@@ -356,6 +355,8 @@ class RoleAdapter(dspy.ChatAdapter):
             fields = self._read_text(shown, text, calls)
         except (ValueError, RecursionError, MemoryError) as error:  # the last two where dspy reads literals of Python
             _refuse(type(self).__name__, signature, error)
+        if calls and _is_sendable(response.message):  # by now it is within the bounds of an answer
+            self.message = response.message
         return _defaulted(signature, fields | ({CALLS: calls} if calls else {}))
 
     def _read_text(self, shown: Signature, text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
