@@ -431,8 +431,7 @@ class WorldAgent(FollowedAgent):
             approver=self._approver,
             clock=self._clock,
         )
-        engine = await TurnEngine.open(parts, storage.place)
-        opened.push_async_callback(engine.aclose)
+        engine = await TurnEngine.open(parts, database)
         pins = Pins(settings.role_pin_ttl, self._clock)
         recorder = Recorder(database, upkeep.leases, self._clock, age=settings.event_age)
         opened.push_async_callback(recorder.aclose)

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -38,9 +37,9 @@ from ..signatures import CONVERSE, REPLY_DEMOS, Predictor, PredictorPool, Progra
 from ..signatures.models import Models
 from ..signatures.summaries import SUMMARISE
 from ..signatures.verification import CHECK
-from ..storage import Lease, PostgresAddress
+from ..storage import Database, Lease
 from ._attached import check_taken, room_of
-from ._checkpoints import Saver, open_saver, run_graph
+from ._checkpoints import CheckpointSaver, run_graph
 from ._context import Services, TurnContext
 from ._history import body_of, untrusted_in
 from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
@@ -72,8 +71,7 @@ class TurnEngine:
     RETIRED: ClassVar[frozenset[str]] = frozenset({"turn/1"})
     """Older graphs: their tasks and skills resume in this one, their conversations do not."""
 
-    def __init__(self, parts: EngineParts, saver: Saver | None) -> None:
-        self._saver = saver
+    def __init__(self, parts: EngineParts, saver: CheckpointSaver | None) -> None:
         subagents = Subagents(parts.registry)
         shapes = subagents.beside(parts.shapes)
         parts.registry.check_tools()
@@ -124,19 +122,9 @@ class TurnEngine:
         self._graph = build_graph(saver)
 
     @classmethod
-    async def open(cls, parts: EngineParts, place: Path | PostgresAddress) -> TurnEngine:
-        """Make an engine with its checkpoints in the database at `path`."""
-        saver = await open_saver(place)
-        try:
-            return cls(parts, saver)
-        except BaseException:  # cancelled, too: the checkpoints have a connection
-            await saver.aclose()
-            raise
-
-    async def aclose(self) -> None:
-        """Close the checkpoints."""
-        if self._saver is not None:
-            await self._saver.aclose()
+    async def open(cls, parts: EngineParts, database: Database) -> TurnEngine:
+        """Make an engine with its checkpoints in `database`."""
+        return cls(parts, await CheckpointSaver(database).create_tables())
 
     def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Work:
         """Check a task before anything is written.

@@ -1,7 +1,6 @@
 """The one database of an agent: open, transact, read, close. It knows no table; schemas are handed in.
 
-Not the checkpointer (`graphs` has LangGraph's, on a connection of its own to the same database), and not the lock that
-keeps a thread to one owner (`_leases`). `_sqlite` and `postgres` are the two engines.
+Not the lock that keeps a thread to one owner (`_leases`). `_sqlite` and `postgres` are the two engines.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from ..core.errors import MissingExtra
 from ._address import PostgresAddress
@@ -29,9 +28,11 @@ class Database(ABC):
 
     Attributes:
         name: Names it in errors; no password is in it.
+        engine: What it is.
     """
 
     name: str
+    engine: ClassVar[Literal["sqlite", "postgres"]]
 
     @staticmethod
     async def open(place: Path | PostgresAddress, *, schemas: Sequence[Schema], expendable: bool = False) -> Database:

@@ -1,7 +1,6 @@
 """One SQLite connection on a thread of its own: jobs run there whole, one at a time, in the order they came.
 
-A job never spans an await, so no transaction stays open while the event loop does something else: the checkpointer
-writes to the same file through its own connection, and a transaction held across awaits would block it for good.
+A job never spans an await, so no transaction stays open while the event loop does something else.
 This is not the public face; `_database` is.
 """
 

@@ -35,6 +35,7 @@ class SqliteDatabase(Database):
     """
 
     path: Path
+    engine = "sqlite"
 
     def __init__(self, path: Path, *, schemas: Sequence[Schema]) -> None:
         self.path = path

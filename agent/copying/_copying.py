@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...core.errors import InvalidArgument, StorageInvalid
@@ -40,7 +39,7 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
     one that was stopped.
 
     Args:
-        source: What to copy. It is not changed, but for tables that LangGraph's newer versions need.
+        source: What to copy. It is not changed, but for tables of checkpoints where it has none.
         target: Where to; empty, or a copy of the same source that is not finished.
         progress: Told how far it is.
 
@@ -69,10 +68,11 @@ async def _copied(
 ) -> Copied:
     mark = Mark(target[0])
     begun = await _begun(mark, named(source[1]), named(target[1]))
-    async with _parts(source, target, schemas) as parts:
-        for part in parts:
-            await _copy(part, mark, progress)
-        held = {part.name: await _compared(part, source[0].name, target[0].name) for part in parts}
+    tables = [TableCopy(table, source[0], target[0]) for table in tables_of(schemas)]
+    parts: list[Part] = [*tables, await CheckpointCopy.open(source[0], target[0])]
+    for part in parts:
+        await _copy(part, mark, progress)
+    held = {part.name: await _compared(part, source[0].name, target[0].name) for part in parts}
     await check_idle(*source, schemas)
     await mark.remove()
     return Copied(source=named(source[1]), target=named(target[1]), resumed=begun, parts=held)
@@ -91,16 +91,6 @@ async def _begun(mark: Mark, source: str, target: str) -> bool:
             remedy="finish that one, or give it up with `worldagent storage drop`",
         )
     return known is not None
-
-
-@contextlib.asynccontextmanager
-async def _parts(
-    source: tuple[Database, Storage], target: tuple[Database, Storage], schemas: tuple[Schema, ...]
-) -> AsyncGenerator[list[Part]]:
-    (old, there), (new, here) = source, target
-    async with CheckpointCopy.open((old, there.place), (new, here.place)) as checkpoints:
-        tables: list[Part] = [TableCopy(table, old, new) for table in tables_of(schemas)]
-        yield [*tables, checkpoints]
 
 
 async def _copy(part: Part, mark: Mark, progress: Progress) -> None:

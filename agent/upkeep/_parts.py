@@ -76,8 +76,7 @@ class UpkeepParts:
             return await self.heads.position(thread)
         from ...graphs.heads import Heads  # it loads langgraph
 
-        async with Heads.open(self.storage.place, self.branches) as heads:
-            return await heads.position(thread)
+        return await (await Heads.open(self.database, self.branches)).position(thread)
 
     @asynccontextmanager
     async def traces(self) -> AsyncGenerator[TraceIndex]:

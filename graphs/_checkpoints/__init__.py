@@ -1,8 +1,7 @@
-"""LangGraph's savers on either database, and the one way graphs are run over them."""
+"""Checkpoints of graphs in the agent's own database, and the one way graphs are run over them."""
 
-from ._open import Saver, open_saver
-from ._promises import DURABILITY
-from ._run import run_graph
-from ._sqlite import WholeSaver
+from ._run import DURABILITY, run_graph
+from ._saver import CheckpointSaver
+from ._tables import Key, Rows, Statements
 
-__all__ = ["DURABILITY", "Saver", "WholeSaver", "open_saver", "run_graph"]
+__all__ = ["DURABILITY", "CheckpointSaver", "Key", "Rows", "Statements", "run_graph"]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Literal
 
 from langgraph.errors import NodeCancelledError
 
 from ...core.errors import ModelUnavailable
 from .._apart import apart
 from .._context import TurnContext
-from ._promises import DURABILITY, LEASE
+from ._saver import LEASE
+
+Durability = Literal["sync", "async", "exit"]
+
+DURABILITY: ContextVar[Durability] = ContextVar("worldagent_durability", default="sync")
+"""When checkpoints are written. Always `sync` in the product; the leak suite runs the other modes too (design 3)."""
 
 
 async def run_graph(
@@ -34,19 +40,16 @@ async def run_graph(
     thread = turn.thread_key if suffix is None else f"{turn.thread_key}#{suffix}"
     options = turn.services.options
     config = {
-        "configurable": {"thread_id": thread},
+        "configurable": {"thread_id": thread, LEASE: turn.lease},
         "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
     }
     extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
-    owner = LEASE.set(turn.lease)
     try:
         with apart():
             result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
         return result
     except NodeCancelledError:
         pass  # nobody cancels the turn: what a node waited for was cancelled, and tasks have said so themselves
-    finally:
-        LEASE.reset(owner)
     raise ModelUnavailable(
         f"a call of the model {turn.services.caller.connection.name!r} was cancelled from inside", remedy="try again"
     )

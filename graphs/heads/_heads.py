@@ -5,16 +5,14 @@ No engine and no model. What stands before a head is the conversation log's matt
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...memory.branches import Branches, head_of
-from ...storage import PostgresAddress
+from ...storage import Database
 
 if TYPE_CHECKING:
-    from .._checkpoints import Saver
+    from .._checkpoints import CheckpointSaver
 
 
 class Position(NamedTuple):
@@ -37,25 +35,20 @@ class Heads:
         branches: The rows of branches; None where there are none.
     """
 
-    def __init__(self, saver: Saver | None, branches: Branches | None) -> None:
+    def __init__(self, saver: CheckpointSaver | None, branches: Branches | None) -> None:
         self._saver = saver
         self._branches = branches
 
     @staticmethod
-    @asynccontextmanager
-    async def open(place: Path | PostgresAddress, branches: Branches) -> AsyncGenerator[Heads]:
-        """Open the checkpoints in the database at `place`, for one who runs no turn.
+    async def open(database: Database, branches: Branches) -> Heads:
+        """The heads in a database, for a caller that runs no turn.
 
         Raises:
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
-        from .._checkpoints import open_saver  # it loads langgraph
+        from .._checkpoints import CheckpointSaver  # it loads langgraph
 
-        saver = await open_saver(place)
-        try:
-            yield Heads(saver, branches)
-        finally:
-            await saver.aclose()
+        return Heads(await CheckpointSaver(database).create_tables(), branches)
 
     async def position(self, thread: str) -> Position:
         """Where a thread stands.

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 from ...agent.threads import SCHEMAS, Branching, ThreadRegister, ThreadState, Wanted
@@ -20,7 +19,7 @@ from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...memory.events import EventLog
 from ...memory.titles import ThreadSearch, ThreadTitles
-from ...storage import Database, Leases, PostgresAddress, Storage
+from ...storage import Database, Leases, Storage
 from ..pauses import unanswered
 from ._messages import author_text, message_text
 from ._options import WORKSPACE, AgentOptions
@@ -51,22 +50,20 @@ class OpenThreads:
         log: What was said on them.
         leases: Who owns them.
         branches: Which were branched off.
-        place: The database.
+        database: The database.
     """
 
     register: ThreadRegister
     log: ConversationLog
     leases: Leases
     branches: Branches
-    place: Path | PostgresAddress
+    database: Database
 
-    @asynccontextmanager
-    async def branching(self) -> AsyncGenerator[Branching]:
-        """Open what branches threads off."""
+    async def branching(self) -> Branching:
+        """What branches threads off."""
         from ...graphs.heads import Heads  # its folder loads langgraph
 
-        async with Heads.open(self.place, self.branches) as heads:
-            yield Branching(self.leases, self.branches, heads, self.log)
+        return Branching(self.leases, self.branches, await Heads.open(self.database, self.branches), self.log)
 
 
 @asynccontextmanager
@@ -92,7 +89,7 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
             ThreadTitles(database),
             ThreadSearch(database),
         )
-        yield OpenThreads(register, ConversationLog(database), leases, branches, storage.place)
+        yield OpenThreads(register, ConversationLog(database), leases, branches, database)
     finally:
         await database.aclose()
 
@@ -240,8 +237,7 @@ async def _fork(threads: OpenThreads, output: Output, options: ForkOptions) -> i
     scope = _scope(options)
     if await threads.register.find(scope) is None:
         return _missing(output, options)
-    async with threads.branching() as branching:
-        new = await branching.fork(scope, at=options.at, to=options.to)
+    new = await (await threads.branching()).fork(scope, at=options.at, to=options.to)
     output.result({"forked": {"thread": options.thread, "to": new.thread}}, new.thread)
     return None
 

@@ -40,6 +40,8 @@ class PostgresDatabase(Database):
         address: Where it is.
     """
 
+    engine = "postgres"
+
     def __init__(self, address: PostgresAddress) -> None:
         self.address = address
         self.name = str(address)

@@ -187,7 +187,7 @@ async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(da
         assert len(await other.read(texts)) == 40
 
 
-async def test_the_checkpointer_writes_to_the_same_file_at_the_same_time(database: Database) -> None:
+async def test_langgraphs_own_checkpointer_writes_to_the_same_file_at_the_same_time(database: Database) -> None:
     async with AsyncSqliteSaver.from_conn_string(str(database.path)) as saver:
 
         async def checkpoints(thread: int) -> None:

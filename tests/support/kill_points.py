@@ -7,19 +7,14 @@ every run, whatever runs beside it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
-
-from worldagent.graphs import _checkpoints as checkpoints
-from worldagent.graphs._checkpoints._postgres import PostgresSaver
 from worldagent.storage import _lane as lane
 from worldagent.storage.postgres import PostgresDatabase
 
@@ -96,34 +91,13 @@ class Killer:
 
 
 def armed(killer: Killer) -> None:
-    """Have the killer passed around each write of a database and each checkpoint."""
-    _armed_on_sqlite(killer)
-    _armed_on_postgres(killer)
-
-
-def _armed_on_sqlite(killer: Killer) -> None:
-    run, write, commit = lane.Lane.run, checkpoints.WholeSaver._write, aiosqlite.Connection.commit
+    """Have the killer passed around each write of a database, on either engine."""
+    run, transact, read = lane.Lane.run, PostgresDatabase.transact, PostgresDatabase.read
 
     async def lane_run(self: Any, work: Any) -> Any:
         if self._read_only:
             return await _busy(killer, run(self, work))
         return await _transaction(killer, work, lambda cut: run(self, cut))
-
-    async def saver_write(self: Any, given: Any) -> Any:
-        return await _checkpoint(killer, write(self, given))
-
-    async def saver_commit(self: Any) -> None:
-        killer.within("a checkpoint")
-        await commit(self)
-
-    lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
-    checkpoints.WholeSaver._write = saver_write  # type: ignore[method-assign,assignment]  # likewise
-    aiosqlite.Connection.commit = saver_commit  # type: ignore[method-assign]  # likewise
-
-
-def _armed_on_postgres(killer: Killer) -> None:
-    transact, read = PostgresDatabase.transact, PostgresDatabase.read
-    write, cursor = PostgresSaver._told, PostgresSaver._cursor
 
     async def database_transact(self: Any, work: Any) -> Any:
         return await _transaction(killer, work, lambda cut: transact(self, cut))
@@ -131,20 +105,9 @@ def _armed_on_postgres(killer: Killer) -> None:
     async def database_read(self: Any, work: Any) -> Any:
         return await _busy(killer, read(self, work))
 
-    async def saver_write(self: Any, given: Any) -> Any:
-        return await _checkpoint(killer, write(self, given))
-
-    @contextlib.asynccontextmanager
-    async def saver_cursor(self: Any, *, pipeline: bool = False) -> AsyncGenerator[Any]:
-        async with cursor(self, pipeline=pipeline) as opened:
-            yield opened
-            if pipeline:
-                killer.within("a checkpoint")
-
-    PostgresDatabase.transact = database_transact  # type: ignore[method-assign]  # as above
+    lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
+    PostgresDatabase.transact = database_transact  # type: ignore[method-assign]  # likewise
     PostgresDatabase.read = database_read  # type: ignore[method-assign]  # likewise
-    PostgresSaver._told = saver_write  # type: ignore[method-assign,assignment]  # likewise
-    PostgresSaver._cursor = saver_cursor  # type: ignore[method-assign]  # likewise
 
 
 async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> Any:
@@ -158,13 +121,6 @@ async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> 
     await killer(BEFORE, what)
     done = await _busy(killer, run(cut))
     await killer(AFTER, what)
-    return done
-
-
-async def _checkpoint(killer: Killer, write: Any) -> Any:
-    await killer(BEFORE, "a checkpoint")
-    done = await _busy(killer, write)
-    await killer(AFTER, "a checkpoint")
     return done
 
 
@@ -185,6 +141,7 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "SqlJournal.put": lambda given: _call(given["records"][-1]),
     "SqlJournal.finish": lambda given: _call(given["records"][-1]),
     "SqlJournal.answer": lambda given: "a person's answer",
+    "CheckpointSaver._write": lambda given: "a checkpoint",
 }
 
 

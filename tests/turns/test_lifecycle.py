@@ -305,10 +305,8 @@ async def test_an_agent_that_is_forgotten_without_a_close_lets_its_threads_go(tm
     try:
         agent = await scripted_agent(tmp_path, answering()).start()
         await agent.thread("t").converse("Hi")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # aiosqlite says that nobody closed it
-            del agent
-            assert await eventually(lambda: collected(before, tasks)), (held(), before)
+        del agent
+        assert await eventually(lambda: collected(before, tasks)), (held(), before)
     finally:
         gc.unfreeze()
 

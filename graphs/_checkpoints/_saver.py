@@ -1,0 +1,195 @@
+"""LangGraph's checkpoints in the agent's own database: fenced by the thread's lease, checked where they are read."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    get_checkpoint_id,
+    get_serializable_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR
+from pydantic import ValidationError
+
+from ...core.errors import StorageInvalid
+from ...core.validation import describe_failure
+from ...storage import Database, Lease, Transaction
+from ._known import KnownTypes, check
+from ._tables import CheckpointTables, Key, Rows, Statements
+
+T = TypeVar("T")
+
+LEASE: Final = "__worldagent_lease"
+"""The lease that a run's writes verify, in its `configurable`: LangGraph stores no key that begins so."""
+
+
+class CheckpointSaver(BaseCheckpointSaver[str]):
+    """A checkpointer over `storage.Database`, in the tables of LangGraph's own savers. Use it after `create_tables`.
+
+    Each write is one transaction, which verifies the lease of the run that makes it: a late writer's checkpoint would
+    be the newest and move the thread's head back (T4).
+
+    Args:
+        database: Where the checkpoints are; it stays open as long as the saver is used.
+        known_only: Whether it reads only what the graphs here write; tests of LangGraph's contract turn that off.
+    """
+
+    def __init__(self, database: Database, *, known_only: bool = True) -> None:
+        super().__init__(serde=KnownTypes() if known_only else JsonPlusSerializer())
+        self.database = database
+        self.tables = CheckpointTables.of(database, self.serde)
+        self._known_only = known_only
+
+    async def create_tables(self) -> Self:
+        """Make the tables where they are missing; returns this saver.
+
+        Raises:
+            StorageUnavailable, StorageInvalid: The database cannot be used.
+        """
+        if not await self._typed(self.database.read(self.tables.exist)):  # who has nothing to make waits for no writer
+            await self._write([(statement, ()) for statement in self.tables.CREATE])
+        return self
+
+    async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
+        """Read a checkpoint: the one that is named, or the newest of its thread.
+
+        Raises:
+            StorageInvalid: It is not what the graphs here write; nothing of it was made or called.
+        """
+        key = _key(config)
+        rows = await self._typed(self.database.read(lambda tx: self.tables.get(tx, key)))
+        return None if rows is None else self.decoded(rows)
+
+    async def alist(
+        self, config: Any, *, filter: dict[str, Any] | None = None, before: Any = None, limit: int | None = None
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Read the checkpoints of a thread, or of all where `config` is None, newest first."""
+        given = {} if config is None else config["configurable"]
+        where = {name: str(given[name]) for name in ("thread_id", "checkpoint_ns", "checkpoint_id") if given.get(name)}
+        if given.get("checkpoint_ns") is not None:
+            where["checkpoint_ns"] = given["checkpoint_ns"]
+        above = None if before is None else get_checkpoint_id(before)
+
+        def work(transaction: Transaction) -> list[Rows | None]:
+            keys = self.tables.keys(transaction, where, above)
+            return [self.tables.get(transaction, key) for key in (keys if filter else keys[:limit])]
+
+        found = 0
+        for rows in [each for each in await self._typed(self.database.read(work)) if each is not None]:
+            decoded = self.decoded(rows)
+            metadata: Any = decoded.metadata
+            if all(metadata.get(name) == value for name, value in (filter or {}).items()):
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+                yield decoded
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        """Write a checkpoint behind the one that `config` names; returns the config that names it."""
+        before, key = _key(config), _key(config)._replace(id=checkpoint["id"])
+        about = get_serializable_checkpoint_metadata(config, metadata)
+        await self._write(self.tables.put(key, before.id or None, checkpoint, about, new_versions), _lease(config))
+        return _config(key)
+
+    async def aput_writes(
+        self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Write what a task has written, beside the checkpoint that it began at."""
+        lease = _lease(config)
+        if lease is not None and _is_passing(writes):
+            return
+        placed = [(WRITES_IDX_MAP.get(channel, place), channel, value) for place, (channel, value) in enumerate(writes)]
+        replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
+        await self._write(
+            self.tables.put_writes(_key(config), placed, task=task_id, path=task_path, replace=replace), lease
+        )
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread."""
+        await self._write(self.tables.delete(str(thread_id)))
+
+    def get_next_version(self, current: Any, channel: None) -> str:
+        """The next version of a channel: a number that grows, and a random part, as LangGraph's own savers make it."""
+        number = 0 if current is None else int(str(current).split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"
+
+    def with_allowlist(self, extra_allowlist: Any) -> Self:
+        """This saver: what it reads is restricted in any case."""
+        return self
+
+    async def _write(self, statements: Statements, lease: Lease | None = None) -> None:
+        def work(transaction: Transaction) -> None:
+            if lease is not None:
+                lease.verify(transaction)
+            for sql, params in statements:
+                transaction.execute(sql, params)
+
+        await self._typed(self.database.transact(work))
+
+    async def _typed(self, work: Awaitable[T]) -> T:
+        """Await `work`; tables that somebody changed fail with a typed error, too."""
+        try:
+            return await work
+        except sqlite3.Error as error:  # not the database's own: it knows the tables of its schemas alone
+            raise StorageInvalid(
+                f"the checkpoints in {self.database.name!r} are not as LangGraph keeps them ({error})",
+                remedy="restore the file from a copy, move it away, or use another home",
+            ) from error
+
+    def decoded(self, rows: Rows) -> CheckpointTuple:
+        """A checkpoint as LangGraph takes it.
+
+        Raises:
+            StorageInvalid: It cannot be read.
+        """
+        try:
+            checkpoint, metadata = self.tables.decoded(rows)
+            parent = None if rows.parent is None else _config(rows.key._replace(id=rows.parent))
+            writes = [
+                (task, channel, self.serde.loads_typed((kind, value)))
+                for task, channel, kind, value, *_ in rows.writes_in_order()
+            ]
+            found = CheckpointTuple(_config(rows.key), checkpoint, metadata, parent, writes)
+            if self._known_only:
+                check(found)
+            return found
+        except ValidationError as error:
+            unreadable = describe_failure(error)
+        except Exception as error:  # bytes that something else wrote can fail to decode in any way
+            unreadable = type(error).__name__
+        raise StorageInvalid(
+            f"the checkpoint of thread {rows.key.thread!r} in {self.database.name!r} cannot be read ({unreadable})",
+            remedy="restore the database from a copy, or go on with another thread",
+        )
+
+
+def _is_passing(writes: Sequence[tuple[str, Any]]) -> bool:
+    """Whether these writes of a node are not kept: the checkpoint that comes once it is through holds what they say.
+
+    The graphs here run one node at a time, so there is no other whose work would be done again for the lack of them.
+    A node that is cut off before that checkpoint is done again, as it is when cut off before its writes, and one that
+    failed is done again whatever is kept of its error: a turn that is cancelled would write one for each of its tasks.
+    Interrupts, after which no checkpoint comes, are kept, and all of one who copies and runs no turn.
+    """
+    return all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
+
+
+def _key(config: Any) -> Key:
+    given = config["configurable"]
+    return Key(str(given["thread_id"]), given.get("checkpoint_ns") or "", get_checkpoint_id(config) or "")
+
+
+def _config(key: Key) -> Any:
+    return {"configurable": {"thread_id": key.thread, "checkpoint_ns": key.namespace, "checkpoint_id": key.id}}
+
+
+def _lease(config: Any) -> Lease | None:
+    found: Lease | None = config["configurable"].get(LEASE)
+    return found

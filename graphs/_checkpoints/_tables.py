@@ -1,0 +1,263 @@
+"""LangGraph's checkpoint tables on either engine, as rows: what writes them, and what reads them in a transaction.
+
+The tables are those of LangGraph's own savers, so its tools read what stands here, and this reads what they wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from langgraph.checkpoint.base import writes_sort_key
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from ...storage import Database, Transaction
+
+Statements = list[tuple[str, Sequence[object]]]
+"""SQL and its params. They are made before the transaction, which may run them again from the start."""
+
+
+class Key(NamedTuple):
+    """What names a checkpoint. Without an id it is the newest one of its thread and namespace."""
+
+    thread: str
+    namespace: str
+    id: str = ""
+
+
+class Rows(NamedTuple):
+    """What is stored of one checkpoint, not yet decoded."""
+
+    key: Key
+    parent: str | None
+    kind: str | None
+    checkpoint: Any
+    metadata: Any
+    writes: list[tuple[Any, ...]]
+    blobs: list[tuple[Any, ...]]
+
+    def writes_in_order(self) -> list[tuple[Any, ...]]:
+        """What its tasks have written, as LangGraph applies it: task, channel, kind, value, path and place."""
+        return sorted(self.writes, key=lambda row: writes_sort_key(row[4], row[0], row[5]))
+
+
+class CheckpointTables(ABC):
+    """The tables of one engine.
+
+    Args:
+        serde: Turns values into bytes and back.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]]
+    """Their names."""
+
+    CREATE: ClassVar[tuple[str, ...]]
+    """What makes them; it changes none that is there."""
+
+    WRITES: ClassVar[str]
+    """The table of what tasks have written, and its column of values."""
+
+    VALUE: ClassVar[str]
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+
+    @staticmethod
+    def of(database: Database, serde: SerializerProtocol) -> CheckpointTables:
+        """Those of a database."""
+        return (SqliteTables if database.engine == "sqlite" else PostgresTables)(serde)
+
+    @abstractmethod
+    def exist(self, transaction: Transaction) -> bool:
+        """Whether they are there, in the form of today."""
+
+    @abstractmethod
+    def put(
+        self,
+        key: Key,
+        parent: str | None,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        versions: Mapping[str, Any],
+    ) -> Statements:
+        """What writes a checkpoint.
+
+        Args:
+            key: Its key, with an id.
+            parent: The id of the one before.
+            checkpoint: The checkpoint.
+            metadata: Its metadata.
+            versions: The new versions of the channels that it changed.
+        """
+
+    @abstractmethod
+    def decoded(self, rows: Rows) -> tuple[Any, Any]:
+        """A checkpoint and its metadata."""
+
+    def put_writes(
+        self, key: Key, writes: Sequence[tuple[int, str, Any]], *, task: str, path: str, replace: bool
+    ) -> Statements:
+        """What writes the values of a task, each by its place and channel; one that is there stays, or is replaced."""
+        then = "NOTHING"
+        if replace:
+            then = f"UPDATE SET channel=excluded.channel, type=excluded.type, {self.VALUE}=excluded.{self.VALUE}"
+        sql = f"""INSERT INTO {self.WRITES}(thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx,
+                    channel, type, {self.VALUE}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  ON CONFLICT(thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO {then}"""
+        return [
+            (sql, (*key, task, path, place, channel, *self.serde.dumps_typed(value)))
+            for place, channel, value in writes
+        ]
+
+    def get(self, transaction: Transaction, key: Key) -> Rows | None:
+        """What is stored of a checkpoint."""
+        which = "AND checkpoint_id=?" if key.id else "ORDER BY checkpoint_id DESC LIMIT 1"
+        found = transaction.execute(
+            f"""SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
+                FROM checkpoints WHERE thread_id=? AND checkpoint_ns=? {which}""",
+            key if key.id else key[:2],
+        )
+        if not found:
+            return None
+        [(thread, namespace, name, parent, kind, checkpoint, metadata)] = found
+        key = Key(thread, namespace, name)
+        writes = transaction.execute(
+            f"""SELECT task_id, channel, type, {self.VALUE}, task_path, idx FROM {self.WRITES}
+                WHERE thread_id=? AND checkpoint_ns=? AND checkpoint_id=?""",
+            key,
+        )
+        return Rows(key, parent, kind, checkpoint, metadata, writes, self._blobs(transaction, key, checkpoint))
+
+    def keys(self, transaction: Transaction, where: Mapping[str, str], before: str | None) -> list[Key]:
+        """The keys of checkpoints, the newest first.
+
+        Args:
+            transaction: Where.
+            where: What columns of theirs are.
+            before: Above all their ids; None is no bound.
+        """
+        terms = [f"{column}=?" for column in where] + ["checkpoint_id < ?"] * (before is not None)
+        chosen = f"WHERE {' AND '.join(terms)}" if terms else ""
+        found = transaction.execute(
+            f"SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints {chosen} ORDER BY checkpoint_id DESC",
+            [*where.values(), *([before] if before is not None else ())],
+        )
+        return [Key(*row) for row in found]
+
+    def delete(self, thread: str) -> Statements:
+        """What deletes all checkpoints of a thread."""
+        return [(f"DELETE FROM {name} WHERE thread_id=?", (thread,)) for name in self.NAMES]
+
+    def _blobs(self, transaction: Transaction, key: Key, checkpoint: Any) -> list[tuple[Any, ...]]:
+        """The values that stand in a table of their own."""
+        return []
+
+
+class SqliteTables(CheckpointTables):
+    """Two tables: a checkpoint is one row with all its values."""
+
+    NAMES = ("checkpoints", "writes")
+    WRITES, VALUE = "writes", "value"
+    CREATE = (
+        """CREATE TABLE IF NOT EXISTS checkpoints (
+             thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+             parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB,
+             PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))""",
+        """CREATE TABLE IF NOT EXISTS writes (
+             thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+             task_id TEXT NOT NULL, task_path TEXT NOT NULL DEFAULT '', idx INTEGER NOT NULL, channel TEXT NOT NULL,
+             type TEXT, value BLOB,
+             PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))""",
+    )
+    PUT: ClassVar = """INSERT OR REPLACE INTO checkpoints(thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id,
+                         type, checkpoint, metadata) VALUES(?, ?, ?, ?, ?, ?, ?)"""
+
+    def exist(self, transaction: Transaction) -> bool:
+        return len(transaction.execute("SELECT 1 FROM sqlite_master WHERE name IN ('checkpoints', 'writes')")) == 2
+
+    def put(
+        self,
+        key: Key,
+        parent: str | None,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        versions: Mapping[str, Any],
+    ) -> Statements:
+        about = json.dumps(metadata, ensure_ascii=False).encode("utf-8", "ignore")
+        return [(self.PUT, (*key, parent, *self.serde.dumps_typed(checkpoint), about))]
+
+    def decoded(self, rows: Rows) -> tuple[Any, Any]:
+        return self.serde.loads_typed((rows.kind or "", rows.checkpoint)), json.loads(rows.metadata or "{}")
+
+
+class PostgresTables(CheckpointTables):
+    """Three tables: plain values stand in the checkpoint's JSON, others in rows that checkpoints share by version."""
+
+    NAMES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+    WRITES, VALUE = "checkpoint_writes", "blob"
+    CREATE = (
+        "SELECT pg_advisory_xact_lock(hashtextextended('worldagent checkpoints', 0))",
+        """CREATE TABLE IF NOT EXISTS checkpoints (
+             thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+             parent_checkpoint_id TEXT, type TEXT, checkpoint JSONB NOT NULL, metadata JSONB NOT NULL DEFAULT '{}',
+             PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))""",
+        """CREATE TABLE IF NOT EXISTS checkpoint_blobs (
+             thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', channel TEXT NOT NULL,
+             version TEXT NOT NULL, type TEXT NOT NULL, blob BYTEA,
+             PRIMARY KEY (thread_id, checkpoint_ns, channel, version))""",
+        """CREATE TABLE IF NOT EXISTS checkpoint_writes (
+             thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
+             task_id TEXT NOT NULL, idx INTEGER NOT NULL, channel TEXT NOT NULL, type TEXT, blob BYTEA NOT NULL,
+             task_path TEXT NOT NULL DEFAULT '',
+             PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))""",
+        # Keys of workers begin with their thread's, and the primary key sorts by the server's language.
+        """CREATE INDEX IF NOT EXISTS wa_checkpoints_thread
+             ON checkpoints(thread_id text_pattern_ops, checkpoint_id)""",
+    )
+    PUT: ClassVar = """INSERT INTO checkpoints(thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id,
+                         checkpoint, metadata) VALUES(?, ?, ?, ?, CAST(? AS JSONB), CAST(? AS JSONB))
+                       ON CONFLICT(thread_id, checkpoint_ns, checkpoint_id)
+                       DO UPDATE SET checkpoint=excluded.checkpoint, metadata=excluded.metadata"""
+    PUT_BLOB: ClassVar = """INSERT INTO checkpoint_blobs(thread_id, checkpoint_ns, channel, version, type, blob)
+                            VALUES(?, ?, ?, ?, ?, ?)
+                            ON CONFLICT(thread_id, checkpoint_ns, channel, version) DO NOTHING"""
+    BLOBS: ClassVar = """SELECT channel, type, blob FROM checkpoint_blobs WHERE thread_id=? AND checkpoint_ns=?
+                         AND (channel, version) IN (SELECT key, value FROM jsonb_each_text(CAST(? AS JSONB)))"""
+
+    def exist(self, transaction: Transaction) -> bool:
+        [(found,)] = transaction.execute("SELECT to_regclass('wa_checkpoints_thread')")
+        return found is not None  # it is made last
+
+    def put(
+        self,
+        key: Key,
+        parent: str | None,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        versions: Mapping[str, Any],
+    ) -> Statements:
+        values = checkpoint["channel_values"]
+        plain = {name: value for name, value in values.items() if value is None or isinstance(value, str | int | float)}
+        blobs: Statements = [
+            (self.PUT_BLOB, (*key[:2], name, str(version), *self.serde.dumps_typed(values[name])))
+            for name, version in versions.items()
+            if name in values.keys() - plain.keys()
+        ]
+        row = json.dumps({**checkpoint, "channel_values": plain})
+        return [*blobs, (self.PUT, (*key, parent, row, json.dumps(metadata)))]
+
+    def decoded(self, rows: Rows) -> tuple[Any, Any]:
+        apart = {
+            name: self.serde.loads_typed((kind, blob)) for name, kind, blob in rows.blobs if kind != "empty"
+        }  # as LangGraph marks a channel without a value
+        return {**rows.checkpoint, "channel_values": {**rows.checkpoint["channel_values"], **apart}}, rows.metadata
+
+    def _blobs(self, transaction: Transaction, key: Key, checkpoint: Any) -> list[tuple[Any, ...]]:
+        match checkpoint:
+            case {"channel_versions": dict(versions), "channel_values": dict(values)}:
+                apart = {name: version for name, version in versions.items() if name not in values}
+            case _:  # nothing that was written here; who decodes it says so
+                apart = {}
+        return transaction.execute(self.BLOBS, (*key[:2], json.dumps(apart))) if apart else []
