@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from ..core.awaiting import abandoned
@@ -33,6 +32,7 @@ _BUMP = f"""INSERT INTO wa_epoch(key, epoch)
             ON CONFLICT(key) DO UPDATE SET epoch=wa_epoch.epoch+1 RETURNING epoch"""
 _RAISE = f"""INSERT INTO wa_epoch(key, epoch) VALUES('{_RETIRED}', ?) ON CONFLICT(key) DO UPDATE
              SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
+_EPOCH = "SELECT epoch FROM wa_epoch WHERE key=?"
 _DELETE = "DELETE FROM wa_epoch WHERE key=?"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
 _LONGEST_RUN = 1.0  # seconds that those who wait in one process take a key one after the other
@@ -48,8 +48,6 @@ class Lease:
         epoch: How often `key` has been taken so far; grows with each lease.
     """
 
-    QUERY: ClassVar[str] = "SELECT epoch FROM wa_epoch WHERE key=?"
-
     key: str
     epoch: int
 
@@ -59,7 +57,11 @@ class Lease:
         Raises:
             LeaseLost: Somebody took `key` over since.
         """
-        self.check(transaction.hold(self.QUERY, (self.key,)))
+        if [tuple(row) for row in transaction.hold(_EPOCH, (self.key,))] != [(self.epoch,)]:
+            raise LeaseLost(
+                f"another owner took {self.key!r} over after epoch {self.epoch}",
+                remedy="drop this work and ask again; the thread goes on from its last message",
+            )
 
     def forget(self, transaction: Transaction) -> None:
         """Verify, and leave no trace of a key that nobody owned before; the last that is written under this lease.
@@ -70,18 +72,6 @@ class Lease:
         self.verify(transaction)
         # A later epoch stays: an owner from before, who does not know of its end, must not meet its own one again.
         transaction.execute(f"{_DELETE} AND epoch=1 + {_HIGHEST}", (self.key,))
-
-    def check(self, rows: Iterable[Sequence[object]]) -> None:
-        """As `verify`, for one who has asked `QUERY` of the key inside a transaction of its own.
-
-        Raises:
-            LeaseLost: Somebody took `key` over since.
-        """
-        if [tuple(row) for row in rows] != [(self.epoch,)]:
-            raise LeaseLost(
-                f"another owner took {self.key!r} over after epoch {self.epoch}",
-                remedy="drop this work and ask again; the thread goes on from its last message",
-            )
 
     def retire(self, transaction: Transaction) -> None:
         """Forget the key, in the transaction that removes what it owns.

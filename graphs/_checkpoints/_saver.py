@@ -93,7 +93,8 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """Write a checkpoint behind the one that `config` names; returns the config that names it."""
-        before, key = _key(config), _key(config)._replace(id=checkpoint["id"])
+        before = _key(config)
+        key = before._replace(id=checkpoint["id"])
         about = get_serializable_checkpoint_metadata(config, metadata)
         await self._write(self.tables.put(key, before.id or None, checkpoint, about, new_versions), _lease(config))
         return _config(key)
@@ -134,10 +135,13 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         await self._typed(self.database.transact(work))
 
     async def _typed(self, work: Awaitable[T]) -> T:
-        """Await `work`; tables that somebody changed fail with a typed error, too."""
+        """Await `work`, and raise SQLite's errors as `StorageInvalid`.
+
+        The database itself does so only for tables in its schemas, and these tables are LangGraph's.
+        """
         try:
             return await work
-        except sqlite3.Error as error:  # not the database's own: it knows the tables of its schemas alone
+        except sqlite3.Error as error:
             raise StorageInvalid(
                 f"the checkpoints in {self.database.name!r} are not as LangGraph keeps them ({error})",
                 remedy="restore the file from a copy, move it away, or use another home",
@@ -162,21 +166,22 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             return found
         except ValidationError as error:
             unreadable = describe_failure(error)
-        except Exception as error:  # bytes that something else wrote can fail to decode in any way
+        except Exception as error:
+            # Not named: LangGraph's serializer documents no errors, and another program's bytes can make it raise any.
+            # Only the type is reported, since the text may quote the bytes.
             unreadable = type(error).__name__
         raise StorageInvalid(
             f"the checkpoint of thread {rows.key.thread!r} in {self.database.name!r} cannot be read ({unreadable})",
-            remedy="restore the database from a copy, or go on with another thread",
+            remedy="restore the database from a copy, or use another thread",
         )
 
 
 def _is_passing(writes: Sequence[tuple[str, Any]]) -> bool:
-    """Whether these writes of a node are not kept: the checkpoint that comes once it is through holds what they say.
+    """Whether these writes of a node need not be stored, because the next checkpoint holds what they say.
 
-    The graphs here run one node at a time, so there is no other whose work would be done again for the lack of them.
-    A node that is cut off before that checkpoint is done again, as it is when cut off before its writes, and one that
-    failed is done again whatever is kept of its error: a turn that is cancelled would write one for each of its tasks.
-    Interrupts, after which no checkpoint comes, are kept, and all of one who copies and runs no turn.
+    The graphs here run one node at a time, so no other node's work is lost without them. A node that is interrupted
+    before that checkpoint runs again, with its writes or without. A node that failed runs again, too; a cancelled turn
+    would store one error for each of its tasks. Interrupts are stored, since no checkpoint follows them.
     """
     return all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
 

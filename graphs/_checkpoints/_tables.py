@@ -1,6 +1,6 @@
 """LangGraph's checkpoint tables on either engine, as rows: what writes them, and what reads them in a transaction.
 
-The tables are those of LangGraph's own savers, so its tools read what stands here, and this reads what they wrote.
+The tables are those of LangGraph's own savers, so LangGraph's tools read what is written here, and the other way round.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ...storage import Database, Transaction
 
 Statements = list[tuple[str, Sequence[object]]]
 """SQL and its params. They are made before the transaction, which may run them again from the start."""
+
+Json = Mapping[str, Any]
 
 
 class Key(NamedTuple):
@@ -54,7 +56,7 @@ class CheckpointTables(ABC):
     """Their names."""
 
     CREATE: ClassVar[tuple[str, ...]]
-    """What makes them; it changes none that is there."""
+    """Statements that create them where they are missing."""
 
     WRITES: ClassVar[str]
     """The table of what tasks have written, and its column of values."""
@@ -66,22 +68,15 @@ class CheckpointTables(ABC):
 
     @staticmethod
     def of(database: Database, serde: SerializerProtocol) -> CheckpointTables:
-        """Those of a database."""
+        """The tables for a database's engine."""
         return (SqliteTables if database.engine == "sqlite" else PostgresTables)(serde)
 
     @abstractmethod
     def exist(self, transaction: Transaction) -> bool:
-        """Whether they are there, in the form of today."""
+        """Whether they exist, in their current form."""
 
     @abstractmethod
-    def put(
-        self,
-        key: Key,
-        parent: str | None,
-        checkpoint: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        versions: Mapping[str, Any],
-    ) -> Statements:
+    def put(self, key: Key, parent: str | None, checkpoint: Json, metadata: Json, versions: Json) -> Statements:
         """What writes a checkpoint.
 
         Args:
@@ -177,14 +172,7 @@ class SqliteTables(CheckpointTables):
     def exist(self, transaction: Transaction) -> bool:
         return len(transaction.execute("SELECT 1 FROM sqlite_master WHERE name IN ('checkpoints', 'writes')")) == 2
 
-    def put(
-        self,
-        key: Key,
-        parent: str | None,
-        checkpoint: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        versions: Mapping[str, Any],
-    ) -> Statements:
+    def put(self, key: Key, parent: str | None, checkpoint: Json, metadata: Json, versions: Json) -> Statements:
         about = json.dumps(metadata, ensure_ascii=False).encode("utf-8", "ignore")
         return [(self.PUT, (*key, parent, *self.serde.dumps_typed(checkpoint), about))]
 
@@ -230,14 +218,7 @@ class PostgresTables(CheckpointTables):
         [(found,)] = transaction.execute("SELECT to_regclass('wa_checkpoints_thread')")
         return found is not None  # it is made last
 
-    def put(
-        self,
-        key: Key,
-        parent: str | None,
-        checkpoint: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        versions: Mapping[str, Any],
-    ) -> Statements:
+    def put(self, key: Key, parent: str | None, checkpoint: Json, metadata: Json, versions: Json) -> Statements:
         values = checkpoint["channel_values"]
         plain = {name: value for name, value in values.items() if value is None or isinstance(value, str | int | float)}
         blobs: Statements = [
