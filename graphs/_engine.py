@@ -351,7 +351,7 @@ class TurnEngine:
         """What a turn gave that is over; `head` is its last message, where that may not be the thread's."""
         head = head or await self.head(thread_key)
         assert head is not None, "a turn that is over has a message"
-        return await self._outcome({}, work, head)
+        return self._outcome({}, work, await self._said_at(head, work))
 
     async def begin(self, request: TurnRequest, *, lease: Lease | None) -> str:
         """Put the turn's message into the log, after what changed since the last one; returns its id."""
@@ -396,7 +396,8 @@ class TurnEngine:
         turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
         self._check_open(request.turn_id, found, records)
         if found.get("status") == "done":
-            return await self._outcome(turn.budget.book.bill, request.work, str(found["head"]))
+            said = await self._said_at(str(found["head"]), request.work)
+            return self._outcome(turn.budget.book.bill, request.work, said)
         return await self._drive(turn, request, None, rounds=int(found["round"]))
 
     async def check_work(self, turn_id: str, thread_key: str) -> None:
@@ -493,11 +494,12 @@ class TurnEngine:
             finally:
                 del self._drives[turn.turn_id]
             if "__interrupt__" not in values:
-                return await self._outcome(turn.budget.book.bill, request.work, values["head"])
+                said = run.outcome or await self._said_at(values["head"], request.work)
+                return self._outcome(turn.budget.book.bill, request.work, said)
             assert journal is not None, "nothing waits without a journal"
             if turn.drive.stopping:
                 return TurnOutcome(status="stopped", usage=turn.budget.book.bill)
-            records = await journal.load(turn.turn_id)
+            records = await journal.load(turn.turn_id, lease=turn.lease)
             pauses = tuple(pause_of(record) for record in records.values() if record.open)
             answered = any(record.answered for record in records.values())
             if turn.drive.left:
@@ -510,8 +512,11 @@ class TurnEngine:
             drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
             turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
 
-    async def _outcome(self, usage: Mapping[str, ModelUsage], work: Work | None, head: str) -> TurnOutcome:
-        body = body_of(await self.message(head), "answer" if work is None else "result")
+    async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
+        """What the last message of a turn that is over says."""
+        return body_of(await self.message(head), "answer" if work is None else "result")
+
+    def _outcome(self, usage: Mapping[str, ModelUsage], work: Work | None, body: Mapping[str, Any]) -> TurnOutcome:
         if work is None:
             return TurnOutcome(text=str(body["text"]), result=body.get("result"), usage=usage)
         shape = self.services.shapes.get(work["shape"])

@@ -103,7 +103,14 @@ class ConversationLog:
         """See `ConversationStore.append`. Half a surrogate pair, as a model may emit, is kept as it is."""
         rows = rows_of(parent, messages, thread=thread, turn_id=turn_id)
         at = stored_moment(self._clock.now())
-        await self._database.transact(lambda tx: insert_rows(tx, rows, at, lease))
+
+        def work(transaction: Transaction) -> None:
+            insert_rows(transaction, rows, at)
+
+        if lease is None:
+            await self._database.transact(work)
+        else:
+            lease.enqueue(work, unwritten={rows[-1].id: True})
         return rows[-1].id
 
     async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
@@ -169,10 +176,8 @@ def _id_of(thread: str, parent: str | None, turn_id: str, author: str, kind: str
     return digest([thread if parent is None else None, parent, turn_id, author, kind, body])
 
 
-def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int, lease: Lease | None) -> None:
+def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int) -> None:
     """Write rows behind the parent of the first; see `append`."""
-    if lease is not None:
-        lease.verify(transaction)
     parent, depth = rows[0].parent, 0
     summary: str | None = None
     if parent is not None:

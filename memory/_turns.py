@@ -147,12 +147,11 @@ class TurnRegister:
         """
 
         def work(transaction: Transaction) -> None:
-            lease.verify(transaction)
             if also is not None:
                 also(transaction)
             transaction.execute(_INSERT, _row(record))
 
-        await self._database.transact(work)
+        await lease.commit(work)
 
     async def end(
         self,
@@ -180,7 +179,6 @@ class TurnRegister:
         now = self._clock.now()
 
         def work(transaction: Transaction) -> TurnStatus:
-            lease.verify(transaction)
             rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
             written: TurnStatus = rows[0][0] if rows else status
             if also is not None and written not in OPEN:
@@ -189,7 +187,7 @@ class TurnRegister:
                 each(transaction, written in OPEN)
             return written
 
-        written = await self._database.transact(work)
+        written = await lease.commit(work)
         return replace(record, status=written, code=code, changed=now)
 
     async def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
@@ -200,10 +198,9 @@ class TurnRegister:
         """
 
         def work(transaction: Transaction) -> None:
-            lease.verify(transaction)
             transaction.execute(_SET_ORIGIN, (canonical_json(origin), record.id))
 
-        await self._database.transact(work)
+        await lease.commit(work)
         return replace(record, origin=origin)
 
     async def latest(self, thread: str) -> TurnRecord | None:

@@ -7,7 +7,8 @@ from ._address import PostgresAddress
 from ._database import Database
 from ._failures import from_sqlite
 from ._home import Storage
-from ._leases import EPOCHS, Lease, Leases
+from ._lease import Lease
+from ._leases import EPOCHS, Leases
 from ._rows import Moment, Row, check_row
 from ._schema import Schema
 from ._transaction import Transaction

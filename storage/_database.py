@@ -64,13 +64,18 @@ class Database(ABC):
         return await SqliteDatabase.at(place, schemas=schemas, expendable=expendable)
 
     @abstractmethod
-    async def transact(self, work: Callable[[Transaction], T]) -> T:
+    async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
         """Run `work` in one write transaction and return what it returns.
 
         If `work` raises, nothing is written and the error comes out. If the awaiting task is cancelled, the transaction
         still ends as it would have, and only then does the cancellation go on. `work` runs on another thread, and may
         run again from the start where the server asks for that, so it changes nothing but the database. On SQLite one
         runs at a time; on Postgres several do (READ COMMITTED), and what `Transaction.hold` read stays as it is.
+
+        Args:
+            work: What it does.
+            synced: Whether it outlives the machine from when this returns; else a loss of power may take it, with this
+                process and never without. It is on the disk before any later one that is synced.
 
         Raises:
             AgentClosed: The database is closed.

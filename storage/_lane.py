@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from ..core.errors import AgentClosed, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
 from ._failures import from_sqlite, not_as_made, not_text
@@ -22,6 +23,7 @@ from ._transaction import Transaction
 
 T = TypeVar("T")
 Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
+_TOGETHER: Final = 256  # transactions that are committed as one at most
 
 
 class Lane:
@@ -34,6 +36,7 @@ class Lane:
         self._path = path
         self._schemas = schemas
         self._read_only = read_only
+        self._waiting: deque[tuple[Callable[[Transaction], Any], Future[Any], bool]] = deque()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -49,28 +52,53 @@ class Lane:
 
         await self._submit(job)
 
-    async def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in one transaction; commit what it did if it returns, roll back if it raises."""
-        begin: Begin = "BEGIN" if self._read_only else "BEGIN IMMEDIATE"
+    async def run(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
+        """Run `work` in a transaction; commit what it did if it returns, roll back if it raises.
 
-        def job() -> T:
-            connection = self._connection
-            assert connection is not None, "run() comes after open()"
-            if self._found() != self._file:
-                # SQLite would go on with the file that nobody can find any more, and all would be lost at its end.
-                raise StorageUnavailable(
-                    f"database {str(self._path)!r} is not the file that was opened",
-                    remedy="put it back and start the agent again",
-                )
-            with self._translated(), transaction(connection, begin):
-                try:
-                    return work(_SqliteTransaction(connection, self._path))
-                except StopIteration as error:
-                    cause = error
-                # A future cannot carry StopIteration: whoever awaits it would wait for ever.
-                raise RuntimeError("the work of a transaction raised StopIteration") from cause
+        One that is not `synced` is on the disk with the next that is, or when the system writes it.
 
-        return await self._submit(job)
+        What waits while another transaction is under way is committed together. Where anything of that fails, each runs
+        again alone, so one that fails takes nothing along.
+        """
+        future: Future[T] = Future()
+        self._waiting.append((work, future, synced))
+        await self._submit(self._drain)  # it finds nothing to do where an earlier one took this along
+        return future.result()
+
+    def _drain(self) -> None:
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _TOGETHER))]
+        results: list[Any] = []
+        if len(group) > 1:
+            with contextlib.suppress(Exception):
+                results = self._transacted([work for work, *_ in group], any(synced for *_, synced in group))
+        for place, (work, future, synced) in enumerate(group):
+            try:
+                future.set_result(results[place] if results else self._transacted([work], synced)[0])
+            except BaseException as error:  # not by name: it goes to who waits
+                future.set_exception(error)
+
+    def _transacted(self, works: Sequence[Callable[[Transaction], Any]], synced: bool) -> list[Any]:
+        connection = self._connection
+        assert connection is not None, "run() comes after open()"
+        if self._found() != self._file:
+            # SQLite would go on with the file that nobody can find any more, and all would be lost at its end.
+            raise StorageUnavailable(
+                f"database {str(self._path)!r} is not the file that was opened",
+                remedy="put it back and start the agent again",
+            )
+        if self._read_only:
+            with self._translated(), transaction(connection, "BEGIN"):
+                return [self._worked(work, connection) for work in works]
+        with self._translated(), _synced(connection, synced), transaction(connection):
+            return [self._worked(work, connection) for work in works]
+
+    def _worked(self, work: Callable[[Transaction], T], connection: sqlite3.Connection) -> T:
+        try:
+            return work(_SqliteTransaction(connection, self._path))
+        except StopIteration as error:
+            cause = error
+        # A future cannot carry StopIteration: whoever awaits it would wait for ever.
+        raise RuntimeError("the work of a transaction raised StopIteration") from cause
 
     async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` outside any transaction."""
@@ -165,6 +193,18 @@ def transaction(connection: sqlite3.Connection, begin: Begin = "BEGIN IMMEDIATE"
         if connection.in_transaction:  # a full disk has rolled back already
             connection.execute("ROLLBACK")
         raise
+
+
+@contextlib.contextmanager
+def _synced(connection: sqlite3.Connection, synced: bool) -> Generator[None]:
+    if synced:
+        yield
+        return
+    connection.execute("PRAGMA synchronous=NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA synchronous=FULL")
 
 
 def closed(name: object) -> AgentClosed:

@@ -12,78 +12,25 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from ..core.awaiting import abandoned
-from ..core.errors import InvalidArgument, LeaseLost, ThreadBusy
+from ..core.errors import InvalidArgument, ThreadBusy
 from ._database import Database
+from ._lease import HIGHEST, Lease
 from ._locks import Held
 from ._schema import Schema
 from ._transaction import Transaction
 
 EPOCHS = Schema("epochs", (("CREATE TABLE wa_epoch(key TEXT PRIMARY KEY, epoch BIGINT NOT NULL)",),))
-# A key that was retired begins above its old epochs; one row for all such keys has the highest. No lease has its key.
-_RETIRED = ""
-_HIGHEST = f"COALESCE((SELECT epoch FROM wa_epoch WHERE key='{_RETIRED}'), 0)"
+# A key that was retired begins above its old epochs; one row for all such keys has the highest.
 _BUMP = f"""INSERT INTO wa_epoch(key, epoch)
-            VALUES(?, 1 + {_HIGHEST})
+            VALUES(?, 1 + {HIGHEST})
             ON CONFLICT(key) DO UPDATE SET epoch=wa_epoch.epoch+1 RETURNING epoch"""
-_RAISE = f"""INSERT INTO wa_epoch(key, epoch) VALUES('{_RETIRED}', ?) ON CONFLICT(key) DO UPDATE
-             SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
-_EPOCH = "SELECT epoch FROM wa_epoch WHERE key=?"
-_DELETE = "DELETE FROM wa_epoch WHERE key=?"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
 _LONGEST_RUN = 1.0  # seconds that those who wait in one process take a key one after the other
 _BREAK = 3 * _LONGEST_PAUSE
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to write for `key`, which lasts until it is released or taken over.
-
-    Attributes:
-        key: What is owned.
-        epoch: How often `key` has been taken so far; grows with each lease.
-    """
-
-    key: str
-    epoch: int
-
-    def verify(self, transaction: Transaction) -> None:
-        """Call first in each transaction that writes under this lease.
-
-        Raises:
-            LeaseLost: Somebody took `key` over since.
-        """
-        if [tuple(row) for row in transaction.hold(_EPOCH, (self.key,))] != [(self.epoch,)]:
-            raise LeaseLost(
-                f"another owner took {self.key!r} over after epoch {self.epoch}",
-                remedy="drop this work and ask again; the thread goes on from its last message",
-            )
-
-    def forget(self, transaction: Transaction) -> None:
-        """Verify, and leave no trace of a key that nobody owned before; the last that is written under this lease.
-
-        Raises:
-            LeaseLost: Somebody took `key` over since.
-        """
-        self.verify(transaction)
-        # A later epoch stays: an owner from before, who does not know of its end, must not meet its own one again.
-        transaction.execute(f"{_DELETE} AND epoch=1 + {_HIGHEST}", (self.key,))
-
-    def retire(self, transaction: Transaction) -> None:
-        """Forget the key, in the transaction that removes what it owns.
-
-        Whoever asks for it later gets a higher epoch all the same, so late writers of before stay refused.
-
-        Raises:
-            LeaseLost: Somebody took `key` over since.
-        """
-        self.verify(transaction)
-        transaction.execute(_RAISE, (self.epoch,))
-        transaction.execute(_DELETE, (self.key,))
 
 
 class _Queue(asyncio.Lock):
@@ -151,12 +98,19 @@ class Leases:
         deadline = asyncio.get_running_loop().time() + wait
         async with self._queued(key, wait):
             held, task, dropped = await self._locked(key, deadline, wait), asyncio.current_task(), False
+            lease: Lease | None = None
             try:
-                yield Lease(key, await self._database.transact(lambda tx: _bump(tx, key)))
+                # Epochs order processes that live: what loses one ends them all, and what is written under it syncs it.
+                epoch = await self._database.transact(lambda tx: _bump(tx, key), synced=False)
+                lease = Lease(key, epoch, self._database)
+                yield lease
+                await lease.close()
                 if last:
                     held.forget()
             except BaseException:  # not by name: whatever it is goes on
                 dropped = abandoned(task)  # then the lock goes with the file or the connection that it is on
+                if lease is not None and not dropped:
+                    await lease.close(write=False)
                 raise
             finally:
                 if not dropped:

@@ -70,7 +70,7 @@ class SqliteDatabase(Database):
             raise
         return database
 
-    async def transact(self, work: Callable[[Transaction], T]) -> T:
+    async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
         """Run `work` in one write transaction on the writer's thread and return what it returns.
 
         If `work` raises, nothing is written and the error comes out. If the awaiting task is cancelled, the
@@ -82,7 +82,7 @@ class SqliteDatabase(Database):
             StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
         """
         self._check_open()
-        return await self._writer.run(work)
+        return await self._writer.run(work, synced=synced)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on one snapshot: all that was committed before, and never half a transaction. It cannot write.

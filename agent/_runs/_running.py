@@ -206,6 +206,7 @@ class TurnRunning:
                 outcome = await engine.run(request, run, asked=record.asked)
             await self._notified(record, outcome)
             await self._settled()
+            lease.check()
         return await self._over(record, outcome, resolution, lease, use)
 
     async def _loaded(self, work: NewTurn) -> tuple[Loaded, ...]:
@@ -319,6 +320,7 @@ class TurnRunning:
                 outcome = await engine.resume(request, run, asked=record.asked)
             await self._notified(record, outcome)
             await self._settled()
+            lease.check()
         return await self._over(record, outcome, resolution, lease, use)
 
     async def _was_over(self, record: TurnRecord, item: Any) -> Turn:
@@ -383,6 +385,7 @@ class TurnRunning:
         """Whether the turn can go on later."""
         try:
             await self._settled(patient=True)
+            lease.recover()
             ending = self._ending(status, lambda emit, status: tell_end(emit, status, _code(status, code)))
             writing = use.writing()
             each = together(writing, ending)

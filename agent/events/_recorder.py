@@ -1,7 +1,4 @@
-"""Writes the events of all recorded turns of an agent, those of one moment in one transaction.
-
-A recorded turn costs a write of its own only where it is alone: 200 at once share theirs.
-"""
+"""Writes the events of all recorded turns of an agent, those of one moment at once."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from typing import Final
 
 from ...core import Clock
 from ...core.errors import AgentClosed, WorldAgentError
-from ...core.events import Event
 from ...memory.events import EventLog, RecordedTurn
-from ...storage import Database, Leases, Transaction
+from ...storage import Database, Leases
 from ._elsewhere import Elsewhere
 from ._recording import Recording
 
@@ -22,8 +18,6 @@ _APART: Final = 0.02  # seconds between two writes, so that what comes close tog
 _AGAIN: Final = 0.25  # seconds after which a write is tried again that failed
 _PRUNE_EVERY: Final = 60.0  # seconds
 _PRUNED_AT_ONCE: Final = 50  # turns, so that no transaction lasts
-
-Batches = list[tuple[Recording, list[Event]]]
 
 
 class Recorder:
@@ -49,7 +43,6 @@ class Recorder:
         self.live: dict[str, Recording] = {}
         self.coming: dict[str, Recording] = {}
         self.elsewhere: dict[str, Elsewhere] = {}
-        self._database = database
         self._dirty: dict[Recording, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
@@ -107,8 +100,10 @@ class Recorder:
                 self._last = loop.time()
                 batches = [(recording, batch) for recording in self._dirty if (batch := recording.batch())]
                 self._dirty.clear()
-                if batches and not await self._written(batches):
-                    self._dirty.update(dict.fromkeys(recording for recording, _ in batches))
+                written = await asyncio.gather(*(recording.write(batch) for recording, batch in batches))
+                if not all(written):
+                    again = (recording for (recording, _), done in zip(batches, written, strict=True) if not done)
+                    self._dirty.update(dict.fromkeys(again))
                     await asyncio.sleep(_AGAIN)
                 self._prune_if_due(loop.time())
         finally:
@@ -125,19 +120,6 @@ class Recorder:
         with contextlib.suppress(WorldAgentError):  # another time
             while await self.log.prune(self._age, most=_PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
                 pass
-
-    async def _written(self, batches: Batches) -> bool:
-        def work(transaction: Transaction) -> list[bool]:
-            return [recording.write(transaction, batch) for recording, batch in batches]
-
-        owned: list[bool] | None = None
-        try:
-            with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turns themselves
-                owned = await self._database.transact(work)
-        finally:
-            for place, (recording, batch) in enumerate(batches):
-                recording.written(batch, "failed" if owned is None else "done" if owned[place] else "lost")
-        return owned is not None
 
 
 __all__ = ["Recorder"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from ...core import Emitter
-from ...core.errors import LeaseLost
+from ...core.errors import LeaseLost, WorldAgentError
 from ...core.events import Event, ReasoningDelta
 from ...memory import OPEN, TurnStatus
 from ...memory.events import Lines, RecordedTurn
@@ -104,21 +104,26 @@ class Recording:
             self._writing = asyncio.get_running_loop().create_future()
         return batch
 
-    def write(self, transaction: Transaction, batch: list[Event]) -> bool:
-        """Write a batch down; False where another owner took the thread over."""
+    async def write(self, batch: list[Event]) -> bool:
+        """Write a batch down, behind what the turn did before it, and hand it out; False where it failed."""
         assert self._lease is not None, "a recording is written once it is open"
-        with contextlib.suppress(LeaseLost):
-            self._lease.verify(transaction)
-            self.append(transaction, batch)
-            return True
-        return False
+        outcome: Literal["done", "failed", "lost"] = "failed"
+        try:
+            await self._lease.commit(lambda transaction: self.append(transaction, batch))
+            outcome = "done"
+        except LeaseLost:
+            outcome = "lost"
+        except WorldAgentError:  # a database that is down is told by the turn itself
+            pass
+        finally:
+            self._written(batch, outcome)
+        return outcome != "failed"
 
     def append(self, transaction: Transaction, events: list[Event]) -> None:
         """Write events down that come next; those of a write that failed come again, and stand there once."""
         self.recorder.log.append(transaction, self.turn.turn, _lines(events), again=self._unsure)
 
-    def written(self, batch: list[Event], outcome: Literal["done", "failed", "lost"]) -> None:
-        """What became of a batch."""
+    def _written(self, batch: list[Event], outcome: Literal["done", "failed", "lost"]) -> None:
         match outcome:
             case "done":
                 self._unsure = False

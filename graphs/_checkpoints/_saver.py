@@ -54,7 +54,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
         if not await self._typed(self.database.read(self.tables.exist)):  # who has nothing to make waits for no writer
-            await self._write([(statement, ()) for statement in self.tables.CREATE])
+            await self._write([(statement, ()) for statement in self.tables.CREATE], None)
         return self
 
     async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
@@ -63,7 +63,9 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         Raises:
             StorageInvalid: It is not what the graphs here write; nothing of it was made or called.
         """
-        key = _key(config)
+        key, lease = _key(config), _lease(config)
+        if lease is not None and (found := lease.unwritten.get(key[:2])) is not None:
+            return _copy(found)
         rows = await self._typed(self.database.read(lambda tx: self.tables.get(tx, key)))
         return None if rows is None else self.decoded(rows)
 
@@ -96,7 +98,15 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         before = _key(config)
         key = before._replace(id=checkpoint["id"])
         about = get_serializable_checkpoint_metadata(config, metadata)
-        await self._write(self.tables.put(key, before.id or None, checkpoint, about, new_versions), _lease(config))
+        statements = self.tables.put(key, before.id or None, checkpoint, about, new_versions)
+        parent = _config(before) if before.id else None
+        lease = _lease(config)
+        begins = lease is not None and key.thread == lease.key and _is_input(lease.unwritten.get(key[:2]))
+        await self._write(statements, config, CheckpointTuple(_config(key), checkpoint, about, parent, []))
+        if lease is not None and begins:
+            await (
+                lease.flush()
+            )  # from now on the thread ends with the turn's message, even if the turn comes to nothing
         return _config(key)
 
     async def aput_writes(
@@ -108,13 +118,15 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             return
         placed = [(WRITES_IDX_MAP.get(channel, place), channel, value) for place, (channel, value) in enumerate(writes)]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
-        await self._write(
-            self.tables.put_writes(_key(config), placed, task=task_id, path=task_path, replace=replace), lease
-        )
+        statements = self.tables.put_writes(_key(config), placed, task=task_id, path=task_path, replace=replace)
+        found = None if lease is None else lease.unwritten.get(_key(config)[:2])
+        if found is not None:
+            found = found._replace(pending_writes=[*found.pending_writes, *((task_id, *write) for write in writes)])
+        await self._write(statements, config, found)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints of a thread."""
-        await self._write(self.tables.delete(str(thread_id)))
+        await self._write(self.tables.delete(str(thread_id)), None)
 
     def get_next_version(self, current: Any, channel: None) -> str:
         """The next version of a channel: a number that grows, and a random part, as LangGraph's own savers make it."""
@@ -125,14 +137,24 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         """This saver: what it reads is restricted in any case."""
         return self
 
-    async def _write(self, statements: Statements, lease: Lease | None = None) -> None:
+    async def _write(self, statements: Statements, config: Any, newest: CheckpointTuple | None = None) -> None:
+        """Write with what the run's turn writes next, or in a transaction of its own where no turn runs.
+
+        Args:
+            statements: What is written.
+            config: The run's; None is no run.
+            newest: What the thread's newest checkpoint is then, where that is known.
+        """
+
         def work(transaction: Transaction) -> None:
-            if lease is not None:
-                lease.verify(transaction)
             for sql, params in statements:
                 transaction.execute(sql, params)
 
-        await self._typed(self.database.transact(work))
+        lease = None if config is None else _lease(config)
+        if lease is None:
+            await self._typed(self.database.transact(work))
+        else:
+            lease.enqueue(work, unwritten={} if newest is None else {_key(config)[:2]: _copy(newest)})
 
     async def _typed(self, work: Awaitable[T]) -> T:
         """Await `work`, and raise SQLite's errors as `StorageInvalid`.
@@ -184,6 +206,24 @@ def _is_passing(writes: Sequence[tuple[str, Any]]) -> bool:
     would store one error for each of its tasks. Interrupts are stored, since no checkpoint follows them.
     """
     return all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
+
+
+def _copy(found: CheckpointTuple) -> CheckpointTuple:
+    """A checkpoint that LangGraph may change."""
+    checkpoint: Any = {
+        **found.checkpoint,
+        "channel_values": dict(found.checkpoint["channel_values"]),
+        "channel_versions": dict(found.checkpoint["channel_versions"]),
+        "versions_seen": {name: dict(seen) for name, seen in found.checkpoint["versions_seen"].items()},
+    }
+    return found._replace(
+        checkpoint=checkpoint, metadata={**found.metadata}, pending_writes=list(found.pending_writes or ())
+    )
+
+
+def _is_input(found: CheckpointTuple | None) -> bool:
+    """Whether this is the checkpoint of what a graph begins with, before its first step."""
+    return found is not None and found.metadata.get("source") == "input"
 
 
 def _key(config: Any) -> Key:

@@ -155,6 +155,8 @@ async def view_of(turn: TurnContext, head: str, asked: str) -> View:
         StorageInvalid: The log is not as it was written.
     """
     log = turn.services.log
+    if turn.lease is not None and head in turn.lease.unwritten:
+        await turn.lease.flush()
     summary = await log.summary(head)
     covered, standing = None, tuple[Message, ...]()
     if summary is not None:

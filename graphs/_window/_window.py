@@ -47,6 +47,16 @@ class Window:
             await window._summarise(window._bounds)
         return window
 
+    def go_on(self, head: str, own: int) -> None:
+        """Show the same at a later step of the turn.
+
+        Args:
+            head: The last message of its thread by now.
+            own: How many characters the turn's own steps have by now.
+        """
+        self.head, self._own = head, own
+        self._show(self._view)
+
     async def narrow(self) -> bool:
         """Show less, since the model's context is too short; False where nothing is left to leave out."""
         if not self._tried and self._view.follows:

@@ -46,6 +46,7 @@ class Conversation(Loop):
         self._left_out = 0  # of its own steps, where the model's context is too short for all
         self._checks = Checks(turn)
         self._first = False
+        self.outcome: Mapping[str, Any] | None = None  # the body of its answer, once it is in the log
 
     async def find(self, rounds: int) -> None:
         """Take up again the steps that the log has, from the journal.
@@ -71,9 +72,11 @@ class Conversation(Loop):
         final = state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.used_up()
         self._fault, self.step = state["fault"] or "", state.get("step", 0)
         self._first = not (self.round or state["rejections"] or self._checks.report)
-        self._window = await Window.open(
-            turn, state["head"], state["asked"], first=self._first, own=sum(map(len, self._found))
-        )
+        own = sum(map(len, self._found))
+        if self._window is None:
+            self._window = await Window.open(turn, state["head"], state["asked"], first=self._first, own=own)
+        else:  # the log has more of this turn alone, which the steps show
+            self._window.go_on(state["head"], own)
         said = await self._step(final=final)
         head = self._window.head
         if "fault" in said:
@@ -159,6 +162,7 @@ class Conversation(Loop):
             self.turn.emit(TextDelta, text=answer, step=self.step)
             body["result"] = json.loads(answer)
         self.turn.emit(StepEnded, step=self.step, interim=False)
+        self.outcome = body
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 

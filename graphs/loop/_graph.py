@@ -6,6 +6,7 @@ log, counters, a task's params; never the text of a message or a role.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypedDict
 
 from langgraph.graph import START, StateGraph
@@ -91,6 +92,7 @@ class HostTask:
 
     def __init__(self, turn: TurnContext) -> None:
         self._turn = turn
+        self.outcome: Mapping[str, Any] | None = None  # the body of its result, once it is in the log
 
     async def think(self, state: LoopState) -> Command[Node]:
         """A task does not think."""
@@ -109,6 +111,7 @@ class HostTask:
         if result is SUSPENDED:
             interrupt(WAITING)
         body = {"to": item["to"], "shape": item["shape"], "status": "done", "result": result}
+        self.outcome = body
         head = await turn.append(state["head"], [Draft(item["to"], "result", body)])
         update = {"head": head, "work": [], "round": state["round"] + 1, "status": "done"}
         return Command(update=update, goto="__end__")

@@ -7,7 +7,7 @@ tell where a turn stands between calls, are LangGraph's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -199,10 +199,14 @@ def _read_plain(gate: str) -> Any:
 
 
 class Journal(Protocol):
-    """Where the calls of turns are kept. Each write is one transaction, refused to a late owner by `lease`."""
+    """Where the calls of turns are kept. A late owner's writes are refused by `lease`.
 
-    async def load(self, turn: str) -> dict[str, CallRecord]:
-        """All calls of a turn by path id.
+    Under a lease, what says that a leaf with an effect is begun or over is on the disk when the write returns; the rest
+    goes with what the turn writes next.
+    """
+
+    async def load(self, turn: str, *, lease: Lease | None = None) -> dict[str, CallRecord]:
+        """All calls of a turn by path id; with those that wait to be written under `lease`, which are written then.
 
         Raises:
             StorageInvalid: What is kept of one is not what was written; the text names the call.
@@ -244,24 +248,38 @@ class SqlJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self, turn: str) -> dict[str, CallRecord]:
+    async def load(self, turn: str, *, lease: Lease | None = None) -> dict[str, CallRecord]:
         """See `Journal.load`."""
-        rows = await self._database.read(lambda tx: tx.execute(_LOAD, (turn,)))
+
+        def work(transaction: Transaction) -> list[tuple[Any, ...]]:
+            return transaction.execute(_LOAD, (turn,))
+
+        rows = await (self._database.read(work) if lease is None else lease.commit(work))
         return {record.id: record for record in (_record(row, self._database.name) for row in rows)}
 
     async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
         """See `Journal.put`."""
-        await self._database.transact(lambda tx: _write(tx, records, lease))
+        await self._written(lambda tx: _write(tx, records), records, lease)
 
     async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
         """See `Journal.finish`."""
 
         def work(transaction: Transaction) -> None:
-            _write(transaction, records, lease)
+            _write(transaction, records)
             for record in records:
                 transaction.execute(_WITHDRAW, (record.turn, f"{record.id}/", f"{record.id}0"))
 
-        await self._database.transact(work)
+        await self._written(work, records, lease)
+
+    async def _written(
+        self, work: Callable[[Transaction], None], records: Sequence[CallRecord], lease: Lease | None
+    ) -> None:
+        if lease is None:
+            await self._database.transact(work)
+        elif _acts(records):
+            await lease.commit(work)
+        else:
+            lease.enqueue(work)
 
     async def answer(self, turn: str, decisions: Mapping[str, Any]) -> tuple[str, ...]:
         """See `Journal.answer`."""
@@ -309,9 +327,15 @@ class _Gone(Exception):
         self.calls = calls
 
 
-def _write(transaction: Transaction, records: Sequence[CallRecord], lease: Lease | None) -> None:
-    if lease is not None:
-        lease.verify(transaction)
+def _acts(records: Sequence[CallRecord]) -> bool:
+    """Whether one says that an effect is about to happen or has happened: that is on the disk before what follows."""
+    return any(
+        record.kind in ("leaf", "round") and record.input is not None and record.state != "waiting"
+        for record in records
+    )
+
+
+def _write(transaction: Transaction, records: Sequence[CallRecord]) -> None:
     for record in records:
         transaction.execute(_PUT, tuple(getattr(record, name) for name in _NAMES))
 

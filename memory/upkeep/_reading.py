@@ -60,7 +60,7 @@ class ReadMessage:
         if transaction.execute(_THREAD, (self.id,)):
             return False
         rows = rows_of(self.parent, [self.draft], thread=root, turn_id=self.turn_id)
-        insert_rows(transaction, rows, self.stored_at, None)
+        insert_rows(transaction, rows, self.stored_at)
         return True
 
     @property

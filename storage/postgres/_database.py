@@ -65,8 +65,8 @@ class PostgresDatabase(Database):
             raise
         return database
 
-    async def transact(self, work: Callable[[Transaction], T]) -> T:
-        """See `Database.transact`."""
+    async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
+        """See `Database.transact`; a server syncs each, since this process outlives it."""
         return await self._submit(lambda session: _tried(session, work, _WRITE))
 
     async def read(self, work: Callable[[Transaction], T]) -> T:

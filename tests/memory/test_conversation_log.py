@@ -266,10 +266,13 @@ async def test_an_append_under_a_lost_lease_stores_nothing(tmp_path: Path) -> No
         log = ConversationLog(database)
         async with Leases(database, tmp_path / "locks").hold("t", wait=0) as old:
             head = await log.append(None, [said("mine")], thread="t", turn_id="turn_1", lease=old)
+            await old.flush()
             # Another folder of locks stands for a file system that lost the lock while its holder lives.
             async with Leases(database, tmp_path / "elsewhere").hold("t", wait=0) as new:
+                await log.append(head, [said("late")], thread="t", turn_id="turn_1", lease=old)
                 with pytest.raises(LeaseLost, match="'t'"):
-                    await log.append(head, [said("late")], thread="t", turn_id="turn_1", lease=old)
+                    await old.flush()
+                old.recover()
                 head = await log.append(head, [said("new")], thread="t", turn_id="turn_2", lease=new)
         assert texts(await log.history(head)) == ["mine", "new"]
     assert rows(tmp_path) == 2

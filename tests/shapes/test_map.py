@@ -243,9 +243,9 @@ async def test_a_map_whose_process_is_killed_goes_on_and_does_no_item_again_that
     result = MapResult.model_validate_json(out)
     assert [item.result for item in result.items] == [{"number": number * 10} for number in range(12)]
     effects = Counter(int(line) for line in (tmp_path / "effects").read_text().split())
-    # The one that was the last to be done may not have been recorded, and it is idempotent.
+    # Those of the last second may not have been recorded, and they are idempotent.
     assert set(effects) == set(range(12))
-    assert sum(effects.values()) <= 13
+    assert max(effects.values()) <= 2
 
 
 def roles_of(lm: ScriptedLM) -> dict[str, str]:

@@ -48,10 +48,10 @@ async def take(leases: Leases, key: str, *, wait: float = BOUND) -> Lease:
 
 async def test_each_lease_has_a_higher_epoch_and_keys_count_apart(leases: Leases) -> None:
     assert [await take(leases, key) for key in ("a", "a", "b", "a")] == [
-        Lease("a", 1),
-        Lease("a", 2),
-        Lease("b", 1),
-        Lease("a", 3),
+        Lease("a", 1, leases._database),
+        Lease("a", 2, leases._database),
+        Lease("b", 1, leases._database),
+        Lease("a", 3, leases._database),
     ]
 
 
@@ -93,7 +93,7 @@ async def test_two_agents_of_one_process_exclude_each_other_too(database: Databa
             await take(other, "t", wait=0.02)
         waiting = asyncio.create_task(take(other, "t"))
         await asyncio.sleep(0)
-    assert await waiting == Lease("t", 2)
+    assert await waiting == Lease("t", 2, database)
 
 
 async def test_where_many_wait_in_one_process_another_one_is_let_in(
@@ -138,7 +138,7 @@ async def test_a_lease_ends_with_an_error_or_a_cancellation_inside_it(leases: Le
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await take(leases, "t", wait=0) == Lease("t", 3)
+    assert await take(leases, "t", wait=0) == Lease("t", 3, leases._database)
 
 
 async def test_one_who_stops_waiting_leaves_the_queue_to_the_next(leases: Leases) -> None:
@@ -148,7 +148,7 @@ async def test_one_who_stops_waiting_leaves_the_queue_to_the_next(leases: Leases
         impatient.cancel()
     with pytest.raises(asyncio.CancelledError):
         await impatient
-    assert await next_one == Lease("t", 2)
+    assert await next_one == Lease("t", 2, leases._database)
 
 
 async def test_what_is_owned_here_or_elsewhere_is_told(leases: Leases, place: Place, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ async def test_an_owner_in_another_process_is_waited_for(leases: Leases, place: 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-        assert await waiting == Lease("t", 2)
+        assert await waiting == Lease("t", 2, leases._database)
 
 
 async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, place: Place, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, place: P
         assert await read_line(process) == "1\n"
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait, BOUND)
-        assert await take(leases, "t", wait=0) == Lease("t", 2)
+        assert await take(leases, "t", wait=0) == Lease("t", 2, leases._database)
 
 
 @in_files

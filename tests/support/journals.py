@@ -46,6 +46,8 @@ class Turns:
         except WorldAgentError as error:
             if error.code != "nobody_to_ask":
                 raise
+        finally:
+            await lease.flush()  # as a turn's end does, however the turn ends
         return [pause_of(record) for record in (await self.journal.load(turn)).values() if record.open]
 
     async def answer(self, pause: Pause, answer: Any, turn: str = TURN) -> bool:

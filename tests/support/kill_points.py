@@ -94,13 +94,13 @@ def armed(killer: Killer) -> None:
     """Have the killer passed around each write of a database, on either engine."""
     run, transact, read = lane.Lane.run, PostgresDatabase.transact, PostgresDatabase.read
 
-    async def lane_run(self: Any, work: Any) -> Any:
+    async def lane_run(self: Any, work: Any, **how: Any) -> Any:
         if self._read_only:
-            return await _busy(killer, run(self, work))
-        return await _transaction(killer, work, lambda cut: run(self, cut))
+            return await _busy(killer, run(self, work, **how))
+        return await _transaction(killer, work, lambda cut: run(self, cut, **how))
 
-    async def database_transact(self: Any, work: Any) -> Any:
-        return await _transaction(killer, work, lambda cut: transact(self, cut))
+    async def database_transact(self: Any, work: Any, **how: Any) -> Any:
+        return await _transaction(killer, work, lambda cut: transact(self, cut, **how))
 
     async def database_read(self: Any, work: Any) -> Any:
         return await _busy(killer, read(self, work))
@@ -111,16 +111,19 @@ def armed(killer: Killer) -> None:
 
 
 async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> Any:
-    what = written(work)
+    names = written(work)
 
     def cut(transaction: Any) -> Any:
         done = work(transaction)
-        killer.within(what)
+        for what in names:
+            killer.within(what)
         return done
 
-    await killer(BEFORE, what)
+    for what in names:
+        await killer(BEFORE, what)
     done = await _busy(killer, run(cut))
-    await killer(AFTER, what)
+    for what in names:
+        await killer(AFTER, what)
     return done
 
 
@@ -142,15 +145,19 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "SqlJournal.finish": lambda given: _call(given["records"][-1]),
     "SqlJournal.answer": lambda given: "a person's answer",
     "CheckpointSaver._write": lambda given: "a checkpoint",
+    "SqlJournal.load": lambda given: "a pause",
+    "_nothing": lambda given: "what waits",
 }
 
 
-def written(work: Any) -> str:
-    """What a transaction writes, by the method that made it and by what that was given."""
+def written(work: Any) -> list[str]:
+    """What a transaction writes: each of its parts, by the method that made it and by what that was given."""
     owner = str(work.__qualname__).partition(".<locals>")[0]
     names, cells = work.__code__.co_freevars, work.__closure__ or ()
-    given = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
-    return _WRITERS[owner](given) if owner in _WRITERS else owner
+    given: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+    if owner == "Lease._transact":
+        return [name for part in given["parts"] for name in written(part)]
+    return [_WRITERS[owner](given) if owner in _WRITERS else owner]
 
 
 def _call(record: Any) -> str:

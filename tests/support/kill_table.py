@@ -11,7 +11,7 @@ from typing import Any
 
 from support.house import ROOT
 from support.kill_points import AFTER, BEFORE, IN, WITHIN
-from support.kill_turn import HISTORY, NOTED, PLAIN
+from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 
 PAGE = ROOT / "docs" / "kills.md"
 _WHEN = (BEFORE, WITHIN, IN, AFTER)
@@ -22,7 +22,6 @@ _COLUMNS = (
     "exactly once, by its key",
     "exactly once, in the database",
     "at most once",
-    "uncertain, asked",
     "after the resume",
 )
 _HEADINGS = {
@@ -45,16 +44,22 @@ receiver knows a key again, and {history} messages in the agent's own database.
 
 Each row is one kind of point:
 
-* `before`, `within`, `after` a write; within is between its last statement and the commit. `the thread's owner` is a
-  row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf, flow, task, model or question is a row
-  of the journal, `wa_call`. `a checkpoint` is LangGraph's.
+* `before`, `within`, `after` the transaction that makes a row durable; within is between its last statement and the
+  commit. `the thread's owner` is a row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf, flow,
+  task, model or question is a row of the journal, `wa_call`. `a checkpoint` is LangGraph's. `a pause` is where what
+  waits is written because the turn stops there, `what waits` where the turn's first checkpoint comes.
+* What is on the disk is always a prefix of what the turn did. These are committed at once, with all that came before:
+  the turn's begin, its first checkpoint, `begun` and `done` or `failed` of a leaf that is not `idempotent`, a pause,
+  the turn's end, and the events of a recorded turn before anybody gets them. The rest goes with the next of those, or
+  after a second: a kill costs up to a second of answered model calls, and no effect.
 * `before`, `in the middle of`, `after` an effect; in the middle of it nobody outside knows whether it will happen.
 * `in the middle of` a model call.
 
-`state found` is the turn's status as the next process finds it, and how many effects of plain leaves were under way.
-Those alone are asked of a person, who looks whether they had happened. What had is not done again; what had not is, by
-the journal or, where the person gives it up, by the handler. Counts are those after the resume, when a person has
-answered. `done, asked anew` is where the turn had not been written down yet, and the host asks for it again.
+`state found` is the turn's status as the next process finds it. At most {most} effects of plain leaves, those that run
+side by side, are under way then; they alone are asked of a person, who looks whether they had happened. What had is not
+done again; what had not is, by the journal or, where the person gives it up, by the handler. Counts are those after the
+resume, when a person has answered. `done, asked anew` is where the turn had not been written down yet, and the host
+asks for it again.
 """
 
 
@@ -96,7 +101,6 @@ def cells_of(kill: Mapping[str, Any]) -> tuple[str, ...]:
         _counted(kill["noted"], NOTED),
         _counted(Counter(kill["history"]), HISTORY),
         _counted(kill["effects"], PLAIN),
-        _asked(kill["asked"]),
         kill["result"],
     )
 
@@ -106,12 +110,6 @@ def _counted(found: Mapping[str, int], expected: Iterable[str]) -> str:
     wrong = {name: count for name, count in found.items() if count > wanted[name]}
     had = sum((Counter(found) & wanted).values())
     return f"{had} of {wanted.total()}" + "".join(f", {name} {count} times" for name, count in sorted(wrong.items()))
-
-
-def _asked(asked: Mapping[str, bool]) -> str:
-    had, had_not = sum(asked.values()), len(asked) - sum(asked.values())
-    told = [f"{count} {words}" for count, words in ((had, "had happened"), (had_not, "had not")) if count]
-    return ", ".join(told) or "none"
 
 
 def rows_of(kills: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -136,7 +134,7 @@ def rows_of(kills: Iterable[Mapping[str, Any]]) -> list[Row]:
 def page(rows: Iterable[Row]) -> str:
     """The page with these rows."""
     given = list(rows)
-    parts = [_INTRO.format(plain=len(PLAIN), noted=len(NOTED), history=len(HISTORY))]
+    parts = [_INTRO.format(plain=len(PLAIN), noted=len(NOTED), history=len(HISTORY), most=SIDE_BY_SIDE)]
     for phase, heading in _HEADINGS.items():
         found = [row for row in given if row.phase == phase]
         total = sum(row.points for row in found)

@@ -30,6 +30,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
 PLAIN = ("first", "nested", "deep", "beside", "paid", "last", "direct", "bought")
 NOTED = ("first", "nested", "red")
+SIDE_BY_SIDE = 3  # effects of plain leaves that can be under way at once
 BESIDE: Final = [
     {"tool": "critic", "arguments": {"request": "Judge all."}},
     {"tool": "put", "arguments": {"what": "direct"}},  # is done at once
@@ -228,7 +229,7 @@ def state_of(home: Path) -> tuple[str, list[str]]:
     if not turn:
         return "no turn", under_way
     [(status,)] = turn
-    return f"{status}, {len(under_way)} under way" if under_way else str(status), under_way
+    return str(status), under_way
 
 
 def leaks_of(home: Path) -> list[str]:

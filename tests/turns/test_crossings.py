@@ -17,7 +17,6 @@ from support.postgres import new_database
 from worldagent import Role
 from worldagent.agent import Composed
 from worldagent.agent._runs.keyed import _ended
-from worldagent.agent.events import Recorder
 from worldagent.core.errors import AgentClosed, KeyReused, StorageUnavailable
 from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
@@ -26,6 +25,7 @@ from worldagent.harness import tool
 from worldagent.memory import TurnRegister
 from worldagent.memory.events import EventLog, _log
 from worldagent.storage import Transaction
+from worldagent.storage._sqlite import SqliteDatabase
 from worldagent.storage.postgres import _database as postgres
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -278,13 +278,14 @@ async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(h
 async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written, seen = Recorder._written, list[list[str]]()
+    written, seen = SqliteDatabase.transact, list[list[str]]()
 
-    async def looked(self: Recorder, batches: Any) -> bool:
-        seen.append([each.name for each in contextvars.copy_context()])
-        return await written(self, batches)
+    async def looked(self: SqliteDatabase, work: Any, **how: Any) -> Any:
+        if work.__qualname__.startswith("Lease."):
+            seen.append([each.name for each in contextvars.copy_context()])
+        return await written(self, work, **how)
 
-    monkeypatch.setattr(Recorder, "_written", looked)
+    monkeypatch.setattr(SqliteDatabase, "transact", looked)
     async with scripted_agent(tmp_path, answering()) as agent:
         await agent.thread("t").converse("Hello", role=Role("brief", "Be brief."), key="k")
     assert seen
@@ -330,7 +331,7 @@ async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them
         paused = await thread.task("buy", {"what": "hat"}, key="k")
         before = await taken(agent.events(paused.id))
         recorder = agent._runner.parts.recorder
-        await recorder._database.transact(two_hours_older)
+        await recorder.log._database.transact(two_hours_older)
         monkeypatch.setattr(postgres._PostgresTransaction, "execute", slow)
         pruning = asyncio.create_task(recorder.log.prune(3600, most=50))
         await held.reached()

@@ -16,7 +16,7 @@ from support import kill_table
 from support.databases import Engine, on_every_database
 from support.house import ROOT
 from support.kill_matrix import PHASES
-from support.kill_turn import HISTORY, NOTED, PLAIN
+from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 from support.processes import clean_environment
 
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
@@ -40,6 +40,7 @@ def check(kill: dict[str, Any]) -> None:
     assert kill["noted"] == dict.fromkeys(NOTED, 1), kill
     # What was under way is asked of a person, and nothing else; a leaf that may run again did so at most once a kill.
     assert sorted(kill["asked"]) == kill["under_way"], kill
+    assert len(kill["under_way"]) <= SIDE_BY_SIDE, kill
     assert kill["runs"] <= (3 if kill["phase"] == "resumed" else 2), kill
 
 
