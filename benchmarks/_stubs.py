@@ -15,7 +15,7 @@ from worldagent.core import Emitter, Scope, SystemClock, Tier
 from worldagent.core.events import Event
 from worldagent.graphs import EngineParts, TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from worldagent.harness import Registry, Worker
-from worldagent.memory import Draft, Message
+from worldagent.memory import Draft, Message, Tail
 from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
 from worldagent.signatures import open_model
 from worldagent.storage import Lease
@@ -90,8 +90,8 @@ class MemoryLog:
             head = found[-1].parent
         return tuple(reversed(found))
 
-    async def summary(self, head: str) -> Message | None:
-        return None
+    async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
+        return Tail(await self.history(head, limit=limit), None)
 
     async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
         return tuple(self._kept[message_id] for message_id in ids if message_id in self._kept)

@@ -30,14 +30,14 @@ from ..harness.gate import CODE, Gate
 from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
 from ..harness.schema import result_of
-from ..memory import Draft, Message
+from ..memory import ConversationLog, Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..role_resolution import NO_ROLE, ResolvedRole
 from ..signatures import CONVERSE, REPLY_DEMOS, Predictor, PredictorPool, Program, Signature, converse_signature
 from ..signatures.models import Models
 from ..signatures.summaries import SUMMARISE
 from ..signatures.verification import CHECK
-from ..storage import Database, Lease
+from ..storage import Database, Known, Lease, Transaction
 from ._attached import check_taken, room_of
 from ._checkpoints import CheckpointSaver, run_graph
 from ._context import Services, TurnContext
@@ -118,7 +118,6 @@ class TurnEngine:
         self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
         self._drives: dict[str, Drive] = {}
         self._stopping = False
-        subagents.compile(saver)
         self._graph = build_graph(saver)
 
     @classmethod
@@ -157,9 +156,18 @@ class TurnEngine:
             raise InvalidArgument(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
         return found.program()
 
-    async def head(self, thread_key: str) -> str | None:
+    async def head(self, thread_key: str, *, lease: Lease | None = None) -> str | None:
         """The head of a thread's log, or None for a new thread."""
-        return (await self.heads.position(thread_key)).head
+        return (await self.heads.position(thread_key, lease=lease)).head
+
+    def read(self, transaction: Transaction, thread_key: str) -> Known:
+        """What a turn's lease knows of its thread to begin with; what cannot be read is left to who needs it."""
+        known, log = Known(), self.services.log
+        with suppress(StorageInvalid, UnknownMessage):
+            known, head = self.heads.read(transaction, thread_key)
+            if isinstance(log, ConversationLog):
+                known[Tail] = log.tail_of(transaction, head, self.services.options.history_limit)
+        return known
 
     async def history(self, thread_key: str, *, before: str | None, limit: int) -> tuple[Message, ...]:
         """A page of a thread's log."""
@@ -361,7 +369,7 @@ class TurnEngine:
             Draft(request.author, "role", {"change": change.id, "at": change.at.isoformat()}) for change in changes
         ]
         asked = await self.services.log.append(
-            await self.head(request.thread_key) if request.branch is None else request.branch.head,
+            await self.head(request.thread_key, lease=lease) if request.branch is None else request.branch.head,
             [*drafts, Draft(request.author, request.kind, request.body)],
             thread=request.thread_key,
             turn_id=request.turn_id,
@@ -389,7 +397,7 @@ class TurnEngine:
         if run.use is not None:
             run.use.recall(record.id for record in records.values() if record.counts)
         turn = self._context(request, run, records, await self._services_with(request.model))
-        found = await self.heads.values(request.thread_key)
+        found = await self.heads.values(request.thread_key, lease=run.lease)
         if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
             return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
         # A run that continues at its calls does not look at what the model had read.

@@ -1,6 +1,6 @@
 """What an agent remembers, as data and stores: conversation (D7) and turns. No model and no role in it (R7)."""
 
-from ._conversation import ConversationStore, Draft, Message, MessageKind
+from ._conversation import ConversationStore, Draft, Message, MessageKind, Tail
 from ._log import CONVERSATION, ConversationLog
 from ._stored import OPEN, TurnStatus
 from ._turns import TURNS, TurnRecord, TurnRegister, thread_key
@@ -14,6 +14,7 @@ __all__ = [
     "Draft",
     "Message",
     "MessageKind",
+    "Tail",
     "TurnRecord",
     "TurnRegister",
     "TurnStatus",

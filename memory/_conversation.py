@@ -74,6 +74,19 @@ class Message:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a conversation.
+
+    Attributes:
+        messages: Its last messages, oldest first.
+        summary: The newest message of kind `summary` in the whole conversation, if there is one.
+    """
+
+    messages: tuple[Message, ...]
+    summary: Message | None
+
+
 class ConversationStore(Protocol):
     """Keeps conversations. An embedder may implement it; the head of a thread is never kept here."""
 
@@ -121,8 +134,17 @@ class ConversationStore(Protocol):
         """
         ...
 
-    async def summary(self, head: str) -> Message | None:
-        """Return the newest message of kind `summary` of the conversation that ends with `head`, if there is one."""
+    async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
+        """Return the end of the conversation that ends with `head`.
+
+        Args:
+            head: Its last message.
+            limit: How many messages it has at least, 1 to 1000, if there are as many.
+            lease: The ownership of the thread, which may know it.
+
+        Raises:
+            UnknownMessage, InvalidArgument: As for `history`.
+        """
         ...
 
     async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:

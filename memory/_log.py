@@ -14,7 +14,7 @@ from ..core import Clock, SystemClock, digest
 from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..storage import Database, Lease, Schema, Transaction, check_row
 from ._content import encode, named
-from ._conversation import Draft, Message
+from ._conversation import Draft, Message, Tail
 from ._moments import moment_of, stored_moment
 from ._stored import StoredMessage
 from .attachments import ATTACHMENT_TABLES, note_references
@@ -72,6 +72,7 @@ _READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at", "threa
 _SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 _LONGEST_PAGE = 1000
+_MOST_KNOWN, _LONGEST_KNOWN = 500, 400_000  # messages and characters that are remembered of a thread
 
 
 class _Row(NamedTuple):
@@ -82,6 +83,20 @@ class _Row(NamedTuple):
     author: str
     kind: str
     body: str
+
+
+class _Known(NamedTuple):
+    """What a lease knows of the end of its conversation, and how many characters the bodies there have."""
+
+    tail: Tail
+    characters: int
+
+    def ends_with(self, head: str | None) -> bool:
+        return (self.tail.messages[-1].id if self.tail.messages else None) == head
+
+    def reaches(self, limit: int) -> bool:
+        messages = self.tail.messages
+        return len(messages) >= limit or messages[0].parent is None
 
 
 class ConversationLog:
@@ -110,7 +125,8 @@ class ConversationLog:
         if lease is None:
             await self._database.transact(work)
         else:
-            lease.enqueue(work, unwritten={rows[-1].id: True})
+            lease.enqueue(work)
+            _follow(lease, rows, at)
         return rows[-1].id
 
     async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
@@ -120,7 +136,9 @@ class ConversationLog:
             if before is not None:
                 raise _unknown(before, "the conversation is empty")
             return ()
-        rows = await self._database.read(lambda tx: _page(tx, head, before, limit))
+        return self._messages(await self._database.read(lambda tx: _page(tx, head, before, limit)), limit)
+
+    def _messages(self, rows: Sequence[tuple[Any, ...]], limit: int) -> tuple[Message, ...]:
         messages = tuple(_message(row, self._database.name) for row in rows)
         if messages and messages[0].parent is not None and len(messages) < limit:
             raise StorageInvalid(
@@ -129,10 +147,27 @@ class ConversationLog:
             )
         return messages
 
-    async def summary(self, head: str) -> Message | None:
-        """See `ConversationStore.summary`."""
-        rows = await self._database.read(lambda tx: _summary(tx, head))
-        return _message(rows[0], self._database.name) if rows else None
+    async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
+        """See `ConversationStore.tail`."""
+        _check_limit(limit)
+        known: _Known | None = None if lease is None else lease.known.get(Tail)
+        if known is not None and known.ends_with(head) and known.reaches(limit):
+            return known.tail
+        if lease is not None:
+            await lease.flush()
+        found = await self._database.read(lambda tx: self.tail_of(tx, head, limit))
+        if lease is not None:
+            lease.known[Tail] = found
+        return found.tail
+
+    def tail_of(self, transaction: Transaction, head: str | None, limit: int) -> _Known:
+        """The same in a transaction, for `Lease.known`; None is the empty conversation."""
+        if head is None:
+            return _Known(Tail((), None), 0)
+        rows = _page(transaction, head, None, limit)
+        found = _summary(transaction, head)
+        summary = _message(found[0], self._database.name) if found else None
+        return _Known(Tail(self._messages(rows, limit), summary), sum(len(row[6]) for row in rows))
 
     async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
         """See `ConversationStore.some`."""
@@ -174,6 +209,21 @@ def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_
 def _id_of(thread: str, parent: str | None, turn_id: str, author: str, kind: str, body: str) -> str:
     """The id of a message. `body` is the stored text: what reads the same is the same message."""
     return digest([thread if parent is None else None, parent, turn_id, author, kind, body])
+
+
+def _follow(lease: Lease, rows: Sequence[_Row], at: int) -> None:
+    """Keep with a lease that `rows` are appended, if it knows what they follow and that is not too much."""
+    known: _Known | None = lease.known.pop(Tail, None)
+    if known is None or not known.ends_with(rows[0].parent):
+        return
+    messages, summary = list(known.tail.messages), known.tail.summary
+    depth = messages[-1].depth + 1 if messages else 0
+    for place, row in enumerate(rows, start=depth):
+        messages.append(_made((row.id, row.parent, place, row.turn, row.author, row.kind, row.body, at)))
+        summary = messages[-1] if row.kind == "summary" else summary
+    characters = known.characters + sum(len(row.body) for row in rows)
+    if len(messages) <= _MOST_KNOWN and characters <= _LONGEST_KNOWN:
+        lease.known[Tail] = _Known(Tail(tuple(messages), summary), characters)
 
 
 def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int) -> None:
@@ -237,7 +287,11 @@ def _message(row: tuple[Any, ...], database: str) -> Message:
     columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
     check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", database=database)
     _check_id(columns, database)
-    message_id, parent, depth, turn_id, author, kind, body, at, _ = row
+    return _made(row[:-1])
+
+
+def _made(columns: Sequence[Any]) -> Message:
+    message_id, parent, depth, turn_id, author, kind, body, at = columns
     return Message(
         id=message_id,
         parent=parent,

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from ..core import Clock, Scope, SystemClock, canonical_json
+from ..core.errors import StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
-from ..storage import Database, Lease, Schema, Transaction, check_row
+from ..storage import Database, Known, Lease, Schema, Transaction, check_row
 from ._stored import OPEN, StoredTurn, TurnStatus
 
 _FIRST_COLUMNS = (
@@ -152,6 +154,7 @@ class TurnRegister:
             transaction.execute(_INSERT, _row(record))
 
         await lease.commit(work)
+        self._known(record, lease)
 
     async def end(
         self,
@@ -188,7 +191,7 @@ class TurnRegister:
             return written
 
         written = await lease.commit(work)
-        return replace(record, status=written, code=code, changed=now)
+        return self._known(replace(record, status=written, code=code, changed=now), lease)
 
     async def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
         """Write down the call that a turn is resumed from.
@@ -201,11 +204,31 @@ class TurnRegister:
             transaction.execute(_SET_ORIGIN, (canonical_json(origin), record.id))
 
         await lease.commit(work)
-        return replace(record, origin=origin)
+        return self._known(replace(record, origin=origin), lease)
 
-    async def latest(self, thread: str) -> TurnRecord | None:
-        """The newest turn of a thread."""
-        rows = await self._database.read(lambda tx: tx.execute(_LATEST, (thread,)))
+    @staticmethod
+    def _known(record: TurnRecord, lease: Lease) -> TurnRecord:
+        if TurnRecord in lease.known:
+            newest: TurnRecord | None = lease.known[TurnRecord]
+            if newest is None or newest.id <= record.id:  # one that waited long may have begun after a newer one
+                lease.known[TurnRecord] = record
+        return record
+
+    async def latest(self, thread: str, *, lease: Lease | None = None) -> TurnRecord | None:
+        """The newest turn of a thread; `lease` is its ownership, which may know."""
+        if lease is not None and TurnRecord in lease.known:
+            known: TurnRecord | None = lease.known[TurnRecord]
+            return known
+        return await self._database.read(lambda tx: self._latest(tx, thread))
+
+    def read(self, transaction: Transaction, thread: str) -> Known:
+        """What `Lease.known` has of a thread's newest turn; one that cannot be read is left to who needs it."""
+        with suppress(StorageInvalid):
+            return {TurnRecord: self._latest(transaction, thread)}
+        return {}
+
+    def _latest(self, transaction: Transaction, thread: str) -> TurnRecord | None:
+        rows = transaction.execute(_LATEST, (thread,))
         return _record(rows[0], self._database.name) if rows else None
 
     async def get(self, turn_id: str) -> TurnRecord | None:

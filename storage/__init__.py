@@ -7,7 +7,7 @@ from ._address import PostgresAddress
 from ._database import Database
 from ._failures import from_sqlite
 from ._home import Storage
-from ._lease import Lease
+from ._lease import Known, Lease
 from ._leases import EPOCHS, Leases
 from ._rows import Moment, Row, check_row
 from ._schema import Schema
@@ -16,6 +16,7 @@ from ._transaction import Transaction
 __all__ = [
     "EPOCHS",
     "Database",
+    "Known",
     "Lease",
     "Leases",
     "Moment",

@@ -6,7 +6,7 @@ How a thread comes to have one owner is `_leases`' matter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -19,6 +19,9 @@ from ._transaction import Transaction
 T = TypeVar("T")
 Part = Callable[[Transaction], T]
 """One thing that is written in a transaction. It may run more than once, so it changes nothing but the database."""
+
+Known = dict[Hashable, Any]
+"""What an owner knows of what it owns, by what it is."""
 
 Batch = list[tuple[Part[Any], asyncio.Future[Any] | None]]
 """Parts in the order they came, each with who waits for it."""
@@ -47,13 +50,14 @@ class Lease:
         key: What is owned.
         epoch: How often `key` has been taken so far; grows with each lease.
         database: Where it is owned.
-        unwritten: What reads of this owner must find and the disk does not have yet, by what it is.
+        known: What the owner has read or written of what it owns, by what it is, as it is once all that is kept is on
+            the disk. Reads of the owner are answered from it, and nobody else's.
     """
 
     key: str
     epoch: int
     database: Database = field(repr=False, compare=False)
-    unwritten: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    known: Known = field(default_factory=dict, repr=False, compare=False)
     _waiting: Batch = field(default_factory=list, repr=False, compare=False)
     _wanted: bool = field(default=False, repr=False, compare=False)
     _writer: asyncio.Task[None] | None = field(default=None, repr=False, compare=False)
@@ -63,12 +67,8 @@ class Lease:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def enqueue(self, part: Part[object], *, unwritten: Mapping[Hashable, Any] | None = None) -> None:
+    def enqueue(self, part: Part[object]) -> None:
         """Keep `part` until the next `commit`, or for a second at most.
-
-        Args:
-            part: What is written.
-            unwritten: What it makes true, which `unwritten` has until it is on the disk.
 
         Raises:
             LeaseLost: The lease was released.
@@ -76,7 +76,6 @@ class Lease:
         """
         self.check()
         self._waiting.append((part, None))
-        self.unwritten |= unwritten or {}
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late)
 
@@ -163,7 +162,7 @@ class Lease:
             self._writer = None
 
     async def _transact(self, batch: Batch) -> None:
-        parts, unwritten = [part for part, _ in batch], dict(self.unwritten)
+        parts = [part for part, _ in batch]
 
         def work(transaction: Transaction) -> list[Any]:
             self.verify(transaction)
@@ -174,7 +173,7 @@ class Lease:
         except BaseException as error:  # not by name: each that waits gets it
             self._failure = error
             batch, self._waiting, self._wanted = [*batch, *self._waiting], [], False
-            self.unwritten.clear()
+            self.known.clear()
             for _, done in batch:
                 if done is not None and not done.done():
                     done.set_exception(error)
@@ -182,9 +181,6 @@ class Lease:
             if not isinstance(error, Exception):
                 raise
             return
-        for key, value in unwritten.items():
-            if self.unwritten[key] is value:
-                del self.unwritten[key]
         for (_, done), result in zip(batch, results, strict=True):
             if done is not None and not done.done():
                 done.set_result(result)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from ..core.awaiting import abandoned
 from ..core.errors import InvalidArgument, ThreadBusy
 from ._database import Database
-from ._lease import HIGHEST, Lease
+from ._lease import HIGHEST, Known, Lease
 from ._locks import Held
 from ._schema import Schema
 from ._transaction import Transaction
@@ -31,6 +32,7 @@ _BUMP = f"""INSERT INTO wa_epoch(key, epoch)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
 _LONGEST_RUN = 1.0  # seconds that those who wait in one process take a key one after the other
 _BREAK = 3 * _LONGEST_PAUSE
+_KNOWN = 256  # keys of which it is remembered what their last owner knew
 
 
 class _Queue(asyncio.Lock):
@@ -75,9 +77,12 @@ class Leases:
         self._database = database
         self._locks = database.locks(folder)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+        self._ended: OrderedDict[str, Lease] = OrderedDict()  # the last lease of each key, for what it knows
 
     @contextlib.asynccontextmanager
-    async def hold(self, key: str, *, wait: float, last: bool = False) -> AsyncGenerator[Lease]:
+    async def hold(
+        self, key: str, *, wait: float, last: bool = False, read: Callable[[Transaction], Known] | None = None
+    ) -> AsyncGenerator[Lease]:
         """Own `key` inside the `async with`; whoever asks meanwhile waits, in this process first come first served.
 
         Do not ask for the key again inside: that waits for itself.
@@ -87,6 +92,8 @@ class Leases:
             wait: How long to wait for another owner, in seconds; 0 asks once.
             last: Whether no file of the lock is left once the block has come to its end; the lease is to be retired in
                 it.
+            read: What the lease knows to begin with. It is asked only where this is not the owner that comes right
+                after one of here that gave it, whose lease knew all that is to be known.
 
         Raises:
             ThreadBusy: Another owner kept it for `wait` seconds.
@@ -101,10 +108,15 @@ class Leases:
             lease: Lease | None = None
             try:
                 # Epochs order processes that live: what loses one ends them all, and what is written under it syncs it.
-                epoch = await self._database.transact(lambda tx: _bump(tx, key), synced=False)
-                lease = Lease(key, epoch, self._database)
+                before = self._ended.pop(key, None)
+                epoch, known = await self._database.transact(lambda tx: _taken(tx, key, before, read), synced=False)
+                lease = Lease(key, epoch, self._database, known)
                 yield lease
                 await lease.close()
+                if read is not None:
+                    self._ended[key] = lease
+                    while len(self._ended) > _KNOWN:
+                        self._ended.popitem(last=False)
                 if last:
                     held.forget()
             except BaseException:  # not by name: whatever it is goes on
@@ -156,9 +168,15 @@ class Leases:
         return held
 
 
-def _bump(transaction: Transaction, key: str) -> int:
+def _taken(
+    transaction: Transaction, key: str, before: Lease | None, read: Callable[[Transaction], Known] | None
+) -> tuple[int, Known]:
+    """The next epoch of a key, and what its owner knows to begin with."""
     [(epoch,)] = transaction.execute(_BUMP, (key,))
-    return int(epoch)
+    if read is None:
+        return int(epoch), {}
+    # Whoever else has owned it since has taken an epoch, in whatever process.
+    return int(epoch), before.known if before is not None and before.epoch == epoch - 1 else read(transaction)
 
 
 def _busy(key: str, wait: float) -> ThreadBusy:

@@ -37,8 +37,9 @@ from ...harness.inside import Origin
 from ...harness.limits import Use
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.attachments import Loaded
+from ...memory.branches import Branch
 from ...role_resolution import NO_ROLE, Resolution
-from ...storage import Lease
+from ...storage import Known, Lease, Transaction
 from .._turns import Turn, TurnUsage
 from .._unattended import notify
 from ..events import Ending, Tell, together
@@ -120,7 +121,12 @@ class TurnRunning:
 
     async def _lease(self, key: str, held: AsyncExitStack) -> Lease:
         """Come to own the thread, unless somebody else has begun the turn by its key, or goes on with it."""
-        owning = self.parts.leases.hold(key, wait=self.parts.thread_wait)
+        parts = self.parts
+
+        def read(transaction: Transaction) -> Known:
+            return {**parts.turns.read(transaction, key), **parts.engine.read(transaction, key)}
+
+        owning = parts.leases.hold(key, wait=parts.thread_wait, read=read)
         if not self.work.by_key:
             return await held.enter_async_context(owning)
         async with unless_begun(self._is_begun):
@@ -140,13 +146,13 @@ class TurnRunning:
 
     # --- a new turn -------------------------------------------------------------------------------------------------
 
-    async def _to_abandon(self, key: str) -> TurnRecord | None:
+    async def _to_abandon(self, key: str, lease: Lease) -> TurnRecord | None:
         """The open turn that new input abandons: an interrupted one without open pauses, or one of a retired graph.
 
         Raises:
             ThreadPaused: A turn waits.
         """
-        latest = await self.parts.turns.latest(key)
+        latest = await self.parts.turns.latest(key, lease=lease)
         if latest is None or latest.status not in OPEN:
             return None
         if not self.parts.engine.resumes(latest.graph, latest.kind):
@@ -168,7 +174,7 @@ class TurnRunning:
             call, work.role = work.role, None
             start: Start | None = None
             async with parts.drain.refusing():
-                abandoned = await self._to_abandon(key)
+                abandoned = await self._to_abandon(key, lease)
                 if work.branch is not None:
                     start = await work.branch.start(parts, work.ask, lease, names)
                     work.ask = replace(work.ask, body=start.body)
@@ -193,6 +199,7 @@ class TurnRunning:
             _, cancelled = await uninterrupted(parts.turns.begin(record, lease=lease, also=together(branches, begun)))
             if start is not None:
                 self.kept_as = start.kept_as
+                lease.known.pop(Branch, None)
             if recording is not None:
                 recording.open(lease)
         use, late = await uninterrupted(parts.usage.open(record.id, record.scope))
@@ -261,7 +268,7 @@ class TurnRunning:
 
     async def _resumed(self, work: ResumedTurn, key: str, lease: Lease) -> Turn:
         parts, engine = self.parts, self.parts.engine
-        record = await parts.turns.latest(key)
+        record = await parts.turns.latest(key, lease=lease)
         gone = ended(record, self.turn_id, key)
         if gone is not None:
             raise gone

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from langgraph.checkpoint.base import (
@@ -20,7 +22,7 @@ from pydantic import ValidationError
 
 from ...core.errors import StorageInvalid
 from ...core.validation import describe_failure
-from ...storage import Database, Lease, Transaction
+from ...storage import Database, Known, Lease, Transaction, from_sqlite
 from ._known import KnownTypes, check
 from ._tables import CheckpointTables, Key, Rows, Statements
 
@@ -53,7 +55,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         Raises:
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
-        if not await self._typed(self.database.read(self.tables.exist)):  # who has nothing to make waits for no writer
+        if not await self.database.read(self._typed(self.tables.exist)):  # who has nothing to make waits for no writer
             await self._write([(statement, ()) for statement in self.tables.CREATE], None)
         return self
 
@@ -64,9 +66,23 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             StorageInvalid: It is not what the graphs here write; nothing of it was made or called.
         """
         key, lease = _key(config), _lease(config)
-        if lease is not None and (found := lease.unwritten.get(key[:2])) is not None:
-            return _copy(found)
-        rows = await self._typed(self.database.read(lambda tx: self.tables.get(tx, key)))
+        if lease is not None and not key.id and CheckpointSaver in lease.known:
+            known: CheckpointTuple | None = lease.known[CheckpointSaver]
+            return None if known is None else _copy(known)
+        return await self.database.read(lambda tx: self._get(tx, key))
+
+    async def channels(self, thread: str, *, lease: Lease | None = None) -> Mapping[str, Any] | None:
+        """The channels of a thread's newest checkpoint; None where it has none."""
+        found = await self.aget_tuple({"configurable": {"thread_id": thread, LEASE: lease}})
+        return None if found is None else found.checkpoint["channel_values"]
+
+    def read(self, transaction: Transaction, thread: str) -> tuple[Known, Mapping[str, Any] | None]:
+        """The same in a transaction, with what `Lease.known` has of it."""
+        found = self._get(transaction, Key(thread, ""))
+        return {CheckpointSaver: found}, None if found is None else found.checkpoint["channel_values"]
+
+    def _get(self, transaction: Transaction, key: Key) -> CheckpointTuple | None:
+        rows = self._typed(lambda tx: self.tables.get(tx, key))(transaction)
         return None if rows is None else self.decoded(rows)
 
     async def alist(
@@ -84,7 +100,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             return [self.tables.get(transaction, key) for key in (keys if filter else keys[:limit])]
 
         found = 0
-        for rows in [each for each in await self._typed(self.database.read(work)) if each is not None]:
+        for rows in [each for each in await self.database.read(self._typed(work)) if each is not None]:
             decoded = self.decoded(rows)
             metadata: Any = decoded.metadata
             if all(metadata.get(name) == value for name, value in (filter or {}).items()):
@@ -101,12 +117,11 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         statements = self.tables.put(key, before.id or None, checkpoint, about, new_versions)
         parent = _config(before) if before.id else None
         lease = _lease(config)
-        begins = lease is not None and key.thread == lease.key and _is_input(lease.unwritten.get(key[:2]))
+        begun = lease is not None and _is_input(lease.known.get(CheckpointSaver))
         await self._write(statements, config, CheckpointTuple(_config(key), checkpoint, about, parent, []))
-        if lease is not None and begins:
-            await (
-                lease.flush()
-            )  # from now on the thread ends with the turn's message, even if the turn comes to nothing
+        if lease is not None and begun:
+            # From now on the thread ends with the turn's message, even if the turn comes to nothing.
+            await lease.flush()
         return _config(key)
 
     async def aput_writes(
@@ -119,9 +134,11 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         placed = [(WRITES_IDX_MAP.get(channel, place), channel, value) for place, (channel, value) in enumerate(writes)]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         statements = self.tables.put_writes(_key(config), placed, task=task_id, path=task_path, replace=replace)
-        found = None if lease is None else lease.unwritten.get(_key(config)[:2])
+        found: CheckpointTuple | None = None if lease is None else lease.known.get(CheckpointSaver)
         if found is not None:
-            found = found._replace(pending_writes=[*found.pending_writes, *((task_id, *write) for write in writes)])
+            found = found._replace(
+                pending_writes=[*(found.pending_writes or ()), *((task_id, *write) for write in writes)]
+            )
         await self._write(statements, config, found)
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -152,22 +169,31 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
         lease = None if config is None else _lease(config)
         if lease is None:
-            await self._typed(self.database.transact(work))
-        else:
-            lease.enqueue(work, unwritten={} if newest is None else {_key(config)[:2]: _copy(newest)})
+            await self.database.transact(self._typed(work))
+            return
+        lease.enqueue(self._typed(work))
+        if newest is not None:
+            lease.known[CheckpointSaver] = _copy(newest)
 
-    async def _typed(self, work: Awaitable[T]) -> T:
-        """Await `work`, and raise SQLite's errors as `StorageInvalid`.
+    def _typed(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """`work`, with SQLite's errors about these tables as `StorageInvalid`.
 
         The database itself does so only for tables in its schemas, and these tables are LangGraph's.
         """
-        try:
-            return await work
-        except sqlite3.Error as error:
-            raise StorageInvalid(
-                f"the checkpoints in {self.database.name!r} are not as LangGraph keeps them ({error})",
-                remedy="restore the file from a copy, move it away, or use another home",
-            ) from error
+
+        @wraps(work)
+        def typed(transaction: Transaction) -> T:
+            try:
+                return work(transaction)
+            except sqlite3.Error as error:
+                if from_sqlite(error, Path(self.database.name)) is not None:  # not about the tables
+                    raise
+                raise StorageInvalid(
+                    f"the checkpoints in {self.database.name!r} are not as LangGraph keeps them ({error})",
+                    remedy="restore the file from a copy, move it away, or use another home",
+                ) from error
+
+        return typed
 
     def decoded(self, rows: Rows) -> CheckpointTuple:
         """A checkpoint as LangGraph takes it.

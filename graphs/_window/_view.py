@@ -27,6 +27,7 @@ SHARE = 2
 """What stays word for word before the newest turns may take this part of the characters."""
 
 _PAGE = 100
+_STANDING = "standing"  # in `Lease.known`: what `_before` gave last, and for which summary and marks
 _RESTORE = "restore the log from a copy, or go on with another thread"
 
 
@@ -154,16 +155,13 @@ async def view_of(turn: TurnContext, head: str, asked: str) -> View:
     Raises:
         StorageInvalid: The log is not as it was written.
     """
-    log = turn.services.log
-    if turn.lease is not None and head in turn.lease.unwritten:
-        await turn.lease.flush()
-    summary = await log.summary(head)
+    log, limit = turn.services.log, turn.services.options.history_limit
+    tail = await log.tail(head, limit=limit, lease=turn.lease)
+    messages, summary = tail.messages, tail.summary
     covered, standing = None, tuple[Message, ...]()
     if summary is not None:
-        covered, standing = await _before(log, summary, await kept_of(turn))
+        covered, standing = await _before(turn, summary, await kept_of(turn))
     after = -1 if covered is None else covered.depth
-    limit = turn.services.options.history_limit
-    messages = await log.history(head, limit=limit)
     # All of the turn itself is shown, however much it is, and what comes before it is looked for.
     while messages[0].turn_id == turn.turn_id and messages[0].depth > after + 1:
         first = messages[0]
@@ -228,8 +226,21 @@ def size(history: Iterable[Entry], *, texts: int = 0) -> int:
     )
 
 
-async def _before(log: ConversationStore, summary: Message, kept: Sequence[str]) -> tuple[Message, tuple[Message, ...]]:
+async def _before(turn: TurnContext, summary: Message, kept: Sequence[str]) -> tuple[Message, tuple[Message, ...]]:
     """The last message that a summary stands for, and those up to it that stay word for word."""
+    asked, lease = (summary.id, *kept), turn.lease
+    if lease is not None and lease.known.get(_STANDING, (None,))[0] == asked:
+        found: tuple[Message, tuple[Message, ...]] = lease.known[_STANDING][1]
+        return found
+    found = await _read_before(turn.services.log, summary, kept)
+    if lease is not None:
+        lease.known[_STANDING] = (asked, found)
+    return found
+
+
+async def _read_before(
+    log: ConversationStore, summary: Message, kept: Sequence[str]
+) -> tuple[Message, tuple[Message, ...]]:
     body = body_of(summary, "summary")
     results = {result for result in body["results"] if isinstance(result, str)}
     covered, standing = None, tuple[Message, ...]()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...memory.branches import Branches, head_of
-from ...storage import Database
+from ...memory.branches import Branch, Branches, head_of
+from ...storage import Database, Known, Lease, Transaction
 
 if TYPE_CHECKING:
     from .._checkpoints import CheckpointSaver
@@ -50,23 +50,32 @@ class Heads:
 
         return Heads(await CheckpointSaver(database).create_tables(), branches)
 
-    async def position(self, thread: str) -> Position:
+    async def position(self, thread: str, *, lease: Lease | None = None) -> Position:
         """Where a thread stands.
 
         Args:
             thread: Its key.
+            lease: Its ownership, which may know.
 
         Raises:
             StorageInvalid: What is kept of it cannot be read.
         """
-        values = await self.values(thread) or {}
-        branch = None if self._branches is None else await self._branches.get(thread)
-        turn: str | None = values.get("turn")
-        return Position(head_of(branch, turn, values.get("head")), turn or "")
+        values = await self.values(thread, lease=lease)
+        if lease is not None and Branch in lease.known:
+            return _position(values, lease.known[Branch])
+        return _position(values, None if self._branches is None else await self._branches.get(thread))
 
-    async def values(self, thread: str) -> Mapping[str, Any] | None:
+    async def values(self, thread: str, *, lease: Lease | None = None) -> Mapping[str, Any] | None:
         """The channels of a thread's newest checkpoint; None where it has none."""
-        if self._saver is None:
-            return None
-        found = await self._saver.aget_tuple({"configurable": {"thread_id": thread}})
-        return None if found is None else found.checkpoint["channel_values"]
+        return None if self._saver is None else await self._saver.channels(thread, lease=lease)
+
+    def read(self, transaction: Transaction, thread: str) -> tuple[Known, str | None]:
+        """What `Lease.known` has of where a thread stands, and the thread's head."""
+        known, values = (Known(), None) if self._saver is None else self._saver.read(transaction, thread)
+        branch = None if self._branches is None else self._branches.row_of(transaction, thread)
+        return {**known, Branch: branch}, _position(values, branch).head
+
+
+def _position(values: Mapping[str, Any] | None, branch: Branch | None) -> Position:
+    turn: str | None = (values or {}).get("turn")
+    return Position(head_of(branch, turn, (values or {}).get("head")), turn or "")

@@ -93,7 +93,11 @@ class Branches:
 
     async def get(self, thread: str) -> Branch | None:
         """A thread's row."""
-        rows = await self._database.read(lambda tx: tx.execute(_GET, (thread,)))
+        return await self._database.read(lambda tx: self.row_of(tx, thread))
+
+    def row_of(self, transaction: Transaction, thread: str) -> Branch | None:
+        """The same, in a transaction."""
+        rows = transaction.execute(_GET, (thread,))
         return _branch(rows[0], self._database.name) if rows else None
 
     async def taken(self, thread: str) -> bool:

@@ -305,6 +305,7 @@ async def test_references_that_are_not_as_they_are_written_are_named_and_not_fol
         await agent.thread("t").converse("Look.")
         [asked, _] = await agent.thread("t").history()
         await changed(agent, asked.id, {"text": "Look.", "attachments": attachments})
+    async with scripted_agent(tmp_path, lm) as agent:  # one that has not read the thread yet
         with pytest.raises(StorageInvalid, match=f"the attachments of the message '{asked.id}' cannot be read"):
             await agent.thread("t").converse("And now?")
         await agent.attachments.drop_unreferenced()

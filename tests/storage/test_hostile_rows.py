@@ -576,9 +576,12 @@ async def test_a_conversation_that_is_no_chain_is_named_and_read_no_further(tmp_
         history = await thread.history()
         key = {"itself": history[2].id, "nothing": "nothing", "the last": history[-1].id}[parent]
         run(tmp_path, "UPDATE wa_message SET parent=? WHERE id=?", key, history[2].id)
-        for use in (thread.history, lambda: thread.converse("Hello")):
-            with pytest.raises(StorageInvalid, match=rf"the message '{history[2].id}' in .* is not what was written"):
-                await use()
+        named = rf"the message '{history[2].id}' in .* is not what was written"
+        with pytest.raises(StorageInvalid, match=named):
+            await thread.history()
+        async with agent_of(tmp_path, []) as other:  # which remembers nothing of the thread
+            with pytest.raises(StorageInvalid, match=named):
+                await other.thread("t").converse("Hello")
         with pytest.raises(UnknownMessage):
             await thread.history(before=history[1].id)
 

@@ -10,15 +10,21 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from support.databases import word
-from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, StorageUnavailable, ThreadBusy
-from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Transaction
+from worldagent.core.errors import (
+    AgentClosed,
+    InvalidArgument,
+    LeaseLost,
+    StorageUnavailable,
+    ThreadBusy,
+)
+from worldagent.storage import EPOCHS, Database, Known, Lease, Leases, PostgresAddress, Transaction
 from worldagent.storage import _leases as module
 
 pytestmark = pytest.mark.requirement("T4")
@@ -288,3 +294,56 @@ async def test_a_closed_database_gives_no_lease_and_no_lock(database: Database, 
     with pytest.raises(AgentClosed):
         await take(Leases(closed, tmp_path / "locks"), "t")
     await take(Leases(database, tmp_path / "locks"), "t", wait=0)
+
+
+# --- what the last owner knew ---------------------------------------------------------------------------------------
+
+
+def reading(*found: str) -> Callable[[Transaction], Known]:
+    """Gives one of `found` each time that it is read."""
+    left = iter(found)
+    return lambda transaction: {str: next(left)}
+
+
+async def test_the_next_owner_knows_what_the_last_one_knew_and_reads_nothing(leases: Leases) -> None:
+    async with leases.hold("t", wait=0, read=reading("old")) as lease:
+        assert lease.known == {str: "old"}
+        lease.known[str] = "new"
+    async with leases.hold("t", wait=0, read=reading()) as lease:
+        assert lease.known == {str: "new"}
+
+
+@pytest.mark.parametrize("between", ["another process", "another use", "a failure"])
+async def test_an_owner_after_one_that_may_have_written_something_else_reads_again(
+    leases: Leases, database: Database, tmp_path: Path, between: str
+) -> None:
+    await take(leases, "t")
+    async with leases.hold("t", wait=0, read=reading("old")):
+        pass
+    with contextlib.suppress(ZeroDivisionError):
+        elsewhere = Leases(database, tmp_path / "locks") if between == "another process" else leases
+        read = reading() if between == "a failure" else None
+        async with elsewhere.hold("t", wait=0, read=read):
+            if between == "a failure":
+                raise ZeroDivisionError
+    async with leases.hold("t", wait=0, read=reading("new")) as lease:
+        assert lease.known == {str: "new"}
+
+
+async def test_an_owner_whose_write_failed_knows_nothing_any_more(leases: Leases) -> None:
+    async with leases.hold("t", wait=0, read=reading("old")) as lease:
+        with pytest.raises(ZeroDivisionError):
+            await lease.commit(lambda tx: 1 / 0)
+        assert lease.known == {}
+        lease.recover()
+
+
+async def test_what_is_known_of_the_keys_that_were_owned_last_is_bounded(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_KNOWN", 2)
+    for key in ("a", "b", "c", "b"):
+        async with leases.hold(key, wait=0, read=reading(key)):
+            pass
+    async with leases.hold("a", wait=0, read=reading("again")) as first, leases.hold("b", wait=0, read=reading()) as b:
+        assert (first.known, b.known) == ({str: "again"}, {str: "b"})

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
 from support.processes import killed, start_script
+from support.shoppers import calls, price
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.agent import Thread, Trigger
 from worldagent.core.errors import InvalidArgument, ModelUnavailable, StorageInvalid, UnknownMessage
@@ -535,10 +536,8 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("T5")
-@pytest.mark.parametrize(("where", "again"), [("summary", 1), ("reply", 0)])
-async def test_a_process_that_is_killed_over_a_summary_leaves_a_turn_that_goes_on(
-    tmp_path: Path, where: str, again: int
-) -> None:
+@pytest.mark.parametrize("where", ["summary", "reply"])
+async def test_a_process_that_is_killed_over_a_summary_leaves_a_turn_that_goes_on(tmp_path: Path, where: str) -> None:
     await killed(await start_script(KILLED, tmp_path, where))
     lm = model()
     async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
@@ -546,8 +545,9 @@ async def test_a_process_that_is_killed_over_a_summary_leaves_a_turn_that_goes_o
         assert (await thread.resume()).text == "re n4"
         [made] = await summaries(thread)
         assert [message.kind for message in await everything(thread)].count("answer") == 5
-    assert len(summed(lm)) == again
-    assert made.body["text"] == ("Summary 1." if again else "Summary 0.")
+    again = len(summed(lm))  # one that was made in the last second may be made again
+    assert again == 1 or (where, again) == ("reply", 0)
+    assert made.body["text"] == f"Summary {again}."
 
 
 @pytest.mark.requirement("R6")
@@ -622,8 +622,9 @@ async def test_a_summary_that_nobody_here_wrote_is_named(
         await say(thread, *(f"n{number}" for number in range(6)))
         async with contextlib.aclosing(await Database.open(agent.storage.place, schemas=())) as database:
             assert await database.transact(lambda tx: tx.execute(change, (was, now)))
+    async with scripted_agent(tmp_path, model(), settings=SHORT) as agent:  # which remembers nothing of the thread
         with pytest.raises(StorageInvalid, match=told):
-            await thread.converse("And now?")
+            await agent.thread("t").converse("And now?")
 
 
 async def test_a_summary_that_stands_for_the_turn_under_way_is_refused(
@@ -633,16 +634,19 @@ async def test_a_summary_that_stands_for_the_turn_under_way_is_refused(
     change = (
         "UPDATE wa_message SET body=replace(body, CAST(? AS TEXT), CAST(? AS TEXT)) WHERE kind='summary' RETURNING id"
     )
-    lm = model(reply=lambda call: dspy.lm15.ServerError("503") if call.fields["message"] == "n4" else {"reply": "ok"})
-    async with scripted_agent(tmp_path, lm, settings={**SHORT, "model_attempts": 1}) as agent:
+    steps = iter([*[{"reply": "ok"}] * 4, calls(("price", {"what": "hat"})), dspy.lm15.ServerError("503")])
+    lm = model(reply=lambda call: next(steps))
+    settings = {**SHORT, "model_attempts": 1}
+    async with scripted_agent(tmp_path, lm, settings=settings, tools=[price]) as agent:
         thread = agent.thread("t")
         with pytest.raises(ModelUnavailable):
             await say(thread, *(f"n{number}" for number in range(5)))
         told = [message.id for message in await everything(thread)]
         async with contextlib.aclosing(await Database.open(agent.storage.place, schemas=())) as database:
             assert await database.transact(lambda tx: tx.execute(change, (told[3], told[8])))
+    async with scripted_agent(tmp_path, lm, settings=settings, tools=[price]) as agent:  # it remembers nothing
         with pytest.raises(StorageInvalid, match=f"the turn began with the message '{told[8]}', and it is not after"):
-            await thread.resume()
+            await agent.thread("t").resume()
 
 
 async def test_many_threads_are_summed_up_side_by_side(tmp_path: Path) -> None:
