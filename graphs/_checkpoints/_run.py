@@ -23,7 +23,6 @@ async def run_graph(
     state: Any,
     *,
     turn: TurnContext,
-    suffix: str | None = None,
     context: Any,
     steps: int | None = None,
 ) -> dict[str, Any]:
@@ -33,14 +32,12 @@ async def run_graph(
         graph: The compiled graph.
         state: Its input; None goes on where the thread stands.
         turn: The turn it runs for.
-        suffix: Names a child thread of the turn's thread.
         context: What its nodes get.
         steps: How many steps it may have; None is by the turn's rounds and the checks of its answers.
     """
-    thread = turn.thread_key if suffix is None else f"{turn.thread_key}#{suffix}"
     options = turn.services.options
     config = {
-        "configurable": {"thread_id": thread, LEASE: turn.lease},
+        "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
         "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
     }
     extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}

@@ -21,7 +21,7 @@ from ...signatures.models import Models
 from .._checkpoints import run_graph
 from .._shape import SUBAGENT, Shape, ShapeRegistry
 from .._task import TaskContext
-from ._graph import LoopGraph, build_graph
+from ._graph import build_graph
 from ._tools import Tools, callable_by
 from ._worker import WorkerLoop
 
@@ -62,13 +62,7 @@ class Subagents:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
-        self._kept: LoopGraph | None = None
-        self._alone: LoopGraph | None = None
-
-    def compile(self, saver: Any) -> None:
-        """Compile the loop over a checkpointer, or over none."""
-        self._alone = build_graph(False)  # and not the checkpoints of a graph around it
-        self._kept = build_graph(saver) if saver is not None else self._alone
+        self._graph = build_graph(False)  # without checkpoints, those of a graph around it too: the journal is enough
 
     def signatures(self, pool: PredictorPool, models: Models) -> None:
         """Make the workers' Signatures known, once all that they may call is.
@@ -131,10 +125,9 @@ class Subagents:
         run = WorkerLoop(ctx.turn, calls, self.tools(worker), worker=worker, inputs=inputs)
         node = await run.find()
         if node != "__end__":
-            graph = self._kept if ctx.turn.drive.can_ask else self._alone
             state = {"worker": worker.name, "round": run.round, "status": node}
             most = (worker.max_steps + 1) * (worker.retries + 2) + _STEPS
-            values = await run_graph(graph, state, turn=ctx.turn, suffix=ctx.id, context=run, steps=most)
+            values = await run_graph(self._graph, state, turn=ctx.turn, context=run, steps=most)
             if values["status"] != "done":
                 return SUSPENDED
         return SubagentResult(

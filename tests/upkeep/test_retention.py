@@ -63,13 +63,14 @@ async def test_a_thread_keeps_as_many_checkpoints_as_the_setting_says_and_goes_o
         assert len(await agent.thread("t1").history()) == 18
 
 
-async def test_checkpoints_of_workers_go_with_those_of_their_turns(tmp_path: Path) -> None:
+async def test_checkpoints_that_workers_wrote_in_older_homes_go_with_those_of_their_turns(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", checkpoint_keep=4) as agent:
         thread = agent.thread("t1")
-        for _ in range(4):
-            await thread.task("subagent", {"worker": "critic", "request": "Judge it."})
-        workers = await kept(agent, "novel/t1#%")
-        assert 0 < workers["checkpoints"] <= 2 * 4, "more than those of the newest turn"
+        await thread.converse("say")
+        theirs = "UPDATE checkpoints SET thread_id = thread_id || '#turn/critic' WHERE checkpoint_id = ?"
+        await change(agent, theirs, *await selected(agent, "SELECT MIN(checkpoint_id) FROM checkpoints"))
+        await thread.task("subagent", {"worker": "critic", "request": "Judge it."})
+        assert (await kept(agent, "novel/t1#%"))["checkpoints"] == 1, "a worker writes none any more"
         await thread.converse("no more")
         await thread.converse("no more")
         assert set((await kept(agent, "novel/t1#%")).values()) == {0}

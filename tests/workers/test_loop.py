@@ -223,18 +223,9 @@ async def test_what_a_tool_gives_forges_no_field(tmp_path: Path, native: bool) -
 
 
 @pytest.mark.requirement("H3")
-async def test_a_loop_that_goes_on_for_long_keeps_its_checkpoints_small(tmp_path: Path) -> None:
-    steps = 12
-    lm = ScriptedLM(
-        [to("shopper"), *[calls(("price", {"what": "hat"}))] * steps, {"result": "Done."}, {"reply": "Ok."}]
-    )
+async def test_a_worker_writes_no_checkpoints(tmp_path: Path) -> None:
+    lm = ScriptedLM([to("shopper"), calls(("price", {"what": "hat"})), {"result": "Done."}, {"reply": "Ok."}])
     async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
         assert (await agent.thread("t").converse("Go")).text == "Ok."
     with closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
-        rows = connection.execute(
-            "SELECT checkpoint, metadata FROM checkpoints WHERE thread_id LIKE '%#%' ORDER BY checkpoint_id"
-        )
-        # A version of a channel ends with a random number, of more digits or fewer.
-        sizes = [sum(len(re.sub(rb"(\d{32}\.0\.)\d+", rb"\1", bytes(part))) for part in row) for row in rows]
-    assert len(sizes) >= 2 * steps
-    assert max(sizes[steps:]) <= max(sizes[:steps]) + 8
+        assert connection.execute("SELECT DISTINCT thread_id FROM checkpoints").fetchall() == [("novel/t",)]
