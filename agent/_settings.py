@@ -20,7 +20,7 @@ from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
 from ..role_resolution import ROLE_LIMIT
 from ..signatures import ADDRESS_REMEDY, address_problem
-from ..storage import PostgresAddress, Storage
+from ..storage import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
 from .upkeep import AGE_LIMIT, KEEP_LIMIT
 
 _PREFIX = "WORLDAGENT_"
@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(
         default=None,
         description="address of the Postgres database of turns and messages; none is a file in the home",
+    )
+    database_connections: int = Field(
+        default=CONNECTIONS,
+        ge=1,
+        le=MOST_CONNECTIONS,
+        description="how many transactions of an agent are under way at once in that database",
     )
     policy: Path | None = Field(
         default=None,
@@ -281,11 +287,13 @@ class Settings(BaseSettings):
         return self
 
     def storage(self, given: Storage | None = None) -> Storage:
-        """Where an agent keeps its files: what `given` says, and for the rest `home` and `database_url`."""
+        """Where an agent keeps its files: what `given` says, and for the rest the settings."""
         given = given if given is not None else Storage()
         url = None if self.database_url is None else self.database_url.get_secret_value()
         return Storage(
-            home=given.home if given.home is not None else self.home, url=given.url if given.url is not None else url
+            home=given.home if given.home is not None else self.home,
+            url=given.url if given.url is not None else url,
+            connections=given.connections if given.connections is not None else self.database_connections,
         )
 
     def gate_policy(self, given: Policy | None = None) -> Policy:

@@ -3,7 +3,7 @@
 What is stored belongs to the folders that declare a `Schema`; this one knows no table but its own two.
 """
 
-from ._address import PostgresAddress
+from ._address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress
 from ._database import Database
 from ._failures import from_sqlite
 from ._home import Storage
@@ -14,7 +14,9 @@ from ._schema import Schema
 from ._transaction import Transaction
 
 __all__ = [
+    "CONNECTIONS",
     "EPOCHS",
+    "MOST_CONNECTIONS",
     "Database",
     "Known",
     "Lease",

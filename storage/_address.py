@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..core.errors import InvalidArgument
 
 _SCHEMES = ("postgresql", "postgres")
+CONNECTIONS: Final = 4
+MOST_CONNECTIONS: Final = 100
 URL_REMEDY = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
@@ -17,14 +20,21 @@ class PostgresAddress:
 
     Attributes:
         url: `postgresql://...`, as libpq takes it.
+        connections: How many transactions of one agent are under way at once, 1 to 100, each on a connection.
 
     Raises:
-        InvalidArgument: It is none; the text shows nothing of it, for it may hold a password.
+        InvalidArgument: One does not fit; the text shows nothing of the url, for it may hold a password.
     """
 
     url: str = field(repr=False)
+    connections: int = CONNECTIONS
 
     def __post_init__(self) -> None:
+        number = self.connections
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_CONNECTIONS:
+            raise InvalidArgument(
+                f"{number!r} connections to a database were asked for", remedy=f"give 1 to {MOST_CONNECTIONS}"
+            )
         problem = "" if isinstance(self.url, str) else f"is a {type(self.url).__name__}"
         if not problem:
             try:

@@ -21,13 +21,15 @@ class Storage:
         home: The folder; `~` is the user's. None is the user's data directory, which depends on the system.
         url: The Postgres database of turns, messages and checkpoints, `postgresql://...`; several processes on several
             machines may share it. None is a SQLite file in the home. The embedded role store is in the home either way.
+        connections: How many connections to it an agent has for transactions, 1 to 100; None is 4.
 
     Raises:
-        InvalidArgument: `home` or `url` does not fit; the text shows nothing of a url.
+        InvalidArgument: `home`, `url` or `connections` does not fit; the text shows nothing of a url.
     """
 
     home: Path | None = None
     url: str | None = field(default=None, repr=False, kw_only=True)
+    connections: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.home is not None and not isinstance(self.home, (str, os.PathLike)):
@@ -35,7 +37,7 @@ class Storage:
         if self.home is not None and "\0" in os.fspath(self.home):
             raise InvalidArgument("home holds a NUL character", remedy="give home the path of a folder")
         if self.url is not None:
-            PostgresAddress(self.url)  # refused here and not at the first use
+            self._address(self.url)  # refused here and not at the first use
 
     def resolve(self) -> Path:
         """The home as an absolute path, from today's working directory and user.
@@ -54,7 +56,10 @@ class Storage:
     @property
     def place(self) -> Path | PostgresAddress:
         """Where turns, messages and checkpoints are: the file `database`, or the address that `url` is."""
-        return self.database if self.url is None else PostgresAddress(self.url)
+        return self.database if self.url is None else self._address(self.url)
+
+    def _address(self, url: str) -> PostgresAddress:
+        return PostgresAddress(url) if self.connections is None else PostgresAddress(url, self.connections)
 
     @property
     def database(self) -> Path:

@@ -25,9 +25,6 @@ from ._session import Session, query
 
 T = TypeVar("T")
 
-CONNECTIONS: Final = 4
-"""How many transactions of one agent run at once."""
-
 _TRIES: Final = 5
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -45,7 +42,7 @@ class PostgresDatabase(Database):
     def __init__(self, address: PostgresAddress) -> None:
         self.address = address
         self.name = str(address)
-        self._executor = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="worldagent-postgres")
+        self._executor = ThreadPoolExecutor(address.connections, thread_name_prefix="worldagent-postgres")
         self._sessions: list[Session] = []
         self._own = threading.local()
         self._under_way: set[Future[Any]] = set()

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -33,6 +34,28 @@ def url() -> str:
 async def database(url: str) -> AsyncIterator[Database]:
     async with contextlib.aclosing(await Database.open(PostgresAddress(url), schemas=[EPOCHS, NOTES])) as opened:
         yield opened
+
+
+async def test_as_many_transactions_run_at_once_as_there_are_connections(url: str) -> None:
+    backend = "SELECT pg_backend_pid()"
+    for connections in (1, 3):
+        together = threading.Barrier(connections)
+
+        def work(transaction: Transaction, together: threading.Barrier = together) -> int:
+            together.wait(10)
+            return int(transaction.execute(backend)[0][0])
+
+        async with contextlib.aclosing(
+            await Database.open(PostgresAddress(url, connections), schemas=[EPOCHS])
+        ) as opened:
+            found = await asyncio.gather(*(opened.transact(work) for _ in range(2 * connections)))
+        assert len(set(found)) == connections
+
+
+@pytest.mark.parametrize("connections", [0, 101, True, "4"])
+def test_a_number_of_connections_that_is_out_of_bounds_is_refused(url: str, connections: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"connections to a database were asked for; give 1 to 100"):
+        PostgresAddress(url, connections)
 
 
 async def test_several_transactions_run_at_once(database: Database) -> None:
