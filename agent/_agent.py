@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from pydantic import BaseModel
 
 from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
 from ..core.awaiting import abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
+from ..core.events import Event
 from ..core.validation import is_text, own_copy
-from ..graphs import EngineParts, Shape, ShapeRegistry, TurnEngine
+from ..graphs import CheckpointSaver, Shape, ShapeRegistry, TurnEngine
 from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
 from ..harness.inside import Inside
@@ -44,8 +46,7 @@ from ..signatures.models import Models
 from ..storage import Database, Storage
 from ..tools import BuiltinTools
 from ._role_request import RoleRequests
-from ._roles import Roles, StoredRoles
-from ._runs import Pins, RunnerParts, TurnRunner, call_outside
+from ._roles import Roles, StoredRoles, check_role
 from ._settings import Settings
 from ._thread import Thread
 from ._unattended import AccountEvents, Notifier
@@ -63,12 +64,13 @@ from .choices import (
     open_usage,
 )
 from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
-from .events import FollowedAgent, Recorder
-from .threads import SCHEMAS
+from .events import EventFollower, Recorder
+from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
+from .threads import SCHEMAS, ThreadState, ThreadStatus, Wanted
 from .upkeep import Retention, Upkeep, UpkeepParts
 
 
-class WorldAgent(FollowedAgent):
+class WorldAgent:
     """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
 
     Making one opens nothing and imports no model; `start` does. It belongs to the event loop that started it.
@@ -344,7 +346,7 @@ class WorldAgent(FollowedAgent):
         scope = Scope(workspace=self.workspace, account=account)
         # The call begins in a task of its own; what the caller changes until then does not count.
         given = own_copy(input, lambda: input)
-        return await self._runner.own(call_outside(self._runner.parts, scope, name, given))
+        return await self._runner.own(call_without_turn(self._runner.parts, scope, name, given))
 
     async def usage(self, *, account: str | None = None) -> Spent:
         """What was used today (UTC), by all processes. What turns under way use is added when they end, or sooner.
@@ -364,7 +366,92 @@ class WorldAgent(FollowedAgent):
             thread: Whose tiers.
             role: The call role to explain along.
         """
-        return await self._runner.explain(thread.scope, role)
+        parts, call = self._runner.parts, check_role(role) if role is not None else None
+        entry, others = parts.engine.signatures(None)
+        return await parts.resolver.explain(thread.scope, call=call, entry=entry, signatures=others)
+
+    async def threads(
+        self,
+        *,
+        limit: int = 100,
+        status: ThreadStatus | None = None,
+        account: str | None = None,
+        channel: str | None = None,
+        query: str | None = None,
+        before: datetime | str | None = None,
+    ) -> tuple[ThreadState, ...]:
+        """Where the workspace's threads stand, the one whose newest turn began last first.
+
+        A thread must fit all filters that are given.
+
+        Args:
+            limit: How many, 1 to 1000.
+            status: Only those that stand so, such as `paused`.
+            account: Only those on which a turn has run for this account. A thread that was branched off or imported,
+                and has no turn yet, fits where the account wrote one of its messages.
+            channel: Only those whose newest turn runs in this channel, which is the `channel` that is listed.
+            query: Only those whose title or conversation says this text, 1 to 200 characters, whatever the case of its
+                letters. Looked through are messages, answers, and what tasks, skills and schedules were given and
+                gave; not what an edit left behind, and no role, since those are stored nowhere.
+            before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
+                whose newest turn began before it. A thread without a turn counts from when it was branched off.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds, there is no such status, an id or the text cannot be one, or
+                `before` is neither a page key nor an aware time.
+            AgentClosed: The agent is not open.
+        """
+        wanted = Wanted.of(limit=limit, status=status, account=account, channel=channel, query=query, before=before)
+        return await self._runner.parts.threads.list(self.workspace, wanted)
+
+    async def turn(self, turn_id: str) -> ThreadState | None:
+        """Where a turn of the workspace stands, whether or not it is its thread's newest; None where there is none.
+
+        Args:
+            turn_id: The turn's id, as its events and a `Turn` carry it.
+
+        Raises:
+            InvalidArgument: `turn_id` is no text.
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.parts.threads.of_turn(self.workspace, _check_turn(turn_id))
+
+    @overload
+    def events(self, turn_id: str, *, after: int = 0) -> EventFollower: ...
+    @overload
+    def events(self, *, account: str | None = None) -> AsyncIterator[Event]: ...
+    def events(
+        self, turn_id: str | None = None, *, after: int = 0, account: str | None = None
+    ) -> EventFollower | AsyncIterator[Event]:
+        """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
+
+        Recorded are turns that were begun, or gone on with, with `detach=True`, and those with a key. It gives the
+        events that are there and then those that come, each once and in order, and ends when the turn no longer runs:
+        it is over, or can go on with `resume()`. Leave it whenever you like.
+
+        Without a turn it follows an account instead: `async for event in agent.events(account="ana")` gives a
+        `PauseNotified` for each pause of the account's unattended turns that run in this process, from the call on,
+        until the agent is closed. None is all accounts of the workspace.
+
+        Args:
+            turn_id: The turn's id.
+            after: The number (`seq`) of the last event that you have; 0 is from the first one on.
+            account: Whose events, where no turn is given.
+
+        Raises:
+            InvalidArgument: `turn_id` is no text, or `after` no number from 0 on.
+            AgentClosed: The agent is not open.
+            UnknownTurn: There is no such turn; this and what follows comes while iterating.
+            InvalidArgument: `after` is behind the turn's last event; the text says which that is.
+            EventsGone: The turn is not recorded, or its events behind `after` are kept no more (`event_age`).
+            StorageInvalid, StorageUnavailable: They cannot be read.
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise InvalidArgument("after is no number from 0 on", remedy="give the seq of the last event that you have")
+        if turn_id is None:
+            return self._runner.parts.account_events.read(self.workspace, account)
+        recorder = self._runner.parts.recorder
+        return EventFollower(recorder, _check_turn(turn_id), workspace=self.workspace, after=after)
 
     def program(self, signature: str) -> Program:
         """A copy of the role-free program of one Signature, to optimise, save and pass back as `programs=` (R12).
@@ -411,7 +498,8 @@ class WorldAgent(FollowedAgent):
         upkeep = UpkeepParts.of(storage, database, self._clock, limit=settings.attachment_limit)
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(upkeep.attachments, opened)
-        parts = EngineParts(
+        engine = TurnEngine(
+            await CheckpointSaver(database).create_tables(),
             caller=caller,
             models=models,
             registry=self._registry,
@@ -431,7 +519,6 @@ class WorldAgent(FollowedAgent):
             approver=self._approver,
             clock=self._clock,
         )
-        engine = await TurnEngine.open(parts, database)
         pins = Pins(settings.role_pin_ttl, self._clock)
         recorder = Recorder(database, upkeep.leases, self._clock, age=settings.event_age)
         opened.push_async_callback(recorder.aclose)
@@ -523,3 +610,9 @@ class WorldAgent(FollowedAgent):
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
         return store
+
+
+def _check_turn(turn_id: object) -> str:
+    if not isinstance(turn_id, str):
+        raise InvalidArgument("turn_id is no text", remedy="use an id that an event or a Turn carries")
+    return turn_id

@@ -15,7 +15,7 @@ from ..graphs import Shape, TaskContext
 from ..harness import CallContext, Function, flow
 from ..memory import Message, thread_key
 from ..role_resolution import Role
-from ._runs import RunnerParts
+from .runtime import RunnerParts
 
 _FUNCTION: Final = "set_thread_role"
 _MAKES: Final = "Make a message of the person's the role of its thread, from the next turn on."

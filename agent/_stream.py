@@ -21,7 +21,7 @@ from .choices import read_output
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RunningTurn:
     """A turn that a stream has entered.
 
     Attributes:
@@ -45,7 +45,7 @@ class Held:
     leave: Callable[[], bool] = lambda: True
 
 
-Enter = Callable[[], Coroutine[Any, Any, Held]]
+Enter = Callable[[], Coroutine[Any, Any, RunningTurn]]
 
 
 class TurnStream:
@@ -70,7 +70,7 @@ class TurnStream:
         self.turn_id = turn_id
         self._enter: Enter | None = enter
         self._detach = detach
-        self._held: Held | None = None
+        self._held: RunningTurn | None = None
         self._ended = False
         self._raised = False
 
@@ -163,7 +163,7 @@ class TurnStream:
         await asyncio.wait({held.task})
         return cancelled
 
-    def _entered(self) -> Held:
+    def _entered(self) -> RunningTurn:
         if self._held is None:
             raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
         return self._held

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from pydantic import BaseModel
 
+from ..core import Scope
 from ..core.errors import InvalidArgument
 from ..core.pauses import Pause
-from ..graphs import Composed
-from ..memory import Message
+from ..core.validation import is_text
+from ..graphs import Composed, TurnRequest
+from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
+from ..memory.bodies import check_name
 from ..role_resolution import Role
-from ._branching_thread import BranchingThread, named, said
 from ._roles import check_role
-from ._runs import Ask, OnRoleChange, Resumption
 from ._stream import TurnStream
 from ._thread_role import ThreadRole
 from ._turns import Trigger, Turn
@@ -24,17 +25,26 @@ from ._unattended import Unattended, check_unattended
 from ._unset import UNSET, Unset
 from .choices import TurnModel, output_type, turn_models
 from .choices.profiles import check_skills
+from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner, keep, kept, unkeep
 from .threads import ThreadState
 
 
 @dataclass(frozen=True, slots=True)
-class Thread(BranchingThread):
+class Thread:
     """One conversation of an agent, as one account sees it; get it from `agent.thread(...)`.
 
     Attributes:
         scope: Workspace, account, channel and thread.
         name: How the person is called who speaks; None where nothing was said about that.
     """
+
+    _runner: TurnRunner = field(repr=False)
+    scope: Scope
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name)
 
     @property
     def role(self) -> ThreadRole:
@@ -331,7 +341,7 @@ class Thread(BranchingThread):
 
     async def state(self) -> ThreadState | None:
         """Where the thread stands: what became of its newest turn; None where it has none."""
-        return await self._runner.state(self.scope)
+        return await self._runner.parts.threads.find(self.scope)
 
     async def rename(self, title: str | None) -> str | None:
         """Set what the thread is called in lists. Nothing else of it changes, and no model sees the title.
@@ -347,7 +357,7 @@ class Thread(BranchingThread):
         Raises:
             InvalidArgument: `title` cannot be a title, or the thread has no turn yet and was not branched off.
         """
-        return await self._runner.rename(self.scope, title)
+        return await self._runner.parts.threads.rename(self.scope, title)
 
     async def pauses(self) -> tuple[Pause, ...]:
         """The pauses of the thread's turn; empty where there are none.
@@ -355,7 +365,7 @@ class Thread(BranchingThread):
         A pause whose `answered` is true has its answer. It stays in the list until a run takes the answer up, which a
         process that was killed after the answer leaves to the next `resume()`.
         """
-        return await self._runner.pauses(self.scope)
+        return await self._runner.parts.threads.pauses(self.scope)
 
     async def cancel(self) -> bool:
         """Cancel the thread's turn, in whatever process it runs or wherever it waits.
@@ -376,7 +386,7 @@ class Thread(BranchingThread):
             UnknownMessage: `before` is not one of this thread's.
             InvalidArgument: `limit` is out of bounds.
         """
-        return await self._runner.history(self.scope, before=before, limit=limit)
+        return await self._runner.parts.engine.history(thread_key(self.scope), before=before, limit=limit)
 
     async def keep(self, message_id: str) -> None:
         """Let the model see a message word for word, however long the thread becomes. Twice is as good as once.
@@ -388,7 +398,7 @@ class Thread(BranchingThread):
             UnknownMessage: It is not one of this thread's.
             InvalidArgument: It is of another kind, or the thread keeps 100 messages already.
         """
-        await self._runner.keep(self.scope, message_id)
+        await keep(self._runner.parts, self.scope, message_id)
 
     async def unkeep(self, message_id: str) -> bool:
         """Leave a message to the next summary again, as any other.
@@ -396,16 +406,140 @@ class Thread(BranchingThread):
         Returns:
             False if it was not kept.
         """
-        return await self._runner.unkeep(self.scope, message_id)
+        return await unkeep(self._runner.parts, self.scope, message_id)
 
     async def kept(self) -> tuple[Message, ...]:
         """The messages that are kept, oldest first."""
-        return await self._runner.kept(self.scope)
+        return await kept(self._runner.parts, self.scope)
 
-    def _mode(self, ask: Ask, given: Unattended) -> Ask:
+    async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
+        """Make a thread that goes on from a message of this one. It costs one row, however long the past is.
+
+        The role of this thread is not that of the new one.
+
+        Args:
+            at: The message's id, as `history` gives it; None is the newest.
+            to: The new thread's id; None makes one of this one's and a number.
+
+        Returns:
+            The new thread, for the same account and channel.
+
+        Raises:
+            UnknownMessage: `at` is not one of this thread's.
+            InvalidArgument: The thread has no message yet, or `to` is no id.
+            NameTaken, ThreadBusy: There is a thread `to`, or somebody is beginning one.
+        """
+        return replace(self, scope=await self._runner.parts.branching.fork(self.scope, at=at, to=to))
+
+    async def replay(
+        self,
+        at: str | None = None,
+        *,
+        to: str | None = None,
+        role: Role | None = None,
+        skill: Composed | None = None,
+        model: TurnModel = None,
+    ) -> Turn:
+        """Run a turn of this thread again, on a new thread that goes on from what stood before it.
+
+        Args:
+            at: The message that the turn began with; None is the newest that a turn began with.
+            to: The new thread's id; None makes one of this one's and a number.
+            role: How to go about it. The role of the first time is stored nowhere; stored ones count as they are now.
+            skill: The skill again, where the turn ran one.
+            model: The model of this one turn; see `converse`. That of the first time does not count.
+
+        Returns:
+            The turn; `turn.thread` is the new thread's id.
+
+        Raises:
+            UnknownMessage: `at` is not one of this thread's.
+            InvalidArgument: No turn began with `at`, or `skill` is missing, of another shape, or does not belong there.
+            NameTaken, ThreadBusy: There is a thread `to`, or somebody is beginning one.
+            UnknownShape, UnknownWorker, ParamsInvalid: What a task needs is gone, or is declared otherwise.
+            HostError, OutputInvalid, TaskFailed, RoleSourceUnavailable: As for `converse` and `task`.
+        """
+        again = Replay(at, to, skill, turn_models(model))
+        async with self._runner.replay(self.scope, again, role, deltas=False) as stream:
+            return await stream.wait()
+
+    def stream_replay(
+        self,
+        at: str | None = None,
+        *,
+        to: str | None = None,
+        role: Role | None = None,
+        skill: Composed | None = None,
+        model: TurnModel = None,
+    ) -> TurnStream:
+        """As `replay`, as a stream of events: `async with thread.stream_replay(...) as stream`."""
+        again = Replay(at, to, skill, turn_models(model))
+        return self._runner.replay(self.scope, again, role, deltas=True)
+
+    async def edit(
+        self,
+        text: str,
+        *,
+        at: str | None = None,
+        keep_as: str | None = None,
+        role: Role | None = None,
+        model: TurnModel = None,
+    ) -> Turn:
+        """Say a message of this thread otherwise and wait for the answer; the thread goes on from there.
+
+        What came of the message as it was is kept as another thread. A turn that was cut off or failed is let go of.
+
+        Args:
+            text: What the person says instead. What else the message carries stays.
+            at: The message's id, of kind `message` and this account's own; None is the newest of kind `message`.
+            keep_as: The id of the thread that keeps it; None makes one of this one's and a number.
+            role: How to go about this one turn.
+            model: The model of this one turn; see `converse`.
+
+        Returns:
+            The turn, with the answer in `text`; `turn.kept_as` is the id of the thread that keeps what was.
+
+        Raises:
+            UnknownMessage: `at` is not one of this thread's.
+            InvalidArgument: The message is of another kind or account, there is none, or `text` is empty or no text.
+            NameTaken: There is a thread `keep_as`.
+            ThreadPaused: A turn of the thread waits for a person, or was stopped.
+            ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
+        """
+        request, edit = self._said(text, model), Edit(at, keep_as)
+        async with self._runner.stream(request, role, deltas=False, edit=edit) as stream:
+            return await stream.wait()
+
+    def stream_edit(
+        self,
+        text: str,
+        *,
+        at: str | None = None,
+        keep_as: str | None = None,
+        role: Role | None = None,
+        model: TurnModel = None,
+    ) -> TurnStream:
+        """As `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
+        return self._runner.stream(self._said(text, model), role, edit=Edit(at, keep_as))
+
+    def _mode(self, request: TurnRequest, given: Unattended) -> TurnRequest:
         """The same turn with what it does where a person would be asked."""
         setting = self._runner.parts.unattended
-        return replace(ask, unattended=check_unattended(given, setting, scheduled=ask.kind == "schedule"))
+        return replace(request, unattended=check_unattended(given, setting, scheduled=request.kind == "schedule"))
+
+    def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The body of what a person says or asks for, with how they are called."""
+        return dict(body) if self.name is None else {**body, "name": self.name}
+
+    def _said(self, text: str, model: TurnModel) -> TurnRequest:
+        """What a person says.
+
+        Raises:
+            InvalidArgument: It is empty, or no text, or `model` names no model.
+        """
+        if not is_text(text):
+            raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
+        return TurnRequest("message", self.scope, self._named({"text": text}), model=turn_models(model))
 
     def _task(
         self,
@@ -413,29 +547,31 @@ class Thread(BranchingThread):
         params: Mapping[str, Any] | BaseModel,
         attachments: Sequence[AttachmentSource],
         model: TurnModel,
-    ) -> Ask:
+    ) -> TurnRequest:
         names = turn_models(model)
-        work = self._runner.work(shape, params)
-        body = named(self, {"shape": shape, "params": work["params"]})
-        return Ask("task", self.scope, body, work, attached=_checked(attachments), model=names)
+        work = self._runner.parts.engine.work(shape, params)
+        body = self._named({"shape": shape, "params": work["params"]})
+        return TurnRequest("task", self.scope, body, work, attached=_checked(attachments), model=names)
 
-    def _message(self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object) -> Ask:
-        ask, wanted = said(self, text, model), output_type(output)
-        body = ask.body if wanted is None else {**ask.body, "output": wanted.json_schema()}
-        return replace(ask, body=body, attached=_checked(attachments), output=wanted)
+    def _message(
+        self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object
+    ) -> TurnRequest:
+        request, wanted = self._said(text, model), output_type(output)
+        body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
+        return replace(request, body=body, attached=_checked(attachments), output=wanted)
 
-    def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> Ask:
+    def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         if not isinstance(skill, Composed):
             raise InvalidArgument(
                 f"a skill of type {type(skill).__name__} was given",
                 remedy="pass Composed(prompt, shape=..., params=...)",
             )
         check_skills(self._runner.parts.profile)
-        work = self._runner.work(skill.shape, {**skill.params, **(params or {})})
-        body = named(self, {"skill": skill.name, "shape": skill.shape, "params": work["params"]})
-        return Ask("skill", self.scope, body, work, skill.prompt, model=turn_models(model))
+        work = self._runner.parts.engine.work(skill.shape, {**skill.params, **(params or {})})
+        body = self._named({"skill": skill.name, "shape": skill.shape, "params": work["params"]})
+        return TurnRequest("skill", self.scope, body, work, skill.prompt, model=turn_models(model))
 
-    def _scheduled(self, trigger: Trigger, model: TurnModel) -> Ask:
+    def _scheduled(self, trigger: Trigger, model: TurnModel) -> TurnRequest:
         if not isinstance(trigger, Trigger):
             raise InvalidArgument(
                 f"a trigger of type {type(trigger).__name__} was given",
@@ -446,7 +582,7 @@ class Thread(BranchingThread):
             "fired_at": trigger.fired_at.isoformat(),
             "payload": dict(trigger.payload),
         }
-        return Ask("schedule", self.scope, body, model=turn_models(model))
+        return TurnRequest("schedule", self.scope, body, model=turn_models(model))
 
 
 def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:

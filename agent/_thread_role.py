@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..core import Scope
 from ..role_resolution import Role
 from ._roles import check_role
-from ._runs import TurnRunner
+from .runtime import TurnRunner
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dspy.lm15 import Request, Response, StreamDeltaEvent, StreamEndEvent, Strea
 
 from worldagent.core import Emitter, Scope, SystemClock, Tier
 from worldagent.core.events import Event
-from worldagent.graphs import EngineParts, TurnEngine, TurnOutcome, TurnRequest, TurnRun
+from worldagent.graphs import TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from worldagent.harness import Registry, Worker
 from worldagent.memory import Draft, Message, Tail
 from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
@@ -106,30 +106,25 @@ class BareTurns:
 
     @classmethod
     async def open(cls, lm: dspy.LM, *, workers: Sequence[Worker] = (), registry: Registry | None = None) -> BareTurns:
-        parts = EngineParts(
+        engine = TurnEngine(
+            None,
             caller=await open_model(lm),
             registry=registry if registry is not None else Registry((), workers),
             shapes=(),
             resolver=RoleResolver(_NoStore(), {}),
             log=MemoryLog(),
         )
-        return cls(TurnEngine(parts, None))
+        return cls(engine)
 
     async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False) -> TurnOutcome:
         """Run one conversation turn on a thread of its own."""
         number = next(self._numbers)
         events: list[Event] = []
-        request = TurnRequest(
-            turn_id=f"turn_{number}",
-            kind="message",
-            thread_key=f"bench/{number}",
-            scope=Scope(workspace="bench", thread=str(number)),
-            author="user",
-            body={"text": QUESTION},
-        )
-        emit = Emitter(request.turn_id, _CLOCK, events.append)
-        run = TurnRun(role=role, emit=emit, lease=None, stream=stream)
-        return await self.engine.run(request, run, asked=await self.engine.begin(request, lease=None))
+        request = TurnRequest("message", Scope(workspace="bench", thread=str(number)), {"text": QUESTION})
+        emit = Emitter(f"turn_{number}", _CLOCK, events.append)
+        run = TurnRun(turn_id=emit.turn_id, role=role, emit=emit, stream=stream)
+        asked = await self.engine.begin(request, turn_id=run.turn_id)
+        return await self.engine.run(request, run, asked=asked)
 
 
 class _NoStore:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from ..core import Emitter, ModelUsage, Scope, canonical_json
+from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock, canonical_json
 from ..core.errors import (
     Diverged,
     GraphChanged,
@@ -25,24 +25,36 @@ from ..core.errors import (
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import declared_alike, read_model
-from ..harness import CallContext, Function
-from ..harness.gate import CODE, Gate
-from ..harness.journal import CallRecord, Drive, Frame, pause_of
+from ..harness import CallContext, Function, Policy, Registry
+from ..harness.gate import CODE, Approver, Gate
+from ..harness.journal import CallRecord, Drive, Frame, Journal, pause_of
 from ..harness.limits import Budget, Use
+from ..harness.running import OnError
 from ..harness.schema import result_of
-from ..memory import ConversationLog, Draft, Message, Tail
-from ..memory.attachments import Attachment
-from ..role_resolution import NO_ROLE, ResolvedRole
-from ..signatures import CONVERSE, REPLY_DEMOS, Predictor, PredictorPool, Program, Signature, converse_signature
+from ..memory import ConversationLog, ConversationStore, Draft, Message, Tail
+from ..memory.attachments import Attachment, Attachments
+from ..memory.branches import Branch, Branches
+from ..memory.kept import KeptMessages
+from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
+from ..signatures import (
+    CONVERSE,
+    REPLY_DEMOS,
+    ModelCaller,
+    Predictor,
+    PredictorPool,
+    Program,
+    Signature,
+    converse_signature,
+)
 from ..signatures.models import Models
 from ..signatures.summaries import SUMMARISE
 from ..signatures.verification import CHECK
-from ..storage import Database, Known, Lease, Transaction
+from ..storage import Known, Lease, Transaction
 from ._attached import check_taken, room_of
 from ._checkpoints import CheckpointSaver, run_graph
-from ._context import Services, TurnContext
+from ._context import GraphOptions, Services, TurnContext
 from ._history import body_of, untrusted_in
-from ._requests import EngineParts, TurnOutcome, TurnRequest, TurnRun
+from ._requests import TurnOutcome, TurnRequest, TurnRun
 from ._rests import Rests
 from ._shape import SUBAGENT, Shape, Work, storable
 from ._task import calls_of
@@ -57,8 +69,29 @@ class TurnEngine:
     """Runs the turns of one agent.
 
     Args:
-        parts: Model, functions, shapes, stores.
         saver: Where checkpoints go; None keeps none, for measurements.
+        caller: The agent's model.
+        models: The models that a turn may name; None is the agent's alone.
+        registry: Functions and workers.
+        shapes: Shapes of tasks.
+        resolver: Resolves roles; its key stands for them in what is kept.
+        log: The conversation's log.
+        identity: Who the agent is.
+        prompt: What a profile says to it.
+        options: The bounds of a turn with a model.
+        programs: Optimised programs by the names of their Signatures.
+        on_error: Gets what own code of the embedder's raised.
+        journal: The calls of turns; None keeps none, and a turn is over when its run ends.
+        branches: Where threads were branched off.
+        kept: Messages that persons marked.
+        attachments: Contents of attachments.
+        policy: What needs approval.
+        approver: Decides in a person's place.
+        clock: Tells the time.
+
+    Attributes:
+        services: What all turns share.
+        heads: Where threads end.
 
     Raises:
         NameTaken: Two shapes have one key, or a worker is called as the conversation's Signature is.
@@ -71,59 +104,77 @@ class TurnEngine:
     RETIRED: ClassVar[frozenset[str]] = frozenset({"turn/1"})
     """Older graphs: their tasks and skills resume in this one, their conversations do not."""
 
-    def __init__(self, parts: EngineParts, saver: CheckpointSaver | None) -> None:
-        subagents = Subagents(parts.registry)
-        shapes = subagents.beside(parts.shapes)
-        parts.registry.check_tools()
-        if parts.registry.complete:  # a rule may be about what a source has that cannot be reached now
-            for policy in (parts.policy, *parts.registry.worker_policies.values()):
-                policy.check(parts.registry.declared)
-        self._offered = parts.registry.version
+    def __init__(
+        self,
+        saver: CheckpointSaver | None,
+        *,
+        caller: ModelCaller,
+        models: Models | None = None,
+        registry: Registry,
+        shapes: Iterable[Shape[Any, Any]],
+        resolver: RoleResolver,
+        log: ConversationStore,
+        identity: str | None = None,
+        prompt: str | None = None,
+        options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions(),
+        programs: Mapping[str, Any] | None = None,
+        on_error: OnError | None = None,
+        journal: Journal | None = None,
+        branches: Branches | None = None,
+        kept: KeptMessages | None = None,
+        attachments: Attachments | None = None,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock, policy = clock or SystemClock(), policy or Policy()
+        subagents = Subagents(registry)
+        all_shapes = subagents.beside(shapes)
+        registry.check_tools()
+        if registry.complete:  # a rule may be about what a source has that cannot be reached now
+            for each in (policy, *registry.worker_policies.values()):
+                each.check(registry.declared)
+        self._offered = registry.version
         # A turn may have a model of the other kind; the agent's own is last, which optimised programs are for.
-        kinds = sorted((False, True), key=lambda plain: plain == parts.caller.plain)
-        self._converse = {plain: converse_signature(parts.identity, parts.prompt, plain=plain) for plain in kinds}
+        kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
+        self._converse = {plain: converse_signature(identity, prompt, plain=plain) for plain in kinds}
         predictors = PredictorPool()
         predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
-        models = parts.models if parts.models is not None else Models(parts.caller)
+        models = models if models is not None else Models(caller)
         subagents.signatures(predictors, models)
-        for shape in shapes.shapes.values():
+        for shape in all_shapes.shapes.values():
             for signature in shape.all_signatures():
                 predictors.add(signature)
-        predictors.use_programs(parts.programs)
+        predictors.use_programs(programs or {})
         self.services = Services(
-            caller=parts.caller,
+            caller=caller,
             models=models,
-            registry=parts.registry,
-            shapes=shapes,
+            registry=registry,
+            shapes=all_shapes,
             predictors=predictors,
-            conversation=Tools.of_conversation(self._converse[parts.caller.plain], parts.registry, parts.policy),
-            resolver=parts.resolver,
-            log=parts.log,
-            rests=Rests(parts.clock),
-            kept=parts.kept,
-            attachments=parts.attachments,
+            conversation=Tools.of_conversation(self._converse[caller.plain], registry, policy),
+            resolver=resolver,
+            log=log,
+            rests=Rests(clock),
+            kept=kept,
+            attachments=attachments,
             saver=saver,
-            options=parts.options(parts.caller),
-            on_error=parts.on_error,
-            journal=parts.journal,
-            policy=parts.policy,
-            approver=parts.approver,
+            options=options(caller),
+            on_error=on_error,
+            journal=journal,
+            policy=policy,
+            approver=approver,
         )
-        self.heads = Heads(saver, parts.branches)
-        self._clock = parts.clock
-        self._options = parts.options
-        self._identity, self._prompt = parts.identity, parts.prompt
+        self.heads = Heads(saver, branches)
+        self._clock = clock
+        self._options = options
+        self._identity, self._prompt = identity, prompt
         self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
         self._drives: dict[str, Drive] = {}
         self._stopping = False
         self._graph = build_graph(saver)
-
-    @classmethod
-    async def open(cls, parts: EngineParts, database: Database) -> TurnEngine:
-        """Make an engine with its checkpoints in `database`."""
-        return cls(parts, await CheckpointSaver(database).create_tables())
 
     def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Work:
         """Check a task before anything is written.
@@ -361,48 +412,57 @@ class TurnEngine:
         assert head is not None, "a turn that is over has a message"
         return self._outcome({}, work, await self._said_at(head, work))
 
-    async def begin(self, request: TurnRequest, *, lease: Lease | None) -> str:
-        """Put the turn's message into the log, after what changed since the last one; returns its id."""
+    async def begin(
+        self, request: TurnRequest, *, turn_id: str, lease: Lease | None = None, branch: Branch | None = None
+    ) -> str:
+        """Put the turn's message into the log, after what changed since the last one; returns its id.
+
+        Args:
+            request: What is asked for.
+            turn_id: The turn's id.
+            lease: The ownership of the thread; None where nothing is stored.
+            branch: Where the thread is set to as the turn begins, if it is.
+        """
         threads, thread = self.services.resolver.threads, request.scope.thread or ""
         changes = threads.changes(thread)
         drafts = [
             Draft(request.author, "role", {"change": change.id, "at": change.at.isoformat()}) for change in changes
         ]
         asked = await self.services.log.append(
-            await self.head(request.thread_key, lease=lease) if request.branch is None else request.branch.head,
+            await self.head(request.thread_key, lease=lease) if branch is None else branch.head,
             [*drafts, Draft(request.author, request.kind, request.body)],
             thread=request.thread_key,
-            turn_id=request.turn_id,
+            turn_id=turn_id,
             lease=lease,
         )
         threads.written(thread, changes)
         return asked
 
-    async def run(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
-        """Run a turn from its message to its end, or until it waits.
+    async def run(self, request: TurnRequest, run: TurnRun, *, asked: str, resumed: bool = False) -> TurnOutcome:
+        """Run a turn from its message, or from where it stands, to its end or until it waits.
 
         Args:
             request: What is asked for.
-            run: What this owner brings along.
+            run: What this run brings along.
             asked: The id of the turn's message.
+            resumed: Whether it was begun before, in whatever process (T5).
         """
-        turn = self._context(request, run, {}, await self._services_with(request.model))
-        return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
-
-    async def resume(self, request: TurnRequest, run: TurnRun, *, asked: str) -> TurnOutcome:
-        """Go on with a turn where it stands, in whatever process it was left (T5)."""
-        assert self.services.journal is not None, "a turn without a journal is over when it ends"
-        records = await self.services.journal.load(request.turn_id)
+        services = await self._services_with(request.model)
+        if not resumed:
+            turn = self._context(request, run, {}, services)
+            return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
+        assert services.journal is not None, "a turn without a journal is over when it ends"
+        records = await services.journal.load(run.turn_id)
         self._check_declared(records)
         if run.use is not None:
             run.use.recall(record.id for record in records.values() if record.counts)
-        turn = self._context(request, run, records, await self._services_with(request.model))
-        found = await self.heads.values(request.thread_key, lease=run.lease)
-        if found is None or found.get("turn") != request.turn_id:  # it was cut off before its first step was kept
+        turn = self._context(request, run, records, services)
+        found = await self.heads.values(turn.thread_key, lease=run.lease)
+        if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was kept
             return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
         # A run that continues at its calls does not look at what the model had read.
         turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
-        self._check_open(request.turn_id, found, records)
+        self._check_open(run.turn_id, found, records)
         if found.get("status") == "done":
             said = await self._said_at(str(found["head"]), request.work)
             return self._outcome(turn.budget.book.bill, request.work, said)
@@ -547,7 +607,7 @@ class TurnEngine:
         if request.origin is not None:
             gate.mark(*request.origin.marks)
         turn = TurnContext(
-            turn_id=request.turn_id,
+            turn_id=run.turn_id,
             thread_key=request.thread_key,
             scope=request.scope,
             services=services,
@@ -555,9 +615,9 @@ class TurnEngine:
             emit=run.emit,
             lease=run.lease,
             stream=run.stream,
-            prompt=run.prompt,
-            drive=self._new_drive(request.turn_id, records, run.lease, run.refreshed, request.unattended),
-            role_key=request.role_key,
+            prompt=request.prompt,
+            drive=self._new_drive(run.turn_id, records, run.lease, run.refreshed, request.unattended),
+            role_key=run.role_key,
             gate=gate,
             caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
@@ -574,8 +634,8 @@ class TurnEngine:
             emit: Where their events go.
             use: What they may use.
         """
-        request = TurnRequest(turn_id=path, kind="task", thread_key=path, scope=scope, author="", body={})
-        turn = self._context(request, TurnRun(role=NO_ROLE, emit=emit, lease=None, use=use), {}, self.services)
+        run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, use=use)
+        turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)
         drive = Drive(path, clock=self._clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
 

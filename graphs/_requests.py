@@ -1,67 +1,64 @@
-"""What goes into an engine, what a surface asks of it, and what comes out: values only. `_engine` works with them."""
+"""What a surface asks of an engine, what one run at a turn brings along, and what comes out: values only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock
+from ..core import Emitter, ModelUsage, Scope
 from ..core.events import TurnKind
 from ..core.pauses import Pause, UnattendedMode
-from ..harness import CONVERSATION, Policy, Registry
-from ..harness.gate import CODE, Approver, Caller
+from ..harness import CONVERSATION
+from ..harness.gate import CODE, Caller
 from ..harness.inside import Origin
-from ..harness.journal import Journal
 from ..harness.limits import Use
-from ..harness.running import OnError
-from ..memory import ConversationStore
-from ..memory.attachments import Attachments
-from ..memory.branches import Branch, Branches
-from ..memory.kept import KeptMessages
-from ..role_resolution import ResolvedRole, RoleResolver
-from ..signatures import ModelCaller
-from ..signatures.models import Models
+from ..memory import thread_key
+from ..memory.attachments import AttachmentSource
+from ..role_resolution import ResolvedRole
 from ..storage import Lease
-from ._context import GraphOptions
-from ._shape import Shape, Work
+from ._shape import Work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TurnRequest:
     """What a surface asks for.
 
     Attributes:
-        turn_id: The new turn's id.
         kind: Which surface.
-        thread_key: The id of the checkpointed thread.
-        scope: The ids the turn runs under.
-        author: Who asks.
+        scope: The ids that the turn runs under.
         body: What goes into the log as the turn's first message.
-        work: The task that a task or skill turn runs.
-        branch: Where the thread is set to as the turn begins, if it is.
-        model: The names of its own model and of those tried after it; empty is the agent's.
-        origin: The call that it was begun or resumed from, if there is one.
-        role_key: The id of the key that the turn's role was noted with; empty is the present one.
+        work: The checked task of a task or skill turn.
+        prompt: A skill's prompt, for the entry Signature of the task.
+        attached: What is to be attached to the message; it is read once the turn owns its thread.
+        model: The names of the turn's own model and of those tried after it; empty is the agent's.
+        origin: The call that the turn is begun or resumed from, if code that a call runs does that.
         unattended: What happens where a person would be asked; None asks them.
-        output: Reads the answer where `body` has the schema of one; left out, the schema alone counts.
+        output: Reads the answer where `body` has the schema of one; None goes by the schema alone.
     """
 
-    turn_id: str
     kind: TurnKind
-    thread_key: str
     scope: Scope
-    author: str
     body: Mapping[str, Any]
     work: Work | None = None
-    branch: Branch | None = None
+    prompt: str | None = field(default=None, repr=False)
+    attached: tuple[AttachmentSource, ...] = field(default=(), repr=False)
     model: tuple[str, ...] = ()
     origin: Origin | None = None
-    role_key: str = ""
     unattended: UnattendedMode | None = None
     output: TypeAdapter[Any] | None = None
+
+    @property
+    def author(self) -> str:
+        """Who asks."""
+        return self.scope.account or "user"
+
+    @property
+    def thread_key(self) -> str:
+        """The id of the checkpointed thread."""
+        return thread_key(self.scope)
 
     @property
     def caller(self) -> Caller:
@@ -72,6 +69,31 @@ class TurnRequest:
         if self.origin is None or not self.origin.modelled:
             return CODE
         return Caller(self.origin.caller, modelled=True, workers=workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRun:
+    """What one run at a turn brings along.
+
+    Attributes:
+        turn_id: The turn's id.
+        role: The turn's resolved role.
+        emit: Where events go.
+        lease: The ownership of the thread; None where nothing is stored.
+        stream: Whether anybody wants deltas.
+        role_key: The id of the key that the turn's role was noted with; empty is the present one.
+        refreshed: Whether the turn may resume under another role than it began with.
+        use: What it may use, and where that is written down; None is anything, and nowhere.
+    """
+
+    turn_id: str
+    role: ResolvedRole = field(repr=False)
+    emit: Emitter
+    lease: Lease | None = None
+    stream: bool = False
+    role_key: str = ""
+    refreshed: bool = False
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,51 +115,4 @@ class TurnOutcome:
     pauses: tuple[Pause, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRun:
-    """What one owner's run at a turn works with.
-
-    Attributes:
-        role: The turn's resolved role.
-        emit: Where events go.
-        lease: The ownership of the thread.
-        stream: Whether anybody wants deltas.
-        prompt: A skill's prompt.
-        refreshed: Whether the turn may go on under another role than it began with.
-        use: What it may use, and where that is written down; None is anything, and nowhere.
-    """
-
-    role: ResolvedRole = field(repr=False)
-    emit: Emitter
-    lease: Lease | None
-    stream: bool = False
-    prompt: str | None = field(default=None, repr=False)
-    refreshed: bool = False
-    use: Use | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineParts:
-    """What an engine is made of, besides its checkpoints."""
-
-    caller: ModelCaller
-    models: Models | None = None
-    registry: Registry
-    shapes: Iterable[Shape[Any, Any]]
-    resolver: RoleResolver
-    log: ConversationStore
-    identity: str | None = None
-    prompt: str | None = None
-    options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions()
-    programs: Mapping[str, Any] = field(default_factory=dict)
-    on_error: OnError | None = None
-    journal: Journal | None = None
-    branches: Branches | None = None
-    kept: KeptMessages | None = None
-    attachments: Attachments | None = None
-    policy: Policy = field(default_factory=Policy)
-    approver: Approver | None = None
-    clock: Clock = field(default_factory=SystemClock)
-
-
-__all__ = ["EngineParts", "TurnOutcome", "TurnRequest", "TurnRun"]
+__all__ = ["TurnOutcome", "TurnRequest", "TurnRun"]

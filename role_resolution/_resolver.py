@@ -88,6 +88,11 @@ class Resolution:
     role: ResolvedRole
     skipped: Mapping[Tier, str] = field(default_factory=dict)
 
+    @property
+    def skipped_tiers(self) -> tuple[Tier, ...]:
+        """The tiers that were left out, lowest precedence first."""
+        return tuple(tier for tier in reversed(Tier) if tier in self.skipped)
+
 
 class RoleResolver:
     """Resolves the five tiers of a scope.

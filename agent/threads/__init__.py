@@ -1,7 +1,7 @@
 """The threads of a workspace, read from its database alone: where each stands, what it waits for, and its end.
 
-No engine and no model: it is there before an agent is, and loads neither dspy nor langgraph. Running turns is `_runs`'
-matter, the handle on one conversation is `_thread`.
+It is there before an agent is, and loads neither dspy nor langgraph. `runtime` runs turns, `_thread` is the handle on
+one conversation.
 """
 
 from ._branching import Branching

@@ -1,6 +1,6 @@
 """Branching threads off: which message a branch begins at, and which name it gets. No engine and no model.
 
-What is written is one row a thread (`memory.branches`). Running a turn on a branch is `_runs`' matter.
+What is written is one row a thread (`memory.branches`). Running a turn on a branch is `runtime`'s matter.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from ....core.errors import WorldAgentError
+from ...core.errors import WorldAgentError
 
 _LOOK: Final = 0.25  # seconds between two looks
 

@@ -13,11 +13,11 @@ from typing import Any, Final, cast, get_args
 from ...core import Scope, check_id
 from ...core.errors import InvalidArgument
 from ...core.events import TurnKind
-from ...graphs import Composed
+from ...graphs import Composed, TurnRequest
 from ...memory import thread_key
 from ...memory.branches import Branch, Branches
 from ...storage import Lease, Transaction
-from ._work import Ask, RunnerParts
+from .work import RunnerParts
 
 SURFACES: Final[tuple[TurnKind, ...]] = get_args(TurnKind)
 """The kinds of messages that turns begin with."""
@@ -68,10 +68,10 @@ class Again:
         """Come to own the new thread."""
         return await parts.branching.claim(held, self.origin, self.to, "to")
 
-    async def start(self, parts: RunnerParts, ask: Ask, lease: Lease, held: AsyncExitStack) -> Start:
+    async def start(self, parts: RunnerParts, request: TurnRequest, lease: Lease, held: AsyncExitStack) -> Start:
         """Where the turn begins."""
-        branch = parts.branches.branch(thread_key(ask.scope), self.head, origin=thread_key(self.origin))
-        return Start((branch,), (lease,), ask.body)
+        branch = parts.branches.branch(request.thread_key, self.head, origin=thread_key(self.origin))
+        return Start((branch,), (lease,), request.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +86,23 @@ class Edit:
     at: str | None = None
     keep_as: str | None = None
 
-    async def start(self, parts: RunnerParts, ask: Ask, lease: Lease, held: AsyncExitStack) -> Start:
+    async def start(self, parts: RunnerParts, request: TurnRequest, lease: Lease, held: AsyncExitStack) -> Start:
         """Where the turn begins; nothing is written."""
-        message = await parts.branching.find(ask.scope, self.at, ("message",))
-        if message.author != ask.author:
+        message = await parts.branching.find(request.scope, self.at, ("message",))
+        if message.author != request.author:
             raise InvalidArgument(
                 f"the message {message.id!r} was said by another account",
                 remedy="edit it on a thread handle of that account, or fork the thread",
             )
-        key = thread_key(ask.scope)
+        key = request.thread_key
         position = await parts.engine.heads.position(key)
-        kept, kept_lease = await parts.branching.claim(held, ask.scope, self.keep_as, "keep_as")
+        kept, kept_lease = await parts.branching.claim(held, request.scope, self.keep_as, "keep_as")
         branch = parts.branches.branch
         rows = (
             branch(thread_key(kept), position.head, origin=key),
             branch(key, message.parent, origin=key, after=position.turn),
         )
-        return Start(rows, (lease, kept_lease), {**message.body, **ask.body})
+        return Start(rows, (lease, kept_lease), {**message.body, **request.body})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Replay:
     model: tuple[str, ...] = ()
 
 
-async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[Ask, Again]:
+async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[TurnRequest, Again]:
     """What runs the turn again that began with a message of a thread.
 
     Raises:
@@ -143,5 +143,5 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[A
     if skill is not None and (kind != "skill" or skill.shape != body["shape"]):
         raise InvalidArgument(f"the turn that began with the message {message.id!r} ran no such skill", remedy=_SKILL)
     work = parts.engine.work(body["shape"], body["params"]) if kind in ("task", "skill") else None
-    ask = Ask(kind, scope, body, work, None if skill is None else skill.prompt, model=replay.model)
-    return ask, Again(scope, message.parent, to)
+    request = TurnRequest(kind, scope, body, work, None if skill is None else skill.prompt, model=replay.model)
+    return request, Again(scope, message.parent, to)

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final, Literal
 
-from ....core import ModelUsage, Tier
-from ....core import events as ev
-from ....core.errors import EventsGone, WorldAgentError
-from ....core.events import Event
-from ....harness.journal import pause_of
-from ....memory import TurnRecord
-from ..._turns import Turn, TurnUsage
-from ...events import EventFollower
-from .._work import RunnerParts
+from ...core import ModelUsage, Tier
+from ...core import events as ev
+from ...core.errors import EventsGone, WorldAgentError
+from ...core.events import Event
+from ...harness.journal import pause_of
+from ...memory import TurnRecord
+from .._turns import Turn, TurnUsage
+from ..events import EventFollower
+from .work import RunnerParts
 
 _COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")
 

@@ -1,4 +1,4 @@
-"""Calls outside any turn. They are traced as turns are, under the id of their root; nobody else hears of them."""
+"""Calls without a turn. They are traced as turns are, under the id of their root, and give no events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...core import Emitter, Scope, new_id
 from ...core.errors import WorldAgentError
 from ...core.events import TurnEnded, TurnStarted
 from ...harness.running import call_alone
-from ._work import RunnerParts
+from .work import RunnerParts
 
 
-async def call_outside(parts: RunnerParts, scope: Scope, name: str, input: Mapping[str, Any] | BaseModel) -> Any:
+async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: Mapping[str, Any] | BaseModel) -> Any:
     """Call a function, worker or shape by name; see `WorldAgent.call`."""
     path, tap = new_id("call"), parts.tracer.tap(scope)
     emit = Emitter(path, parts.clock, tap, tap)
@@ -34,4 +34,4 @@ async def call_outside(parts: RunnerParts, scope: Scope, name: str, input: Mappi
     return value
 
 
-__all__ = ["call_outside"]
+__all__ = ["call_without_turn"]

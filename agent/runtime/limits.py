@@ -1,6 +1,6 @@
 """What ends a run from outside before its time: a drain that finds it waiting, and the time limit of a turn.
 
-Which turns are under way is `_runner`'s matter; what is written down of one that was cut off, `_running`'s.
+`runner` knows which turns are under way; `run` records one that was interrupted.
 """
 
 from __future__ import annotations

@@ -1,75 +1,39 @@
-"""What a run at a turn is handed: values only. `_running` runs them."""
+"""What a run at a turn is handed: values only. `run` runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
-from ...core import Clock, Scope
-from ...core.events import TurnKind
+from ...core import Clock, Scope, Tier
 from ...core.pauses import UnattendedMode
-from ...graphs import TurnEngine
+from ...graphs import TurnEngine, TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.journal import Journal
-from ...harness.limits import Usage
+from ...harness.limits import Usage, Use
 from ...harness.trace.running import Tracer
 from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
-from ...memory.attachments import Attachments, AttachmentSource
+from ...memory.attachments import Attachments
 from ...memory.branches import Branches
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
 from ...role_resolution import Role, RoleResolver
-from ...storage import Leases
+from ...storage import Lease, Leases
 from .._unattended import AccountEvents, Notifier
 from .._unset import UNSET, Unset
 from ..events import Recorder, Recording
 from ..threads import Branching, ThreadRegister
 from ..upkeep import Retention, UpkeepParts
-from ._limits import Drain
-from ._pins import Pins
+from .limits import Drain
+from .pins import Pins
 
 if TYPE_CHECKING:
-    from ._branching import Again, Edit
+    from .branching import Again, Edit
 
 OnRoleChange = Literal["fail", "refresh", "pin"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a surface hands over.
-
-    Attributes:
-        kind: Which surface.
-        scope: The ids the turn runs under.
-        body: What goes into the log.
-        work: The checked task of a task or skill turn.
-        prompt: A skill's prompt.
-        attached: What is to be attached to the message; it is read once the turn owns its thread.
-        model: The names of the turn's own model and of those tried after it; empty is the agent's.
-        origin: The call that it is begun from, if code does that which a call runs.
-        unattended: What happens where a person would be asked; None asks them.
-        output: Reads the answer of a message, whose body has its schema.
-    """
-
-    kind: TurnKind
-    scope: Scope
-    body: Mapping[str, Any]
-    work: Any = None
-    prompt: str | None = None
-    attached: tuple[AttachmentSource, ...] = field(default=(), repr=False)
-    model: tuple[str, ...] = ()
-    origin: Origin | None = None
-    unattended: UnattendedMode | None = None
-    output: TypeAdapter[Any] | None = None
-
-    @property
-    def author(self) -> str:
-        """Who asks."""
-        return self.scope.account or "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,26 +105,27 @@ class Resumption:
 class NewTurn:
     """A turn to begin, and what records it, if it is recorded. It lets go of the call's role once that is resolved."""
 
-    ask: Ask
+    request: TurnRequest
     role: Role | None = field(repr=False)
     branch: Again | Edit | None = None
     recording: Recording | None = None
 
     @property
     def scope(self) -> Scope:
-        return self.ask.scope
+        """The ids that it runs under."""
+        return self.request.scope
 
     @property
     def by_key(self) -> bool:
-        """Whether it has a key, so that somebody else may begin it meanwhile."""
+        """Whether it has a key, so that another process may begin it meanwhile."""
         return self.recording is not None and self.recording.turn.key is not None
 
 
 @dataclass(slots=True)
 class ResumedTurn:
-    """A turn to go on with, the pauses that were answered, the call that it is resumed from, and what records it.
+    """A turn to resume, the pauses that were answered, the call that it is resumed from, and what records it.
 
-    With `by_key` somebody else who goes on with it meanwhile is as good.
+    With `by_key` it does as well if another process resumes it meanwhile.
     """
 
     record: TurnRecord
@@ -172,4 +137,34 @@ class ResumedTurn:
 
     @property
     def scope(self) -> Scope:
+        """The ids that it runs under."""
         return self.record.scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A turn that is in the log and in the register, and whose graph can run.
+
+    Attributes:
+        record: The turn in the register.
+        request: What is asked for.
+        run: What this run brings along.
+        lease: The ownership of the thread.
+        use: What it may use, and where that is written down.
+        skipped: The tiers that were left out of its role.
+        resumed: Whether it ran before.
+        kept_as: The id of the thread that keeps what was edited; empty where nothing was.
+        announced: Pauses whose person an earlier run has notified.
+        cancelled: Whether it was cancelled while that was written.
+    """
+
+    record: TurnRecord
+    request: TurnRequest
+    run: TurnRun = field(repr=False)
+    lease: Lease
+    use: Use
+    skipped: tuple[Tier, ...] = ()
+    resumed: bool = False
+    kept_as: str = ""
+    announced: frozenset[str] = frozenset()
+    cancelled: bool = False

@@ -1,4 +1,4 @@
-"""Which turns can go on, and which answers are taken (T4). Who runs the turn then is `_running`'s matter."""
+"""Which turns can resume, which answers are taken (T4), and what a resumed turn does before its graph runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from traceback import clear_frames
 from typing import Any
 
-from ...core import Scope, Tier
+from ...core import Emitter, Scope, Tier
+from ...core.awaiting import uninterrupted
 from ...core.errors import (
     AlreadyAnswered,
     AnswerInvalid,
@@ -17,11 +18,16 @@ from ...core.errors import (
     UsageError,
     WorldAgentError,
 )
+from ...core.events import PauseClosed, TextReplaced
 from ...core.pauses import call_id_of, pause_id_of
+from ...graphs import TurnOutcome, TurnRequest, TurnRun
+from ...harness.inside import Origin
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, Message, TurnRecord, thread_key
 from ...role_resolution import Resolution, Role
-from ._work import Resumption, RunnerParts
+from ...storage import Lease
+from .begin import emit_started
+from .work import Begun, ResumedTurn, Resumption, RunnerParts
 
 
 async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, object]) -> TurnRecord:
@@ -231,3 +237,92 @@ def _answered(pause_id: str) -> AlreadyAnswered:
     return AlreadyAnswered(
         f"the pause {pause_id!r} is answered already", remedy="resume the turn without an answer to it"
     )
+
+
+async def resume(
+    parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emitter, *, deltas: bool
+) -> Begun | TurnOutcome:
+    """Take a turn up where it was left, up to its graph.
+
+    Args:
+        parts: What the agent works with.
+        work: The turn.
+        lease: The ownership of the thread.
+        emit: Where events go.
+        deltas: Whether anybody wants the answer in parts.
+
+    Returns:
+        The turn, ready to run; or what it gave, where another process ended it while this one waited for the thread.
+
+    Raises:
+        NothingToResume: It was cancelled or abandoned meanwhile.
+        WorldAgentError: It cannot resume; see `checked`.
+    """
+    engine, record = parts.engine, await parts.turns.latest(thread_key(work.scope), lease=lease)
+    gone = ended(record, work.record.id, thread_key(work.scope))
+    if gone is not None:
+        raise gone
+    assert record is not None
+    message, item = await engine.begun_with(record.asked, record.kind)
+    if record.status == "done":
+        return await engine.ended(record.thread, item)
+    recording = work.recording
+    if recording is not None:
+        emit.go_on_after(await parts.recorder.log.last(record.id) or 0)
+    how, work.how = work.how, Resumption()
+    resolution, refreshed = await checked(parts, record, how, (message, item))
+    emit_started(emit, record.scope.thread or "", record.kind, resolution, resumed=True)
+    if recording is not None and record.status == "running" and await parts.recorder.log.standing(record.id):
+        emit(TextReplaced, text="")  # the run that was interrupted did not come to take it back
+    for pause_id in work.answered:
+        emit(PauseClosed, pause_id=pause_id)
+    announced = await _announced(parts, record)
+    origin = Origin.both(Origin.read(record.origin), work.origin)
+    request = TurnRequest(
+        record.kind,
+        record.scope,
+        message.body,
+        item,
+        how.prompt,
+        model=record.model,
+        origin=origin,
+        unattended=record.unattended,
+        output=how.output,
+    )
+    del how
+    use = await parts.usage.open(record.id, record.scope, again=True)
+    run = TurnRun(
+        turn_id=record.id,
+        role=resolution.role,
+        emit=emit,
+        lease=lease,
+        stream=deltas,
+        role_key=record.role["key"],
+        refreshed=refreshed,
+        use=use,
+    )
+    if origin is not None and work.origin is not None:
+        record = await parts.turns.begun_in(record, origin.to_json(), lease=lease)
+    going_on = None if recording is None else recording.going_on
+    written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=going_on))
+    if recording is not None:
+        recording.open(lease)
+    return Begun(
+        record=written,
+        request=request,
+        run=run,
+        lease=lease,
+        use=use,
+        skipped=resolution.skipped_tiers,
+        resumed=True,
+        announced=announced,
+        cancelled=cancelled,
+    )
+
+
+async def _announced(parts: RunnerParts, record: TurnRecord) -> frozenset[str]:
+    """The pauses whose person was notified before: a turn is recorded as paused after that, and not otherwise."""
+    if record.unattended is None or record.status != "paused":
+        return frozenset()
+    kept = await parts.journal.load(record.id)
+    return frozenset(pause_id_of(call.id) for call in kept.values() if call.open or call.answered)

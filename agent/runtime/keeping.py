@@ -6,7 +6,7 @@ from ...core import Scope
 from ...core.errors import InvalidArgument
 from ...memory import Message, thread_key
 from ...memory.kept import KeptMessages
-from ._work import RunnerParts
+from .work import RunnerParts
 
 
 async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:

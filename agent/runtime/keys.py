@@ -13,23 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ....core import Scope, digest
-from ....core.errors import AgentClosed, KeyReused, NothingToResume
-from ....core.events import Event
-from ....memory import TurnRecord
-from ....memory.attachments import Attachment, AttachmentSource
-from ....memory.events import RecordedTurn
-from ....role_resolution import Role
-from ..._stream import Held, cancel_once
-from ..._turns import Turn
-from ..._unset import UNSET
-from ...events import EventFollower
-from .._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
-from ._ended import outcome_of, passing
-from ._looking import KeyBegun
+from ...core import Scope, digest
+from ...core.errors import AgentClosed, KeyReused, NothingToResume
+from ...core.events import Event
+from ...graphs import TurnRequest
+from ...memory import TurnRecord
+from ...memory.attachments import Attachment, AttachmentSource
+from ...memory.events import RecordedTurn
+from ...role_resolution import Role
+from .._stream import RunningTurn, cancel_once
+from .._turns import Turn
+from .._unset import UNSET
+from ..events import EventFollower
+from .ended import outcome_of, passing
+from .key_watch import KeyBegun
+from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
 if TYPE_CHECKING:
-    from .._runner import TurnRunner
+    from .runner import TurnRunner
 
 _END: Final = 1 << 62  # behind any event
 
@@ -91,7 +92,7 @@ class KeyedStarts:
         self._runner = runner
         self._here: dict[tuple[str, str], Keyed] = {}
 
-    async def hold(self, parts: RunnerParts, work: NewTurn, *, detach: bool) -> Held:
+    async def hold(self, parts: RunnerParts, work: NewTurn, *, detach: bool) -> RunningTurn:
         """Start a turn, or hold the one that was begun with the key.
 
         Raises:
@@ -99,7 +100,7 @@ class KeyedStarts:
         """
         turn, key, asked = _asked(work)
         place = (turn.thread, key)
-        prompt = None if work.ask.prompt is None else parts.resolver.key.digest_of(work.ask.prompt)
+        prompt = None if work.request.prompt is None else parts.resolver.key.digest_of(work.request.prompt)
         while (keyed := self._here.get(place)) is not None and keyed.is_ending:
             assert keyed.task is not None, "it runs"
             await asyncio.wait({keyed.task})  # what is cancelled is not held; whether it has begun is known then
@@ -131,7 +132,7 @@ class KeyedStarts:
     def _over(self, place: tuple[str, str]) -> None:
         self._here.pop(place).tell()
 
-    async def _held(self, parts: RunnerParts, keyed: Keyed, scope: Scope) -> Held:
+    async def _held(self, parts: RunnerParts, keyed: Keyed, scope: Scope) -> RunningTurn:
         task = keyed.task
         assert task is not None, "it runs"
         try:
@@ -143,13 +144,13 @@ class KeyedStarts:
             raise
         if not keyed.turn_id:
             keyed.leave()
-            return Held("", scope.thread or "", task, _nothing, _not_there, lambda: 0, recorded=False)
+            return RunningTurn("", scope.thread or "", task, _nothing, _not_there, lambda: 0, recorded=False)
 
         async def end() -> bool:
             return await self._runner.cancel_turn(parts, keyed.turn_id, scope)
 
         events = _KeyedEvents(parts, keyed, scope.workspace)
-        return Held(
+        return RunningTurn(
             keyed.turn_id,
             scope.thread or "",
             task,
@@ -169,21 +170,23 @@ class KeyedStarts:
                 return await self._runner.running(parts, turn.turn, work, lambda: keyed.learn(turn.turn))
             found = await log.keyed(turn.thread, key)
         assert found is not None, "a key goes with its thread alone"
-        await self._check(parts, found, work.ask, asked)
+        await self._check(parts, found, work.request, asked)
         keyed.learn(found.turn)
         return await self._go_on(parts, keyed, found, work)
 
-    async def _check(self, parts: RunnerParts, found: RecordedTurn, ask: Ask, asked: str) -> None:
+    async def _check(self, parts: RunnerParts, found: RecordedTurn, request: TurnRequest, asked: str) -> None:
         """Compare what is asked with what was asked.
 
         Raises:
             KeyReused: It is something else.
         """
         same = found.asked == asked
-        if same and ask.prompt is not None:
+        if same and request.prompt is not None:
             record = await parts.turns.get(found.turn)
             kept, noted = None if record is None else record.prompt, parts.resolver.key
-            same = kept is None or not noted.made(kept) or kept == noted.named(noted.maker(kept)).digest_of(ask.prompt)
+            same = (
+                kept is None or not noted.made(kept) or kept == noted.named(noted.maker(kept)).digest_of(request.prompt)
+            )
         if not same:
             raise _reused(found.key or "")
 
@@ -199,9 +202,11 @@ class KeyedStarts:
                 if outcome.status == "paused" and not outcome.pauses:
                     continue  # all was answered since it was looked at
                 return outcome
-            how = Resumption(UNSET if work.role is None else work.role, prompt=work.ask.prompt, output=work.ask.output)
+            how = Resumption(
+                UNSET if work.role is None else work.role, prompt=work.request.prompt, output=work.request.output
+            )
             recording = parts.recorder.recording(found, again=True)
-            resumed = ResumedTurn(record, how, origin=work.ask.origin, recording=recording, by_key=True)
+            resumed = ResumedTurn(record, how, origin=work.request.origin, recording=recording, by_key=True)
             work.role = None  # what was ended meanwhile does not go on a second time
             del how
             self._runner.enlist(found.turn, keyed.task)
@@ -297,11 +302,11 @@ async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
     return latest is not None and latest.id == record.id
 
 
-def asked_of(ask: Ask) -> str:
+def asked_of(request: TurnRequest) -> str:
     """Stands for what is asked of a turn. Neither a role nor a skill's prompt is in it, nor how a person is called."""
-    body = {name: value for name, value in ask.body.items() if name != "name"}
-    attached = [_source(source) for source in ask.attached]
-    return digest([ask.kind, ask.scope.account, ask.scope.channel, body, list(ask.model), attached])
+    body = {name: value for name, value in request.body.items() if name != "name"}
+    attached = [_source(source) for source in request.attached]
+    return digest([request.kind, request.scope.account, request.scope.channel, body, list(request.model), attached])
 
 
 def _source(source: AttachmentSource) -> str:

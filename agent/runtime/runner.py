@@ -1,4 +1,4 @@
-"""Which turns of an agent are under way. Every surface comes through here; `_running` runs one."""
+"""Which turns of an agent are under way. Every surface comes through here; `run` runs one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -15,39 +15,22 @@ from pydantic import BaseModel
 from ...core import Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event
-from ...core.pauses import Pause
+from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
-from ...memory import Message, TurnRegister, thread_key
+from ...memory import TurnRegister, thread_key
 from ...memory.events import RecordedTurn
-from ...role_resolution import Role, RoleExplanation
+from ...role_resolution import Role
 from .._roles import check_role
-from .._stream import Held, TurnStream, cancel_once
+from .._stream import RunningTurn, TurnStream, cancel_once
 from .._turns import Turn
 from ..events import EventFollower
-from ..threads import ThreadState, Wanted
-from ._branching import Again, Edit, Replay, run_again
-from ._keeping import keep, kept, unkeep
-from ._resuming import resumable, take_answers
-from ._running import TurnRunning
-from ._work import Ask, NewTurn, ResumedTurn, Resumption, RunnerParts
-from .keyed import KeyedStarts, asked_of
+from .branching import Again, Edit, Replay, run_again
+from .keys import KeyedStarts, asked_of
+from .resume import resumable, take_answers
+from .run import TurnPath
+from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How a turn is streamed.
-
-    Attributes:
-        deltas: Whether somebody wants the answer in parts.
-        detach: Whether the turn goes on when the stream is left.
-        key: What a repeated start is known by.
-    """
-
-    deltas: bool = False
-    detach: bool = False
-    key: str | None = None
 
 
 _CANCEL_LOOK: Final = 0.25  # seconds between two looks for what another process wants cancelled
@@ -136,26 +119,58 @@ class TurnRunner:
         """Check a task before a turn is made for it."""
         return self.parts.engine.work(shape, params)
 
-    async def run(self, ask: Ask, role: Role | None, *, key: str | None = None) -> Turn:
-        """Run one turn to its end; nobody wants its deltas."""
-        async with self._stream(ask, role, How(key=key)) as stream:
+    async def run(self, request: TurnRequest, role: Role | None, *, key: str | None = None) -> Turn:
+        """Run one turn to its end; its deltas are not wanted."""
+        async with self.stream(request, role, deltas=False, key=key) as stream:
             return await stream.wait()
 
-    def stream(self, ask: Ask, role: Role | None, *, detach: bool, key: str | None = None) -> TurnStream:
-        """One turn as a stream of events."""
-        return self._stream(ask, role, How(deltas=True, detach=detach, key=key))
+    def stream(
+        self,
+        request: TurnRequest,
+        role: Role | None,
+        *,
+        deltas: bool = True,
+        detach: bool = False,
+        key: str | None = None,
+        edit: Edit | None = None,
+    ) -> TurnStream:
+        """One turn as a stream of events.
+
+        Args:
+            request: What is asked for.
+            role: The call's role.
+            deltas: Whether the answer is wanted in parts.
+            detach: Whether the turn goes on when the stream is left.
+            key: What a repeated start is known by.
+            edit: The message of the thread that is said otherwise.
+        """
+        work = self._new(request, check_role(role) if role is not None else None, edit)
+        turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
+        if key is not None:
+            turn = replace(turn, key=check_id("key", key), asked=asked_of(request))
+        if detach or key is not None:
+            work.recording = self.parts.recorder.recording(turn)
+        enter = partial(self._started, self.parts, turn.turn, work, deltas=deltas, detach=detach)
+        return TurnStream(turn.turn, enter, detach=detach, output=request.output)
 
     def resume(
         self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool, detach: bool = False
     ) -> TurnStream:
         """A stream that, once it is entered, takes a person's answers and resumes the turn."""
         parts = self.parts
-        enter = partial(self._resumed, parts, scope, answers, how, How(deltas, detach))
+        enter = partial(self._resumed, parts, scope, answers, how, deltas=deltas, detach=detach)
         return TurnStream("", enter, detach=detach, output=how.output)
 
     async def _resumed(
-        self, parts: RunnerParts, scope: Scope, answers: Mapping[str, object], how: Resumption, streamed: How
-    ) -> Held:
+        self,
+        parts: RunnerParts,
+        scope: Scope,
+        answers: Mapping[str, object],
+        how: Resumption,
+        *,
+        deltas: bool,
+        detach: bool,
+    ) -> RunningTurn:
         """Take a person's answers and start the run.
 
         Raises:
@@ -166,41 +181,29 @@ class TurnRunner:
         self._check_open(parts)
         record = await resumable(parts, scope, answers)
         taken = await take_answers(parts, record, answers, how, account=scope.account)
-        recorded = streamed.detach or await parts.recorder.log.last(record.id) is not None
+        recorded = detach or await parts.recorder.log.last(record.id) is not None
         turn = RecordedTurn(turn=record.id, thread=record.thread)
         recording = parts.recorder.recording(turn, again=True) if recorded else None
         work = ResumedTurn(record, how, taken, _origin(), recording)
         del how
-        return await self._started(parts, record.id, work, streamed)
+        return await self._started(parts, record.id, work, deltas=deltas, detach=detach)
 
     async def repeats(self, scope: Scope, key: str) -> bool:
         """Whether a start on a thread with a key would give a turn that is there."""
         return await self._keyed.repeats(self.parts, thread_key(scope), check_id("key", key))
 
-    async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
-        """Make a thread that goes on from a message of this one; no role is needed for it (R13)."""
-        return await self.parts.branching.fork(scope, at=at, to=to)
-
     def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: bool) -> TurnStream:
         """A stream that, once it is entered, runs a turn again that began with a message, on a new thread."""
         parts, call = self.parts, None if role is None else check_role(role)
 
-        async def enter() -> Held:
+        async def enter() -> RunningTurn:
             nonlocal call
             self._check_open(parts)
-            ask, branch = await run_again(parts, scope, again)
-            work, call = self._new(ask, call, branch), None
-            return await self._started(parts, new_id("turn"), work, How(deltas=deltas))
+            request, branch = await run_again(parts, scope, again)
+            work, call = self._new(request, call, branch), None
+            return await self._started(parts, new_id("turn"), work, deltas=deltas, detach=False)
 
         return TurnStream("", enter)
-
-    def edit(self, ask: Ask, edit: Edit, role: Role | None, *, deltas: bool) -> TurnStream:
-        """Say a message of the thread otherwise."""
-        return self._stream(ask, role, How(deltas=deltas), edit)
-
-    async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
-        """What waits for a person on a thread."""
-        return await self.parts.threads.pauses(scope)
 
     async def cancel(self, scope: Scope) -> bool:
         """Cancel the thread's turn, in whatever process it runs or wherever it waits; False if there is none."""
@@ -212,66 +215,24 @@ class TurnRunner:
         await threads.end_waiting(scope, turn_id)
         return True
 
-    async def state(self, scope: Scope) -> ThreadState | None:
-        """Where a thread stands; None where it has no turn."""
-        return await self.parts.threads.find(scope)
+    def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edit | None) -> NewTurn:
+        if request.model:
+            self.parts.engine.check_model(request.model, who="the turn")
+        return NewTurn(replace(request, origin=_origin()), call, branch)
 
-    async def threads(self, workspace: str, wanted: Wanted) -> tuple[ThreadState, ...]:
-        """Where the threads of a workspace stand."""
-        return await self.parts.threads.list(workspace, wanted)
-
-    async def rename(self, scope: Scope, title: str | None) -> str | None:
-        """Set a thread's title; None gives the derived one back. Gives the title it has now."""
-        return await self.parts.threads.rename(scope, title)
-
-    async def history(self, scope: Scope, *, before: str | None, limit: int) -> tuple[Message, ...]:
-        """A page of a thread's log."""
-        return await self.parts.engine.history(thread_key(scope), before=before, limit=limit)
-
-    async def keep(self, scope: Scope, message_id: str) -> None:
-        """Mark a message of a thread as kept."""
-        await keep(self.parts, scope, message_id)
-
-    async def unkeep(self, scope: Scope, message_id: str) -> bool:
-        """Take such a mark back."""
-        return await unkeep(self.parts, scope, message_id)
-
-    async def kept(self, scope: Scope) -> tuple[Message, ...]:
-        """The messages of a thread that are marked as kept."""
-        return await kept(self.parts, scope)
-
-    async def explain(self, scope: Scope, role: Role | None) -> RoleExplanation:
-        """What would be active in a conversation turn of this scope."""
-        entry, others = self.parts.engine.signatures(None)
-        call = check_role(role) if role is not None else None
-        return await self.parts.resolver.explain(scope, call=call, entry=entry, signatures=others)
-
-    def _stream(self, ask: Ask, role: Role | None, how: How, branch: Again | Edit | None = None) -> TurnStream:
-        work = self._new(ask, check_role(role) if role is not None else None, branch)
-        turn = RecordedTurn(turn=new_id("turn"), thread=thread_key(ask.scope))
-        if how.key is not None:
-            turn = replace(turn, key=check_id("key", how.key), asked=asked_of(ask))
-        if how.detach or how.key is not None:
-            work.recording = self.parts.recorder.recording(turn)
-        enter = partial(self._started, self.parts, turn.turn, work, how)
-        return TurnStream(turn.turn, enter, detach=how.detach, output=ask.output)
-
-    def _new(self, ask: Ask, call: Role | None, branch: Again | Edit | None) -> NewTurn:
-        if ask.model:
-            self.parts.engine.check_model(ask.model, who="the turn")
-        return NewTurn(replace(ask, origin=_origin()), call, branch)
-
-    async def _started(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, how: How) -> Held:
+    async def _started(
+        self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool
+    ) -> RunningTurn:
         self._check_open(parts)
-        if how.key is not None and isinstance(work, NewTurn):
-            return await self._keyed.hold(parts, work, detach=how.detach)
-        return self._held(parts, turn_id, work, deltas=how.deltas)
+        if isinstance(work, NewTurn) and work.by_key:
+            return await self._keyed.hold(parts, work, detach=detach)
+        return self._start(parts, turn_id, work, deltas=deltas)
 
     def _check_open(self, parts: RunnerParts) -> None:
         if self.parts is not parts:
             raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
 
-    def _held(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> Held:
+    def _start(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> RunningTurn:
         """Start a run at a turn; its events come from a queue, or from what records them."""
 
         async def end() -> bool:
@@ -280,15 +241,15 @@ class TurnRunner:
         recording, thread = work.recording, work.scope.thread or ""
         if recording is None:
             queue = asyncio.Queue[Event | None]()
-            task = self.spawn(turn_id, _running(parts, turn_id, work, queue.put_nowait, deltas=deltas)())
+            task = self.spawn(turn_id, _path(parts, turn_id, work, queue.put_nowait, deltas=deltas).follow())
             task.add_done_callback(lambda _: queue.put_nowait(None))
-            return Held(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
+            return RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
         parts.recorder.expect(recording)
-        task = self.spawn(turn_id, _running(parts, turn_id, work, recording.take, deltas=True)())
+        task = self.spawn(turn_id, _path(parts, turn_id, work, recording.take, deltas=True).follow())
         task.add_done_callback(lambda _: recording.close())
         workspace, channel = work.scope.workspace, recording.channel
         follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, channel=channel, thinks=True)
-        return Held(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
+        return RunningTurn(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     async def running(
         self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, begun: Callable[[], None]
@@ -299,7 +260,7 @@ class TurnRunner:
         recording.on_begun = begun
         parts.recorder.expect(recording)
         try:
-            return await _running(parts, turn_id, work, recording.take, deltas=True)()
+            return await _path(parts, turn_id, work, recording.take, deltas=True).follow()
         finally:
             recording.close()
 
@@ -367,14 +328,14 @@ class TurnRunner:
             task.exception()  # a detached turn's error was told by its last event; asyncio need not warn of it
 
 
-def _running(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink, *, deltas: bool) -> TurnRunning:
+def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink, *, deltas: bool) -> TurnPath:
     tap = parts.tracer.tap(work.scope)
 
     def sending(event: Event) -> None:
         sink(event)
         parts.account_events.publish(work.scope, event)
 
-    return TurnRunning(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sending), tap), deltas)
+    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sending), tap), deltas)
 
 
 def _origin() -> Origin | None:

@@ -1,0 +1,22 @@
+"""Running turns: which are under way, the path of one, and what a thread waits for."""
+
+from .branching import Edit, Replay
+from .calls import call_without_turn
+from .keeping import keep, kept, unkeep
+from .pins import Pins
+from .runner import TurnRunner
+from .work import OnRoleChange, Resumption, RunnerParts
+
+__all__ = [
+    "Edit",
+    "OnRoleChange",
+    "Pins",
+    "Replay",
+    "Resumption",
+    "RunnerParts",
+    "TurnRunner",
+    "call_without_turn",
+    "keep",
+    "kept",
+    "unkeep",
+]

@@ -1,0 +1,310 @@
+"""The path of a turn: own its thread, resolve its role, append its message, run its graph, record its end, release.
+
+New turns and resumed ones take it alike (`TurnPath.follow`); `begin` and `resume` are its steps before the graph.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from traceback import clear_frames
+
+from ...core import Emitter, Tier
+from ...core.awaiting import uninterrupted
+from ...core.errors import StorageUnavailable, WorldAgentError
+from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
+from ...core.pauses import Pause
+from ...graphs import TurnOutcome
+from ...memory import TurnStatus, thread_key
+from ...storage import Known, Lease, Transaction
+from .._turns import Turn, TurnUsage
+from .._unattended import notify
+from ..events import Ending, Tell, together
+from .begin import begin
+from .branching import Again
+from .key_watch import KeyBegun, unless_begun
+from .limits import limited
+from .resume import resume
+from .work import Begun, NewTurn, ResumedTurn, RunnerParts
+
+
+@dataclass(slots=True)
+class TurnPath:
+    """One run at one turn.
+
+    Attributes:
+        parts: What the agent works with.
+        turn_id: The turn's id.
+        work: The turn to begin or to resume.
+        emit: Where its events go.
+        deltas: Whether anybody wants the answer in parts.
+    """
+
+    parts: RunnerParts
+    turn_id: str
+    work: NewTurn | ResumedTurn
+    emit: Emitter
+    deltas: bool
+    _stopped: bool = False  # interrupted by a drain, and recorded as such
+    _kept_as: str = ""  # the thread that keeps what was edited
+    _fresh: tuple[Pause, ...] = ()  # pauses whose person this run has notified
+
+    async def follow(self) -> Turn:
+        """Run the turn to its end, or until it waits, and emit how that ended.
+
+        Raises:
+            KeyBegun: Another process runs it; nothing is emitted.
+            WorldAgentError: It failed; the error carries the turn's id.
+        """
+        failure: WorldAgentError
+        try:
+            turn = await self._follow()
+        except asyncio.CancelledError as error:
+            clear_frames(error.__traceback__)
+            if not self._stopped:
+                self._end("cancelled")
+                raise
+            self._end("stopped")
+            return Turn(id=self.turn_id, thread=self._thread, kept_as=self._kept_as, status="stopped")
+        except KeyBegun:
+            raise
+        except WorldAgentError as error:
+            failure = error
+        except (sqlite3.Error, OSError) as error:
+            failure = StorageUnavailable(
+                f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
+            )
+        except BaseException:  # not by name: whatever it is goes on, and who reads the stream learns that it is over
+            self._end("failed", "internal")
+            raise
+        else:
+            self._end(turn.status, text=turn.text)
+            return turn
+        # Whoever keeps the error keeps its frames, and what they held of the turn with them.
+        clear_frames(failure.__traceback__)
+        failure.turn_id = self.turn_id
+        self._end("failed", failure.code)
+        raise failure
+
+    async def _follow(self) -> Turn:
+        parts, work = self.parts, self.work
+        async with AsyncExitStack() as owned:
+            lease = await self._own(owned)
+            if isinstance(work, NewTurn):
+                begun = await begin(parts, self.turn_id, work, lease, self.emit, deltas=self.deltas)
+                self._kept_as = begun.kept_as
+            else:
+                found = await resume(parts, work, lease, self.emit, deltas=self.deltas)
+                if isinstance(found, TurnOutcome):  # another process ended it while this one waited for the thread
+                    return self._turn(found, tiers=tuple(map(Tier, work.record.role["tiers"])))
+                begun = found
+            async with self._failures_recorded(begun):
+                if begun.cancelled:
+                    raise asyncio.CancelledError
+                async with limited(parts.turn_timeout, parts.clock):
+                    outcome = await parts.engine.run(
+                        begun.request, begun.run, asked=begun.record.asked, resumed=begun.resumed
+                    )
+                await self._notify(begun, outcome)
+                await self._settled()
+                lease.check()
+            return await self._record(begun, outcome)
+
+    @property
+    def _thread(self) -> str:
+        return self.work.scope.thread or ""
+
+    def _end(self, status: str, code: str | None = None, *, text: str = "") -> None:
+        """Emit how it ended, unless that is in the event log, and handed out as it is there."""
+        recording = self.work.recording
+        if recording is None or not recording.finish(self.emit):
+            emit_end(self.emit, status, code, text=text)
+
+    # --- own --------------------------------------------------------------------------------------------------------
+
+    async def _own(self, owned: AsyncExitStack) -> Lease:
+        """Come to own the turn's thread until `owned` is left."""
+        parts, work = self.parts, self.work
+        async with parts.drain.refusing():
+            if isinstance(work, NewTurn) and isinstance(work.branch, Again):
+                scope, lease = await work.branch.claim(parts, owned)
+                work.request = replace(work.request, scope=scope)
+                return lease
+            return await self._lease(owned)
+
+    async def _lease(self, owned: AsyncExitStack) -> Lease:
+        """Wait for the thread, unless another process begins the turn by its key meanwhile, or resumes it."""
+        parts, key = self.parts, thread_key(self.work.scope)
+
+        def read(transaction: Transaction) -> Known:
+            return {**parts.turns.read(transaction, key), **parts.engine.read(transaction, key)}
+
+        owning = parts.leases.hold(key, wait=parts.thread_wait, read=read)
+        if not self.work.by_key:
+            return await owned.enter_async_context(owning)
+        async with unless_begun(self._is_begun):
+            lease = await owned.enter_async_context(owning)
+        if await self._is_begun():
+            raise KeyBegun
+        return lease
+
+    async def _is_begun(self) -> bool:
+        parts, work = self.parts, self.work
+        if isinstance(work, ResumedTurn):
+            now = await parts.turns.get(self.turn_id)
+            return now is None or (now.status, now.changed) != (work.record.status, work.record.changed)
+        assert work.recording is not None, "what has a key is recorded"
+        turn = work.recording.turn
+        return await parts.recorder.log.keyed(turn.thread, turn.key or "") is not None
+
+    # --- record -----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _failures_recorded(self, begun: Begun) -> AsyncGenerator[None]:
+        """Record how a run ends that gives no outcome."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            # What did not come to a stop in time can be resumed later all the same.
+            self._stopped = await self._record_failure(begun, "stopped" if self.parts.drain.begun else "cancelled")
+            raise
+        except WorldAgentError as error:
+            await self._record_failure(begun, "failed", error.code)
+            raise
+        except (sqlite3.Error, OSError):  # the database takes nothing; once it does, the turn can be resumed
+            raise
+        except Exception:  # not by name: bodies of others run in it; whatever it is goes on, once it is written down
+            await self._record_failure(begun, "failed", "internal")
+            raise
+
+    async def _record_failure(self, begun: Begun, status: TurnStatus, code: str | None = None) -> bool:
+        """Whether the turn can be resumed later."""
+        record, lease, use = begun.record, begun.lease, begun.use
+        try:
+            await self._settled(patient=True)
+            lease.recover()
+            ending = self._ending(status, lambda emit, status: emit_end(emit, status, _code(status, code)))
+            writing = use.writing()
+            each = together(writing, ending)
+            record, _ = await uninterrupted(self.parts.turns.end(record, status, code=code, lease=lease, each=each))
+            writing.done()
+            if ending is not None:
+                ending.done()
+            if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
+                await self.parts.journal.withdraw(record.id)
+        except (WorldAgentError, asyncio.CancelledError):
+            pass  # what ended the run is told, not that it could not be written down
+        return record.status == "stopped"
+
+    async def _record(self, begun: Begun, outcome: TurnOutcome) -> Turn:
+        """Record what a run gave."""
+        parts, lease, role = self.parts, begun.lease, begun.run.role
+        turn = self._turn(outcome, tiers=role.tiers, skipped=begun.skipped)
+        writing = begun.use.writing()
+        ending = self._ending(outcome.status, lambda emit, status: self._emit_outcome(emit, status, outcome, turn.text))
+        each = together(writing, ending)
+        # What is written is final: whoever cancels it by now comes too late.
+        end = parts.turns.end(begun.record, outcome.status, lease=lease, also=parts.retention, each=each)
+        record, _ = await uninterrupted(end)
+        writing.done()
+        if ending is not None:
+            ending.done()
+        if record.status == "cancelled":  # it was to be cancelled while this run came to its end
+            await parts.journal.withdraw(record.id)
+            parts.pins.drop(record.id)
+            return Turn(id=record.id, thread=self._thread, kept_as=self._kept_as, status="cancelled")
+        if outcome.status == "paused":
+            parts.pins.keep(record.id, role)
+        else:
+            parts.pins.drop(record.id)
+        if ending is None:
+            self._emit_pauses(self.emit, outcome)
+        return turn
+
+    async def _notify(self, begun: Begun, outcome: TurnOutcome) -> None:
+        """Notify the person whom an unattended turn waits for, once for each of its new pauses."""
+        if begun.record.unattended is None:
+            return
+        parts = self.parts
+        self._fresh = tuple(pause for pause in outcome.pauses if pause.id not in begun.announced)
+        await notify(parts.notifier, self._fresh, clock=parts.clock, on_error=parts.engine.services.on_error)
+
+    async def _settled(self, *, patient: bool = False) -> None:
+        """Wait until no event of the run is being written: the rest goes with what becomes of the turn."""
+        if self.work.recording is not None:
+            await self.work.recording.settled(patient=patient)
+
+    def _ending(self, status: TurnStatus, tell: Tell) -> Ending | None:
+        """What is written of a run's end beside what becomes of the turn, where it is recorded."""
+        recording = self.work.recording
+        return None if recording is None or not recording.begun else recording.ending(self.emit, status, tell)
+
+    def _emit_pauses(self, emit: Emitter, outcome: TurnOutcome) -> None:
+        emit_pauses(emit, outcome)
+        scope = self.work.scope
+        for pause in self._fresh:
+            emit(
+                PauseNotified,
+                pause_id=pause.id,
+                kind=pause.kind,
+                function=pause.function,
+                thread=scope.thread or "",
+                account=scope.account,
+            )
+
+    def _emit_outcome(self, emit: Emitter, status: TurnStatus, outcome: TurnOutcome, text: str) -> None:
+        """Emit what a run gave; where it was cancelled at the last moment, nothing of it counts."""
+        counts = status == outcome.status
+        if counts:
+            self._emit_pauses(emit, outcome)
+        if counts and status == "done" and outcome.text and text and not emit.standing:
+            emit(TextReplaced, text=text)  # it was given in a run that was interrupted before its end
+        emit_end(emit, status, text=text if counts else "")
+
+    def _turn(self, outcome: TurnOutcome, *, tiers: tuple[Tier, ...], skipped: tuple[Tier, ...] = ()) -> Turn:
+        return Turn(
+            id=self.turn_id,
+            thread=self._thread,
+            kept_as=self._kept_as,
+            status=outcome.status,
+            text=outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json()),
+            result=outcome.result,
+            role_tiers=tiers,
+            skipped_tiers=skipped,
+            usage=TurnUsage.of(outcome.usage),
+            pauses=outcome.pauses,
+        )
+
+
+def emit_end(emit: Emitter, status: str, code: str | None = None, *, text: str = "") -> None:
+    """Emit how a run ended; where there is no answer, what was streamed of one is taken back."""
+    if status != "done" and emit.standing:
+        emit(TextReplaced, text="")
+    emit(TurnEnded, status=status, code=code, text=text)
+
+
+def emit_pauses(emit: Emitter, outcome: TurnOutcome) -> None:
+    """Emit what is asked of a person."""
+    for pause in outcome.pauses:
+        emit(
+            PauseOpened,
+            pause_id=pause.id,
+            kind=pause.kind,
+            function=pause.function,
+            arguments=dict(pause.arguments),
+            hash=pause.hash,
+            risk=pause.risk,
+            reason=pause.reason,
+            caller=pause.caller,
+            approvers=pause.approvers,
+            question=pause.question,
+            options=pause.options,
+            answer_schema=None if pause.schema is None else dict(pause.schema),
+        )
+
+
+def _code(status: TurnStatus, code: str | None) -> str | None:
+    return code if status == "failed" else None
