@@ -128,6 +128,7 @@ class Row:
         unit: `x`, `ms`, `us`, `kB`.
         aim: The most it should be, where there is an aim; for a figure that should be high, `least` is.
         least: The least it should be.
+        spread: The figure in the lowest and in the highest round, where it is a median of rounds.
         note: A word for the reader.
     """
 
@@ -136,6 +137,7 @@ class Row:
     unit: str = "x"
     aim: float | None = None
     least: float | None = None
+    spread: tuple[float, float] | None = None
     note: str = ""
 
     @property
@@ -149,22 +151,32 @@ class Row:
         aim = "" if self.aim is None else f"<= {self.aim:g} {self.unit}"
         aim = aim if self.least is None else f">= {self.least:g} {self.unit}"
         verdict = "MISSED" if self.missed else "ok" if aim and self.value is not None else ""
-        return f"  {self.key:<44}{shown:>16}  {aim:>12}  {verdict:<7}{self.note}".rstrip()
+        note = self.note if self.spread is None else f"{self.spread[0]:,.2f} to {self.spread[1]:,.2f}  {self.note}"
+        return f"  {self.key:<44}{shown:>16}  {aim:>12}  {verdict:<7}{note}".rstrip()
 
 
 @dataclass(slots=True)
 class Report:
-    """The rows of one run; each section is printed as soon as it is measured, unless `quiet`."""
+    """The rows of one run; each section is printed as soon as it is measured, unless `quiet`.
+
+    Attributes:
+        given: The command line, with the options that only this benchmark has.
+    """
 
     benchmark: str
     quick: bool
     quiet: bool
+    given: argparse.Namespace
     rows: list[Row] = field(default_factory=list)
 
     def section(self, title: str, rows: Sequence[Row]) -> None:
         self.rows += rows
+        self.say(f"\n{title}", *(row.line() for row in rows))
+
+    def say(self, *lines: str) -> None:
+        """Print lines that are no figures, unless `quiet`."""
         if not self.quiet:
-            print(f"\n{title}", *(row.line() for row in rows), sep="\n", flush=True)
+            print(*lines, sep="\n", flush=True)
 
     def finish(self) -> None:
         """Print the JSON line."""
@@ -174,18 +186,27 @@ class Report:
             "python": platform.python_version(),
             "cores": os.cpu_count(),
             "figures": {row.key: None if row.value is None else round(row.value, 3) for row in self.rows},
+            "spread": {row.key: [round(end, 3) for end in row.spread] for row in self.rows if row.spread is not None},
             "missed": [row.key for row in self.rows if row.missed],
         }
         print(json.dumps(line) if self.quiet else f"\n{json.dumps(line)}", file=sys.stdout)
 
 
-def main(name: str, description: str, run: Callable[[Report], Awaitable[None]]) -> None:
-    """Read the command line of the benchmark called `name` and run it."""
+def main(
+    name: str,
+    description: str,
+    run: Callable[[Report], Awaitable[None]],
+    *,
+    options: Callable[[argparse.ArgumentParser], object] | None = None,
+) -> None:
+    """Read the command line of the benchmark called `name` and run it; `options` adds what only it has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a few calls of each: shows that it runs, measures little")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
+    if options is not None:
+        options(parser)
     given = parser.parse_args()
-    report = Report(name, quick=given.quick, quiet=given.json)
+    report = Report(name, quick=given.quick, quiet=given.json, given=given)
 
     async def whole() -> None:
         await run(report)

@@ -105,10 +105,17 @@ class BareTurns:
         self._numbers = itertools.count()
 
     @classmethod
-    async def open(cls, lm: dspy.LM, *, workers: Sequence[Worker] = (), registry: Registry | None = None) -> BareTurns:
+    async def open(
+        cls,
+        lm: dspy.LM | str,
+        *,
+        api_base: str | None = None,
+        workers: Sequence[Worker] = (),
+        registry: Registry | None = None,
+    ) -> BareTurns:
         engine = TurnEngine(
             None,
-            caller=await open_model(lm),
+            caller=await open_model(lm, api_base=api_base),
             registry=registry if registry is not None else Registry((), workers),
             shapes=(),
             resolver=RoleResolver(_NoStore(), {}),
@@ -116,11 +123,11 @@ class BareTurns:
         )
         return cls(engine)
 
-    async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False) -> TurnOutcome:
-        """Run one conversation turn on a thread of its own."""
+    async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False, text: str = QUESTION) -> TurnOutcome:
+        """Run one conversation turn, in which a person says `text`, on a thread of its own."""
         number = next(self._numbers)
         events: list[Event] = []
-        request = TurnRequest("message", Scope(workspace="bench", thread=str(number)), {"text": QUESTION})
+        request = TurnRequest("message", Scope(workspace="bench", thread=str(number)), {"text": text})
         emit = Emitter(f"turn_{number}", _CLOCK, events.append)
         run = TurnRun(turn_id=emit.turn_id, role=role, emit=emit, stream=stream)
         asked = await self.engine.begin(request, turn_id=run.turn_id)

@@ -193,8 +193,17 @@ async def run(report: Report) -> None:
             print(*(f"    {fact.about:<18}{fact.seen}{'' if fact.right else '  WRONG'}" for fact in facts), sep="\n")
 
 
-def _row(wanted: Format, what: str, value: float, unit: str, note: str, **aims: float) -> Row:
-    return Row(key=f"{wanted}_{what}", value=value, unit=unit, note=note, **aims)
+def _row(
+    wanted: Format,
+    what: str,
+    value: float,
+    unit: str,
+    note: str,
+    *,
+    aim: float | None = None,
+    least: float | None = None,
+) -> Row:
+    return Row(key=f"{wanted}_{what}", value=value, unit=unit, aim=aim, least=least, note=note)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,15 @@ from support.services import FORMATS
 from worldagent.benchmarks._measure import Row
 
 BENCHMARKS = ROOT / "benchmarks"
+OPTIONS = {"peers.py": ["--only", "ours,openai,dspy"]}
+"""More of the command line: nothing is installed for a test, so only the peers that the package brings are measured."""
 
 
 def ran(script: str) -> list[str]:
     """The lines that a short run prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".dev")}
     done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / script), "--quick"],
+        [sys.executable, str(BENCHMARKS / script), "--quick", *OPTIONS.get(script, ())],
         env=environment,
         capture_output=True,
         text=True,
@@ -40,13 +42,19 @@ def ran(script: str) -> list[str]:
 def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) -> None:
     *table, last = ran(script)
     line = json.loads(last)
-    assert set(line) == {"benchmark", "quick", "python", "cores", "figures", "missed"}
+    assert set(line) == {"benchmark", "quick", "python", "cores", "figures", "spread", "missed"}
     assert (line["benchmark"], line["quick"]) == (script.removesuffix(".py"), True)
     assert set(line["figures"]) == explained(script)
     assert all(value is None or isinstance(value, int | float) for value in line["figures"].values())
     assert all(any(row.split()[:1] == [key] for row in table) for key in line["figures"])
     if script == "wire_requests.py":
         check_requests(line, table)
+    if script == "peers.py":
+        measured = {key for key, value in line["figures"].items() if value is not None}
+        wanted = {key for key in line["figures"] if re.search("(openai|ours|dspy)_(cpu|wall|first|memory)_", key)}
+        assert wanted <= measured, "\n".join(table)
+        assert (line["figures"]["turn_model_calls"], line["figures"]["delegation_model_calls"]) == (1, 3)
+        assert line["figures"]["at_once_failed"] == line["figures"]["turns_at_once_failed"] == 0
 
 
 def check_requests(line: Mapping[str, Any], table: Sequence[str]) -> None:

@@ -1,0 +1,220 @@
+"""What `peers.py` starts: an environment for each framework, the stub, and one process a measurement.
+
+The measured process has a core of its own; the stub and everything else share the others. `_peers` does the measuring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import worldagent
+from worldagent.benchmarks._peers import KEY, Job, Measured
+
+FOLDER = Path(__file__).parent.parent / ".benchmarks"
+"""Where environments are kept, and files of measured processes while they run."""
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "agent-framework": ("agent-framework-core==1.23.0", "agent-framework-openai==1.17.0", "openai==3.57.0"),
+    "agno": ("agno==3.1.10", "sqlalchemy[asyncio]==2.1.9", "openai==3.57.0"),
+    "pydantic-ai": ("pydantic-ai-slim[openai]==2.68.0", "openai==3.57.0"),
+    "openai-agents": ("openai-agents==0.24.0", "openai==3.57.0"),
+    "deepagents": (
+        "deepagents==0.7.32",
+        "langchain-openai==1.7.4",
+        "langgraph-checkpoint-sqlite==3.1.2",
+        "openai==3.57.0",
+    ),
+}
+"""What each peer's environment gets. The others run in this one: worldagent brings dspy, and dspy the openai client."""
+
+_LONGEST = 300.0  # seconds of a measured process
+_INSTALL_LONGEST = 900.0  # seconds of an installation
+# What a shell may hold and a peer would read.
+_LEFT_OUT = ("WORLDAGENT_", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "PYTHON", "VIRTUAL_ENV")
+
+
+class Unmeasured(Exception):
+    """A peer could not be installed or measured; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What the stub counted.
+
+    Attributes:
+        calls: Model calls under one name.
+        most_at_once: The most of them that were open at once.
+        cpu: CPU seconds of the stub so far, for all names.
+    """
+
+    calls: int
+    most_at_once: int
+    cpu: float
+
+
+# --- environments ---------------------------------------------------------------------------------------------------
+
+
+def python_of(peer: str, say: Callable[[str], object]) -> Path:
+    """Return the Python that runs a peer; install the peer's environment if it is not there yet.
+
+    Args:
+        peer: A key of `_peers.PEERS`.
+        say: Is called with a line before something is installed.
+
+    Raises:
+        Unmeasured: It cannot be installed.
+    """
+    if peer not in PACKAGES:
+        if find_spec("worldagent.agent" if peer == "ours" else peer) is None:
+            raise Unmeasured(f"{peer} is not installed in this environment")
+        return Path(sys.executable)
+    packages = PACKAGES[peer]
+    digest = hashlib.sha256(" ".join((platform.python_version(), *packages)).encode()).hexdigest()[:8]
+    home = FOLDER / f"{peer}-{digest}"
+    python, ready = home / "bin" / "python", home / "ready"
+    if not ready.exists():
+        say(f"Installing {', '.join(packages)} into {home.relative_to(FOLDER.parent)}")
+        shutil.rmtree(home, ignore_errors=True)
+        try:
+            for command in _install_commands(home, python, packages):
+                subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_LONGEST)
+        except (OSError, subprocess.SubprocessError) as problem:
+            shutil.rmtree(home, ignore_errors=True)
+            lines = (getattr(problem, "stderr", None) or str(problem)).strip().splitlines()
+            raise Unmeasured(f"{peer} cannot be installed: {lines[-1] if lines else problem}") from None
+        ready.touch()
+    return python
+
+
+def _install_commands(home: Path, python: Path, packages: tuple[str, ...]) -> list[list[str]]:
+    uv = shutil.which("uv")
+    if uv is not None:
+        made = [uv, "venv", "--quiet", "--python", sys.executable, str(home)]
+        return [made, [uv, "pip", "install", "--quiet", "--python", str(python), *packages]]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check"]
+    return [[sys.executable, "-m", "venv", str(home)], [*pip, *packages]]
+
+
+# --- load -----------------------------------------------------------------------------------------------------------
+
+
+async def quiet_load(aim: float, *, wait: float) -> float | None:
+    """Wait until the machine's load average of one minute is below `aim`, for `wait` seconds at most.
+
+    Returns:
+        The load average that there was then; None where the system does not say.
+    """
+    if not hasattr(os, "getloadavg"):
+        return None
+    end = time.monotonic() + wait
+    while (load := os.getloadavg()[0]) >= aim and time.monotonic() < end:  # noqa: ASYNC110 -- there is no event
+        await asyncio.sleep(1)
+    return load
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """The stub and the processes that are measured against it.
+
+    Args:
+        address: The stub's.
+        core: The core of measured processes; None is any.
+    """
+
+    def __init__(self, address: str, core: int | None) -> None:
+        self._address = address
+        self._core = core
+        self._jobs = 0
+
+    def url(self, latency: int) -> tuple[str, str]:
+        """A new name for what the stub counts, and the base address under it; `latency` in milliseconds."""
+        self._jobs += 1
+        return f"job{self._jobs}", f"{self._address}/{latency}/job{self._jobs}/v1"
+
+    def counted(self, name: str) -> Counted:
+        with urllib.request.urlopen(f"{self._address}/{name}", timeout=30) as answer:
+            return Counted(**json.load(answer))
+
+    async def measured(self, python: Path, job: Job) -> Measured:
+        """Run a job in a process of its own.
+
+        Raises:
+            Unmeasured: The process failed, or took too long.
+        """
+        argv = ("-P", "-m", "worldagent.benchmarks._peers", json.dumps(asdict(job)))
+        process = await asyncio.create_subprocess_exec(
+            python, *argv, env=_environment(job.folder), cwd=job.folder, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        )
+        if self._core is not None:
+            os.sched_setaffinity(process.pid, {self._core})
+        try:
+            async with asyncio.timeout(_LONGEST):
+                said, problems = await process.communicate()
+        except TimeoutError:
+            raise Unmeasured(f"{job.peer} took longer than {_LONGEST:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            lines = problems.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"]
+            raise Unmeasured(f"{job.peer} failed: {lines[-1][:200]}")
+        return Measured(**json.loads(said.splitlines()[-1]))
+
+
+@asynccontextmanager
+async def bench(*, pinned: bool) -> AsyncGenerator[Bench]:
+    """Start the stub, which ends with the block; `pinned` gives measured processes the last core alone, on Linux."""
+    cores = sorted(os.sched_getaffinity(0)) if pinned and hasattr(os, "sched_getaffinity") else []
+    argv = ("-P", "-m", "worldagent.benchmarks._peers_stub")
+    stub = await asyncio.create_subprocess_exec(
+        sys.executable, *argv, env=_environment(tempfile.gettempdir()), stdin=PIPE, stdout=PIPE
+    )
+    assert stub.stdin is not None
+    assert stub.stdout is not None
+    try:
+        address = (await stub.stdout.readline()).decode().strip()
+        assert address, "the stub did not start"
+        if len(cores) > 1:
+            os.sched_setaffinity(stub.pid, set(cores[:-1]))
+        yield Bench(address, cores[-1] if len(cores) > 1 else None)
+    finally:
+        stub.stdin.close()
+        await stub.wait()
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """What a process finds: worldagent's folder, a key, and no reason to call anything but the stub."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_LEFT_OUT) and not name.lower().endswith("_proxy")
+    }
+    return kept | {
+        "PYTHONPATH": str(Path(worldagent.__file__).parent.parent),
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "AGNO_TELEMETRY": "false",
+        "LANGSMITH_TRACING": "false",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "OTEL_SDK_DISABLED": "true",
+        "DSPY_CACHEDIR": str(Path(folder) / "dspy"),
+    }
