@@ -19,7 +19,7 @@ def held() -> Counter[str]:
 
     Containers of plain values, which it does not follow, count as part of what refers to them.
     """
-    _tidy(asyncio.get_running_loop())
+    tidy(asyncio.get_running_loop())
     for _ in range(2):  # what one round frees may have a finalizer that lets go of more
         gc.collect()
     found, seen = Counter[str](), set[int]()
@@ -49,7 +49,7 @@ def growing(looks: Sequence[Counter[str]], turns: int) -> dict[str, list[int]]:
     return found
 
 
-def _tidy(loop: Any) -> None:
+def tidy(loop: Any) -> None:
     """Let go of timers that were cancelled, as the loop does itself once they are more than the others."""
     for timer in loop._scheduled:
         timer._scheduled &= not timer.cancelled()
@@ -68,4 +68,4 @@ def _name(each: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-__all__ = ["growing", "held"]
+__all__ = ["growing", "held", "tidy"]
