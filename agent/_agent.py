@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ from ..core.awaiting import abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.events import Event
 from ..core.validation import is_text, own_copy
-from ..graphs import CheckpointSaver, Shape, ShapeRegistry, TurnEngine
+from ..graphs import Shape, ShapeRegistry
 from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
 from ..harness.inside import Inside
@@ -41,8 +41,6 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
-from ..signatures import LM, ModelCaller, Program, open_model
-from ..signatures.models import Models
 from ..storage import Database, Storage
 from ..tools import BuiltinTools
 from ._role_request import RoleRequests
@@ -69,11 +67,15 @@ from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .threads import SCHEMAS, ThreadState, ThreadStatus, Wanted
 from .upkeep import Retention, Upkeep, UpkeepParts
 
+if TYPE_CHECKING:
+    from ..signatures import LM, ModelCaller, Program
+
 
 class WorldAgent:
     """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
 
-    Making one opens nothing and imports no model; `start` does. It belongs to the event loop that started it.
+    Making one opens nothing and loads neither dspy nor langgraph; `start` does. It belongs to the event loop that
+    started it.
 
     Args:
         workspace: The workspace's id.
@@ -472,6 +474,8 @@ class WorldAgent:
         return self._lock[1]
 
     async def _open_model(self) -> ModelCaller:
+        from ..signatures import open_model
+
         settings, generation = self.settings, generation_options(self.settings, self._profile)
         assert self._lm is not None
         return await open_model(
@@ -484,6 +488,10 @@ class WorldAgent:
         )
 
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
+        # Here, since this loads dspy and langgraph: a program that imports `WorldAgent` alone does not wait for them.
+        from ..graphs import CheckpointSaver, TurnEngine
+        from ..signatures.models import Models
+
         settings, storage = self.settings, self._storage
         caller = await self._open_model()
         opened.push_async_callback(caller.aclose)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -27,6 +27,7 @@ from ..signatures import Listener, ModelCaller, PredictorPool
 from ..signatures.models import Models
 from ..signatures.summaries import scrubbed
 from ..storage import Lease
+from ._requests import GraphOptions
 from ._rests import Rests
 from ._shape import ShapeRegistry
 
@@ -42,34 +43,6 @@ AGENT = "agent"
 
 WAITING, STOPPED = "waiting", "stopped"
 """What a graph is left with before its end, for those who look at a checkpoint; nobody here reads it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphOptions:
-    """Bounds of a turn.
-
-    Attributes:
-        max_rounds: How many steps may end in calls before the model must answer.
-        history_limit: How many messages of the log the model sees.
-        history_characters: How many characters of them; None is any number.
-        summaries: Whether a summary comes in the place of what is over these bounds; else it is left out.
-        results_stay: Whether results of tasks stay word for word beside a summary.
-        kept_stay: Whether messages that a person marked as kept do.
-        summary_part: How long a summary may be, as a part of what it stands for; None goes by what the model sees.
-        verifications: How often an answer may be found wanting, and given anew; 0 checks none.
-        attachment_fallback: Whether a message with an attachment that the model does not take is refused, or the model
-            gets its name alone.
-    """
-
-    max_rounds: int = 8
-    history_limit: int = 200
-    history_characters: int | None = None
-    summaries: bool = True
-    results_stay: bool = True
-    kept_stay: bool = True
-    summary_part: float | None = None
-    verifications: int = 0
-    attachment_fallback: Literal["fail", "note"] = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,9 +52,9 @@ from ..signatures.verification import CHECK
 from ..storage import Known, Lease, Transaction
 from ._attached import check_taken, room_of
 from ._checkpoints import CheckpointSaver, run_graph
-from ._context import GraphOptions, Services, TurnContext
+from ._context import Services, TurnContext
 from ._history import body_of, untrusted_in
-from ._requests import TurnOutcome, TurnRequest, TurnRun
+from ._requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from ._rests import Rests
 from ._shape import SUBAGENT, Shape, Work, storable
 from ._task import calls_of

@@ -1,4 +1,4 @@
-"""What a surface asks of an engine, what one run at a turn brings along, and what comes out: values only."""
+"""The bounds of a turn, what a surface asks of an engine, what one run at a turn brings along, and what comes out: values only."""
 
 from __future__ import annotations
 
@@ -20,6 +20,34 @@ from ..memory.attachments import AttachmentSource
 from ..role_resolution import ResolvedRole
 from ..storage import Lease
 from ._shape import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions:
+    """Bounds of a turn.
+
+    Attributes:
+        max_rounds: How many steps may end in calls before the model must answer.
+        history_limit: How many messages of the log the model sees.
+        history_characters: How many characters of them; None is any number.
+        summaries: Whether a summary comes in the place of what is over these bounds; else it is left out.
+        results_stay: Whether results of tasks stay word for word beside a summary.
+        kept_stay: Whether messages that a person marked as kept do.
+        summary_part: How long a summary may be, as a part of what it stands for; None goes by what the model sees.
+        verifications: How often an answer may be found wanting, and given anew; 0 checks none.
+        attachment_fallback: Whether a message with an attachment that the model does not take is refused, or the model
+            gets its name alone.
+    """
+
+    max_rounds: int = 8
+    history_limit: int = 200
+    history_characters: int | None = None
+    summaries: bool = True
+    results_stay: bool = True
+    kept_stay: bool = True
+    summary_part: float | None = None
+    verifications: int = 0
+    attachment_fallback: Literal["fail", "note"] = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +143,4 @@ class TurnOutcome:
     pauses: tuple[Pause, ...] = ()
 
 
-__all__ = ["TurnOutcome", "TurnRequest", "TurnRun"]
+__all__ = ["GraphOptions", "TurnOutcome", "TurnRequest", "TurnRun"]

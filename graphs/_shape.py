@@ -15,9 +15,9 @@ from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInval
 from ..core.validation import declaration, json_of, read_model, validate_model
 from ..harness import Function, Risk
 from ..harness.running import check_name, risks, undispatched
-from ..signatures import PredictorPool, Signature
 
 if TYPE_CHECKING:
+    from ..signatures import Signature
     from ._task import TaskContext
 
 SUBAGENT = "subagent"
@@ -83,8 +83,11 @@ class Shape(Generic[P, R]):
                         f"the field {name!r} of the shape {self.key!r} is excluded, so it could not be stored",
                         remedy="leave 'exclude' out",
                     )
-        for signature in self.all_signatures():
-            PredictorPool.check(signature)
+        if signatures := self.all_signatures():
+            from ..signatures import PredictorPool  # with dspy, which is there where there is a Signature
+
+            for signature in signatures:
+                PredictorPool.check(signature)
 
     @property
     def declared(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
@@ -28,9 +28,11 @@ from ..harness.requests import request_of, text_of, value_of
 from ..harness.running import Call, Prepared, guarded, run_call, timely
 from ..memory.attachments import Attachments
 from ..role_resolution import NO_ROLE, ResolvedRole, Role
-from ..signatures import Signature
-from ._context import TurnContext
 from ._shape import SUBAGENT, Shape
+
+if TYPE_CHECKING:
+    from ..signatures import Signature
+    from ._context import TurnContext
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._calling import LAST_STEP, OFFERED, Offer, OfferedTools
     from ._engines import ADDRESS_REMEDY, address_problem
     from ._escape import escape_description
+    from ._names import check_named
     from ._pool import PredictorPool
     from ._predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from ._prompts import REPLY_DEMOS, preload
@@ -44,6 +45,7 @@ _HOMES = {
     "Signature": "._adapter",
     "StepMade": "._adapter",
     "Thought": "._thinking",
+    "check_named": "._names",
     "converse_signature": "._signature",
     "escape_description": "._escape",
     "open_model": "._predictor",
@@ -77,6 +79,7 @@ __all__ = [
     "StepMade",
     "Thought",
     "address_problem",
+    "check_named",
     "converse_signature",
     "escape_description",
     "open_model",

@@ -13,14 +13,14 @@ from ...graphs import GraphOptions, Shape
 from ...harness import Function, GenerationOptions, Worker, load_workers, tool
 from ...harness.limits import CHOSEN, Limits, Usage
 from ...profiles import Profile
-from ...signatures import LM, ModelCaller, ModelOptions
-from ...signatures.models import check_named
+from ...signatures import check_named
 from ...storage import Database
 from ...tools import BuiltinTools
 from .._settings import limits_of
 from .profiles import bounded
 
 if TYPE_CHECKING:
+    from ...signatures import LM, ModelCaller, ModelOptions
     from .._settings import Settings
 
 T = TypeVar("T")
@@ -109,6 +109,8 @@ def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict
 
 def model_options(settings: Settings, workspace: str) -> ModelOptions:
     """How models are called for a workspace."""
+    from ...signatures import ModelOptions  # loads dspy
+
     return ModelOptions(
         timeout=settings.model_timeout,
         attempts=settings.model_attempts,

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from ...core import Clock, Scope, Tier
 from ...core.pauses import UnattendedMode
-from ...graphs import TurnEngine, TurnRequest, TurnRun
+from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.journal import Journal
 from ...harness.limits import Usage, Use
@@ -31,6 +31,7 @@ from .limits import Drain
 from .pins import Pins
 
 if TYPE_CHECKING:
+    from ...graphs import TurnEngine
     from .branching import Again, Edit
 
 OnRoleChange = Literal["fail", "refresh", "pin"]

@@ -1,13 +1,11 @@
 """The one loop of the house, for conversations and workers, and the `subagent` shape that runs a worker by name."""
 
-from .._shape import SUBAGENT
 from ._conversation import Conversation
 from ._graph import HostTask, LoopState, build_graph, first_state
 from ._subagents import SubagentParams, SubagentResult, Subagents
 from ._tools import Tools
 
 __all__ = [
-    "SUBAGENT",
     "Conversation",
     "HostTask",
     "LoopState",

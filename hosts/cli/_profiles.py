@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.errors import ProfileInvalid, UsageError
+from ...graphs import SUBAGENT
 from ...profiles import Profile, ProfileEntry, Profiles, find_project
 from ._options import AgentOptions
 from ._output import Output
@@ -20,8 +21,6 @@ from ._profiles_options import (
     ProfilesShowOptions,
 )
 from ._session import USAGE, open_agent, run
-
-SUBAGENT: Final = "subagent"  # the shape that every agent has; what declares it would load a graph library
 
 _SUFFIXES: Final = (".yaml", ".yml")
 

@@ -14,7 +14,7 @@ from ._hosts import check_hosts
 from ._output import Output
 from ._serve_agents import Served, agent_options, served_by
 from ._serve_options import ServeOptions
-from ._session import INTERRUPTED, TERMINATED, run
+from ._session import INTERRUPTED, TERMINATED, load_engine, run
 from ._sidecar_files import RunningSidecar, SidecarFile
 from ._sources import expanded
 
@@ -35,7 +35,9 @@ def serve(options: ServeOptions) -> int:
 
     def begin() -> Coroutine[Any, Any, int | None]:
         _check(options)
-        return _Serving(options, output, served_by(options, output)).run()
+        served = served_by(options, output)
+        load_engine()  # now, since the first agent starts while others are served
+        return _Serving(options, output, served).run()
 
     return run(output, begin)
 

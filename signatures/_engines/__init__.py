@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._abilities import Abilities, abilities_of
     from ._addresses import ADDRESS_REMEDY, address_problem
     from ._classify import classify, refuses_form
-    from ._connect import ModelConnection, check_model, connect_model, is_local
+    from ._connect import ModelConnection, check_model, connect_model
     from ._costs import CostTracker
     from ._engine_errors import AnswerTooLong
     from ._grammars import GrammarUnfit, bounded
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._llama import start_loading
     from ._pace import HeldBack
     from ._providers import PROVIDERS
+    from ._weights import is_local
 
 _HOMES = {
     "ADDRESS_REMEDY": "._addresses",
@@ -37,7 +38,7 @@ _HOMES = {
     "check_model": "._connect",
     "classify": "._classify",
     "connect_model": "._connect",
-    "is_local": "._connect",
+    "is_local": "._weights",
     "refuses_form": "._classify",
     "sending": "._headers",
     "start_loading": "._llama",

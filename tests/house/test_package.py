@@ -123,9 +123,17 @@ def test_front_door_has_what_a_normal_program_needs() -> None:
     assert {"Trace", "Policy", "Worker", "Registry", "Risk", "tool"} <= set(harness.__all__)
 
 
-@pytest.mark.parametrize("name", ["Approve", "Limits", "Policy", "Trace", "Worker", "tool"])
+@pytest.mark.parametrize("name", sorted(worldagent.__all__))
 def test_a_name_of_the_front_door_loads_no_model_library(name: str, tmp_path: Path) -> None:
     loaded = modules_loaded_by(f"from worldagent import {name}", tmp_path)
+    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "opentelemetry"})
+
+
+def test_making_an_agent_loads_no_model_library(tmp_path: Path) -> None:
+    made = "worldagent.WorldAgent('w', lm='openai/gpt-4o', models={'fast': 'openai/gpt-4o-mini'}, workers=[critic])"
+    critic = "critic = worldagent.Worker('critic', 'You judge.', 'judges')"
+    loaded = modules_loaded_by(f"import worldagent; {critic}; {made}", tmp_path)
+    assert "worldagent.agent._agent" in loaded
     assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "opentelemetry"})
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ....core.errors import InvalidArgument, ProfileInvalid
-from ....graphs import GraphOptions, Shape
-from ....graphs.loop import SUBAGENT
+from ....graphs import SUBAGENT, GraphOptions, Shape
 from ....harness import Function, Registry, Worker
 from ....mcp_client.tools import McpServer, check_prefixes
 from ....profiles import Profile, Profiles, check_tools, compose
