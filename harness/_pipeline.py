@@ -119,7 +119,11 @@ def _validated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         call.prepared = await (_dispatched(call) if call.is_task else _prepared(call))
         value = await inner(call)
-        return value if value is SUSPENDED else call.prepared.read(value)
+        if value is SUSPENDED:
+            return value
+        read = call.prepared.read
+        del call.prepared  # its closures hold the call: a cycle, which only the collector would free
+        return read(value)
 
     return layer
 

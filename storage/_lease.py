@@ -77,7 +77,8 @@ class Lease:
         self.check()
         self._waiting.append((part, None))
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late)
+            # Not in the turn's context: a loop keeps cancelled timers for a while, and the context would keep the turn.
+            self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late, context=Context())
 
     async def commit(self, part: Part[T]) -> T:
         """Write what waits and `part` in one transaction; returns what `part` returns.
@@ -138,6 +139,7 @@ class Lease:
             self._waiting.clear()
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
             if self._writer is not None:
                 await uninterrupted(asyncio.wait({self._writer}))
 

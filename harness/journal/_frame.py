@@ -240,6 +240,7 @@ class Frame:
             if running.done() and not running.cancelled():
                 running.exception()  # what a body says that was cut off does not count
             return SUSPENDED
+        self._body = None  # its context holds the frame: a cycle, which only the collector would free
         return running.result()
 
     # --- the body ---------------------------------------------------------------------------------------------------

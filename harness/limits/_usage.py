@@ -230,6 +230,8 @@ class Writing:
     def done(self) -> None:
         """It is written."""
         self.use._written, self.use._rows = self.spent, self._still
+        if not self._still:  # the turn has ended
+            self.use.budget.book.settle = None  # it holds the use: a cycle, which only the collector would free
         for account, purse in self.use._days:
             if account in self._totals:
                 purse.learn(self._day, self._totals[account], self.more)

@@ -366,7 +366,7 @@ async def test_a_process_whose_agent_nobody_closed_ends_all_the_same(tmp_path: P
 
 
 GUEST = """
-import asyncio, json, logging, os, signal, sys, threading
+import asyncio, gc, json, logging, os, signal, sys, threading
 from pathlib import Path
 import dspy
 from dspy.utils.callback import BaseCallback
@@ -392,6 +392,7 @@ def state():
         "handlers": handlers(),
         "level": logging.root.level,
         "hooks": [id(sys.excepthook), id(threading.excepthook), id(sys.unraisablehook)],
+        "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), len(gc.callbacks)],
         "folder": os.getcwd(),
         "path": list(sys.path),
         "streams": [id(sys.stdout), id(sys.stderr)],
@@ -438,6 +439,29 @@ async def test_nothing_of_the_embedders_process_is_changed_and_its_callbacks_see
         assert told["answer"] == "mine"
         assert "lm" in told["own"]
         assert told["model"] == 1
+
+
+async def test_a_delegation_leaves_none_of_our_objects_to_the_collector(tmp_path: Path) -> None:
+    lm = ScriptedLM([PLAN, {"result": "Weak."}, {"reply": "Fine."}] * 2)
+    left: list[str] = []
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        await agent.thread("first").converse("Hi")  # what an agent makes once is made now
+        await agent._runner.parts.tracer.flush()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        try:
+            await agent.thread("second").converse("Hi")
+            await agent._runner.parts.tracer.flush()
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = [repr(type(each)) for each in gc.garbage if type(each).__module__.startswith("worldagent.")]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.unfreeze()
+            gc.enable()
+    assert left == []
 
 
 IMPORTS = """
