@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import re
 from pathlib import Path
 
@@ -56,7 +57,13 @@ def test_an_example_runs_and_prints_what_it_says(
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(tmp_path / "settings.toml"))
     # Line numbers of a traceback are those of the page.
     source = "\n" * (example.line - 1) + example.code
-    exec(compile(source, str(example.page), "exec"), {"__name__": "__main__"})
+    thresholds = gc.get_threshold()
+    try:
+        exec(compile(source, str(example.page), "exec"), {"__name__": "__main__"})
+    finally:  # a page shows how to set these
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+        gc.enable()
     promised = PRINTED.findall(example.code)
     if promised:
         assert capsys.readouterr().out.splitlines() == promised

@@ -84,7 +84,9 @@ def test_help_loads_neither_a_model_library_nor_the_agent(tmp_path: Path, words:
     )
     assert done.returncode == 0
     loaded = set(json.loads(done.stderr))
-    assert loaded.isdisjoint({"dspy", "langgraph", "litellm", "worldagent.core", "worldagent.agent"})
+    assert loaded.isdisjoint(
+        {"dspy", "langgraph", "litellm", "prompt_toolkit", "pydantic_settings", "worldagent.core", "worldagent.agent"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,18 @@ def test_what_needs_no_model_loads_no_model_library(tmp_path: Path, words: list[
     assert "worldagent.role_resolution" in loaded
     assert ("mcp" in loaded) is mcp
     assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "worldagent.graphs"})
+
+
+@pytest.mark.parametrize("words", [["--help"], ["role-host", "--stdio"], ["serve", "--stdio", "--lm", "openai/x"]])
+def test_its_processes_collect_garbage_less_often(tmp_path: Path, words: list[str]) -> None:
+    done = python(
+        f"import atexit, gc, sys; sys.argv = ['worldagent', *{words!r}]\n"
+        "atexit.register(lambda: print('', *gc.get_threshold(), gc.isenabled(), sep=' ', file=sys.stderr))\n"
+        "from worldagent.hosts.cli import main; main()",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == " 50000 10 10 True"
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich", "prompt_toolkit"])
