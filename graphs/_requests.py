@@ -1,4 +1,4 @@
-"""The bounds of a turn, what a surface asks of an engine, what one run at a turn brings along, and what comes out: values only."""
+"""The bounds of a turn, what is asked of an engine, what one run brings along, and what comes out: values only."""
 
 from __future__ import annotations
 

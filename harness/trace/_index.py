@@ -94,7 +94,8 @@ class TraceIndex:
         if self._age is not None and now - self._looked > _LOOK:
             self._looked, before = now, now - self._age
         database = await self._open()
-        await database.transact(lambda tx: _write(tx, records, before))
+        # A power cut may cost the newest traces, and no turn goes on from one.
+        await database.transact(lambda tx: _write(tx, records, before), synced=False)
 
     async def aclose(self) -> None:
         """Let go of the file."""

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -154,7 +155,7 @@ def agent_maker(
 
 def load_engine() -> None:
     """Load what an agent loads as it starts, dspy and langgraph above all: here no event loop waits for that."""
-    from ...graphs import TurnEngine  # noqa: F401
+    import_module("...graphs._engine", __package__)
 
 
 def thread_of(agent: WorldAgent, options: SpeakerOptions, thread: str) -> Thread:

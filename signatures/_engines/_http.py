@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Final
+from urllib.request import getproxies
 
 import dspy
 from dspy.lm15 import (
@@ -208,6 +209,7 @@ class _BoundedTransport:
             read_timeout=_TIMEOUTS.read,
             write_timeout=_TIMEOUTS.write,
             pool_timeout=_TIMEOUTS.pool,
+            trust_env=bool(getproxies()),  # else it looks through the whole environment at every call
         )
 
     def stream(self, request: Any) -> Any:

@@ -211,7 +211,7 @@ def write(found: Mapping[str, Figures]) -> list[str]:
         for counter, figure in figures.items()
         if was.get(name, {}).get(counter) != figure
     ]
-    BUDGETS.write_text(json.dumps(was | found, indent=2) + "\n", encoding="utf-8")
+    BUDGETS.write_text(json.dumps({**was, **found}, indent=2) + "\n", encoding="utf-8")
     return changed
 
 
