@@ -11,8 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
-from worldagent import Role, WorldAgent
-from worldagent.agent import _agent as agent_module
+from worldagent import Role, WorldAgent, signatures
 from worldagent.core import events as ev
 from worldagent.core.errors import RoleEchoed
 from worldagent.graphs import Shape, TaskContext
@@ -56,7 +55,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
         connection = ModelConnection(lm=lm, name="scripted", plain=True)
         return ModelCaller(connection=connection, adapter=PlainAdapter(), options=options)
 
-    monkeypatch.setattr(agent_module, "open_model", open_model)
+    monkeypatch.setattr(signatures, "open_model", open_model)
 
 
 REPLIES = {
