@@ -413,7 +413,7 @@ class WorldAgent:
             turn_id: The turn's id, as its events and a `Turn` carry it.
 
         Raises:
-            InvalidArgument: `turn_id` is no text.
+            InvalidArgument: `turn_id` must be a text.
             AgentClosed: The agent is not open.
         """
         return await self._runner.parts.threads.of_turn(self.workspace, _check_turn(turn_id))
@@ -427,9 +427,9 @@ class WorldAgent:
     ) -> EventFollower | AsyncIterator[Event]:
         """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
 
-        Recorded are turns that were begun, or gone on with, with `detach=True`, and those with a key. It gives the
+        Turns that were begun or resumed with `detach=True` are recorded, and those with a key. It gives the
         events that are there and then those that come, each once and in order, and ends when the turn no longer runs:
-        it is over, or can go on with `resume()`. Leave it whenever you like.
+        it is over, or `resume()` can take it up. Leave it whenever you like.
 
         Without a turn it follows an account instead: `async for event in agent.events(account="ana")` gives a
         `PauseNotified` for each pause of the account's unattended turns that run in this process, from the call on,
@@ -441,7 +441,7 @@ class WorldAgent:
             account: Whose events, where no turn is given.
 
         Raises:
-            InvalidArgument: `turn_id` is no text, or `after` no number from 0 on.
+            InvalidArgument: `turn_id` must be a text, and `after` a whole number from 0 on.
             AgentClosed: The agent is not open.
             UnknownTurn: There is no such turn; this and what follows comes while iterating.
             InvalidArgument: `after` is behind the turn's last event; the text says which that is.
@@ -449,7 +449,9 @@ class WorldAgent:
             StorageInvalid, StorageUnavailable: They cannot be read.
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-            raise InvalidArgument("after is no number from 0 on", remedy="give the seq of the last event that you have")
+            raise InvalidArgument(
+                "`after` must be a whole number from 0 on", remedy="give the seq of the last event that you have"
+            )
         if turn_id is None:
             return self._runner.parts.account_events.read(self.workspace, account)
         recorder = self._runner.parts.recorder
@@ -622,5 +624,5 @@ class WorldAgent:
 
 def _check_turn(turn_id: object) -> str:
     if not isinstance(turn_id, str):
-        raise InvalidArgument("turn_id is no text", remedy="use an id that an event or a Turn carries")
+        raise InvalidArgument("`turn_id` must be a text", remedy="use an id that an event or a Turn carries")
     return turn_id

@@ -25,7 +25,7 @@ async def unkeep(parts: RunnerParts, scope: Scope, message_id: str) -> bool:
     """Take a mark back; False if there was none.
 
     Raises:
-        InvalidArgument: `message_id` is no text.
+        InvalidArgument: `message_id` must be a text.
     """
     _check(message_id)
     return await _marks(parts).unkeep(thread_key(scope), message_id)
@@ -40,7 +40,7 @@ async def kept(parts: RunnerParts, scope: Scope) -> tuple[Message, ...]:
 
 def _check(message_id: object) -> None:
     if not isinstance(message_id, str):
-        raise InvalidArgument("message_id is no text", remedy="use an id that history() or kept() gave")
+        raise InvalidArgument("`message_id` must be a text", remedy="use an id that history() or kept() gave")
 
 
 def _marks(parts: RunnerParts) -> KeptMessages:

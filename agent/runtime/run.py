@@ -77,7 +77,7 @@ class TurnPath:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException:  # not by name: whatever it is goes on, and who reads the stream learns that it is over
+        except BaseException:  # any: a bug or an exit too ends the stream with an event, and is raised again
             self._end("failed", "internal")
             raise
         else:
@@ -176,7 +176,7 @@ class TurnPath:
             raise
         except (sqlite3.Error, OSError):  # the database takes nothing; once it does, the turn can be resumed
             raise
-        except Exception:  # not by name: bodies of others run in it; whatever it is goes on, once it is written down
+        except Exception:  # any: tools and handlers may raise anything; it is recorded and raised again
             await self._record_failure(begun, "failed", "internal")
             raise
 
