@@ -174,7 +174,8 @@ class TurnEngine:
         self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
         self._drives: dict[str, Drive] = {}
         self._stopping = False
-        self._graph = build_graph(saver)
+        self._conversation_graph = build_graph(saver, "think")
+        self._task_graph = build_graph(saver, "act")
 
     def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Work:
         """Check a task before anything is written.
@@ -554,11 +555,14 @@ class TurnEngine:
         while True:
             self._drives[turn.turn_id] = turn.drive
             try:
-                run: Conversation | HostTask = HostTask(turn)
-                if request.kind not in ("task", "skill"):
-                    run = Conversation(turn, self._conversation(turn.services, request))
+                run: Conversation | HostTask
+                if request.kind in ("task", "skill"):
+                    run, graph = HostTask(turn), self._task_graph
+                else:
+                    tools = self._conversation(turn.services, request)
+                    run, graph = Conversation(turn, tools), self._conversation_graph
                     await run.find(rounds)
-                values = await run_graph(self._graph, state, turn=turn, context=run)
+                values = await run_graph(graph, state, turn=turn, context=run)
             finally:
                 del self._drives[turn.turn_id]
             if "__interrupt__" not in values:

@@ -135,7 +135,12 @@ class TurnRegister:
         self._clock = clock or SystemClock()
 
     async def begin(
-        self, record: TurnRecord, *, lease: Lease, also: Callable[[Transaction], None] | None = None
+        self,
+        record: TurnRecord,
+        *,
+        lease: Lease,
+        also: Callable[[Transaction], None] | None = None,
+        at_once: bool = True,
     ) -> None:
         """Write down a new turn.
 
@@ -143,6 +148,7 @@ class TurnRegister:
             record: The turn.
             lease: The ownership of its thread.
             also: Writes what is to be there with the turn, or not at all.
+            at_once: Whether it is to be on the disk when this returns; else it goes with what the turn writes next.
 
         Raises:
             LeaseLost: Another owner took the thread over.
@@ -153,7 +159,10 @@ class TurnRegister:
                 also(transaction)
             transaction.execute(_INSERT, _row(record))
 
-        await lease.commit(work)
+        if at_once:
+            await lease.commit(work)
+        else:
+            lease.enqueue(work)
         self._known(record, lease)
 
     async def end(
@@ -183,7 +192,9 @@ class TurnRegister:
 
         def work(transaction: Transaction) -> TurnStatus:
             rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
-            written: TurnStatus = rows[0][0] if rows else status
+            if not rows:  # its begin could not be written, so nothing of it is there
+                return status
+            written: TurnStatus = rows[0][0]
             if also is not None and written not in OPEN:
                 also(transaction, record.thread)
             if each is not None:

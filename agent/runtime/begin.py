@@ -8,7 +8,7 @@ from functools import partial
 
 from ...core import Emitter
 from ...core.awaiting import uninterrupted
-from ...core.errors import ThreadPaused
+from ...core.errors import ThreadPaused, WorldAgentError
 from ...core.events import RoleTierSkipped, TurnKind, TurnStarted
 from ...core.pauses import pause_id_of
 from ...graphs import TurnRequest, TurnRun
@@ -23,7 +23,7 @@ from .work import Begun, NewTurn, RunnerParts
 
 
 async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, emit: Emitter, *, deltas: bool) -> Begun:
-    """Begin a turn: once this returns it is in the log and in the register of turns.
+    """Begin a turn: write its message into the log, and the turn into the register, by its first checkpoint at latest.
 
     Args:
         parts: What the agent works with.
@@ -60,14 +60,21 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         await parts.attachments.keep(loaded)
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
-        await parts.attachments.settle(loaded)
-        del loaded
         record = _record(parts, work.request, turn_id, asked, resolution.role)
         branches = None if start is None else partial(start.write, asked=asked)
         recording = work.recording
         begun = None if recording is None else recording.beginning
+        # Else it is written with the first checkpoint, before the turn does anything.
+        at_once = start is not None or recording is not None or bool(loaded)
+        writing = parts.turns.begin(record, lease=lease, also=together(branches, begun), at_once=at_once)
         # Once it is there it is ended well, whoever cancels it meanwhile.
-        _, cancelled = await uninterrupted(parts.turns.begin(record, lease=lease, also=together(branches, begun)))
+        _, cancelled = await uninterrupted(writing)
+        try:
+            await parts.attachments.settle(loaded)
+        except WorldAgentError as error:
+            await parts.turns.end(record, "failed", code=error.code, lease=lease)
+            raise
+        del loaded
         if start is not None:
             lease.known.pop(Branch, None)
         if recording is not None:

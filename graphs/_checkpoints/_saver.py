@@ -31,6 +31,9 @@ T = TypeVar("T")
 LEASE: Final = "__worldagent_lease"
 """The lease that a run's writes verify, in its `configurable`: LangGraph stores no key that begins so."""
 
+_UNWRITTEN: Final = "the input checkpoint"
+"""What `Lease.known` has of a run's first checkpoint, which is not written: what it stands behind, its versions."""
+
 
 class CheckpointSaver(BaseCheckpointSaver[str]):
     """A checkpointer over `storage.Database`, in the tables of LangGraph's own savers. Use it after `create_tables`.
@@ -111,15 +114,21 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """Write a checkpoint behind the one that `config` names; returns the config that names it."""
-        before = _key(config)
+        before, lease = _key(config), _lease(config)
         key = before._replace(id=checkpoint["id"])
         about = get_serializable_checkpoint_metadata(config, metadata)
+        unwritten = None if lease is None else lease.known.pop(_UNWRITTEN, None)
+        if unwritten is not None:
+            parent, versions = unwritten
+            before, new_versions = before._replace(id=parent), {**versions, **new_versions}
+        newest = CheckpointTuple(_config(key), checkpoint, about, _config(before) if before.id else None, [])
+        if lease is not None and metadata.get("source") == "input":
+            # Not written: before any node runs comes the next one, with all that is in it.
+            lease.known |= {CheckpointSaver: _copy(newest), _UNWRITTEN: (before.id, new_versions)}
+            return _config(key)
         statements = self.tables.put(key, before.id or None, checkpoint, about, new_versions)
-        parent = _config(before) if before.id else None
-        lease = _lease(config)
-        begun = lease is not None and _is_input(lease.known.get(CheckpointSaver))
-        await self._write(statements, config, CheckpointTuple(_config(key), checkpoint, about, parent, []))
-        if lease is not None and begun:
+        await self._write(statements, config, newest)
+        if lease is not None and unwritten is not None:
             # From now on the thread ends with the turn's message, even if the turn comes to nothing.
             await lease.flush()
         return _config(key)
@@ -245,11 +254,6 @@ def _copy(found: CheckpointTuple) -> CheckpointTuple:
     return found._replace(
         checkpoint=checkpoint, metadata={**found.metadata}, pending_writes=list(found.pending_writes or ())
     )
-
-
-def _is_input(found: CheckpointTuple | None) -> bool:
-    """Whether this is the checkpoint of what a graph begins with, before its first step."""
-    return found is not None and found.metadata.get("source") == "input"
 
 
 def _key(config: Any) -> Key:

@@ -56,13 +56,21 @@ class Run(Protocol):
 LoopGraph = CompiledStateGraph[LoopState, Any, LoopState, LoopState]
 
 
-def build_graph(saver: Any) -> LoopGraph:
-    """Compile the loop over a checkpointer; None, or False for one inside another graph, keeps nothing."""
+def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> LoopGraph:
+    """Compile the loop.
+
+    Args:
+        saver: The checkpointer; None, or False for one inside another graph, keeps nothing.
+        first: The node that it begins with; None goes by the state, which takes LangGraph a step more.
+    """
     graph = StateGraph[LoopState, Any, LoopState, LoopState](LoopState)
     # Nodes say where to go; a router of its own would be one more runnable a step.
     graph.add_node("think", _think, destinations=("think", "act", "__end__"))
     graph.add_node("act", _act, destinations=("think", "__end__"))
-    graph.add_conditional_edges(START, _first, ["think", "act"])
+    if first is None:
+        graph.add_conditional_edges(START, _first, ["think", "act"])
+    else:
+        graph.add_edge(START, first)
     return graph.compile(checkpointer=saver)
 
 

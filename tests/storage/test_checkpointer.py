@@ -106,7 +106,7 @@ async def test_a_checkpoint_of_an_owner_who_lost_the_thread_is_refused(place: Pl
 
             async def put(owner: object) -> Any:
                 fenced = {"configurable": {**config["configurable"], LEASE: owner}}
-                return await saver.aput(fenced, empty_checkpoint(), {"source": "input"}, {})
+                return await saver.aput(fenced, empty_checkpoint(), {"source": "loop"}, {})
 
             kept = await put(lease)
             with pytest.raises(LeaseLost, match="'t'"):
@@ -117,7 +117,7 @@ async def test_a_checkpoint_of_an_owner_who_lost_the_thread_is_refused(place: Pl
                 )
         found = await saver.aget_tuple({"configurable": {"thread_id": "t"}})
         assert found is not None
-        assert (found.config, found.metadata, found.pending_writes) == (kept, {"source": "input"}, [])
+        assert (found.config, found.metadata, found.pending_writes) == (kept, {"source": "loop"}, [])
 
 
 async def test_a_value_of_an_unknown_type_is_refused_and_names_the_thread(place: Place) -> None:

@@ -16,7 +16,7 @@ from worldagent.graphs import Shape, TaskContext
 
 pytestmark = pytest.mark.on_every_database
 
-KEEP, SLACK, A_TURN = 20, 5, 3
+KEEP, SLACK, A_TURN = 20, 5, 2
 
 
 async def count(agent: WorldAgent, place: int = 0) -> int:
