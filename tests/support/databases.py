@@ -81,6 +81,18 @@ def rows_of(home: Path, query: str) -> list[tuple[Any, ...]]:
     return rows(url, query)
 
 
+def execute(home: Path, statement: str) -> None:
+    """Run a statement in the database of a home, whoever has it open."""
+    if (url := storage_of(home).url) is None:
+        with contextlib.closing(sqlite3.connect(home / "agent.db")) as database, database:
+            database.execute(statement)
+        return
+    import psycopg  # a process that has SQLite alone need not load it
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
 def contents_of(home: Path) -> dict[str, bytes]:
     """The bytes of a home's files, and of the tables of its database, by name."""
     found = {file.name: file.read_bytes() for file in home.rglob("*") if file.is_file()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support import kill_table, kill_turn
+from support import kill_prefix, kill_table, kill_turn
 from support.databases import ENGINES, Engine, copied, made, removed
-from support.kill_points import IN, Killer, Point, armed
+from support.kill_crowd import ALONE, GROUPINGS, Crowd
+from support.kill_points import IN, QUEUED, Killer, Point, armed
 from support.processes import forked
 
 FIRST, ANSWERED, RESUMED = "first", "answered", "resumed"
@@ -40,35 +42,51 @@ class Matrix:
         folder: Where homes are made.
         at_once: See `Killer`.
         engine: Where the turn is kept.
+        grouping: Whether other threads' turns run in the killed process, and how their transactions go with its own.
+        queued: Whether it is killed between queue and flush, and nowhere else.
     """
 
     phase: str
     folder: Path
     at_once: bool = False
     engine: Engine = "sqlite"
+    grouping: str = ALONE
+    queued: bool = False
 
     def points(self) -> list[Point]:
         """Every point that the phase passes, by running it without a kill."""
         home = self._home("counted")
         counted = home / "counted"
-        self._run(home, Killer(None, home / "where"), counted)
+        self._run(home, Killer(None, home / "where", queued=self.queued), counted)
         passed: list[tuple[str, str, int]] = json.loads(counted.read_text())
-        return [Point(when, what, nth) for when, what, most in passed for nth in range(1, most + 1)]
+        return [
+            Point(when, what, nth)
+            for when, what, most in passed
+            if (when == QUEUED) is self.queued
+            for nth in range(1, most + 1)
+        ]
 
     def kill(self, point: Point) -> dict[str, Any]:
         """Kill at `point`, go on in another process, and say what came of it."""
         home = self._home(f"{point.when} {point.what} {point.nth}")
         where = home / "where"
-        ended = self._run(home, Killer(point, where, at_once=self.at_once), home / "counted")
+        killer = Killer(point, where, at_once=self.at_once, queued=self.queued, crowd=self._crowd(home))
+        ended = self._run(home, killer, home / "counted")
         assert ended == -signal.SIGKILL, f"{point} was not passed: the turn ended with {ended}"
         assert where.read_text() == f"{point.when} {point.what}"
-        leaks = kill_turn.leaks_of(home)
+        leaks, (gaps, lost) = kill_turn.leaks_of(home), kill_prefix.lost(home)
+        group = int((home / "group").read_text()) if self.grouping != ALONE else 1
         told = home / "told"
-        assert forked(lambda: _go_on(home, Killer(None, where), told)) == 0, f"nobody could go on after {point}"
+        killer = Killer(None, where, crowd=self._crowd(home))
+        assert forked(lambda: _go_on(home, killer, told)) == 0, f"nobody could go on after {point}"
         found: dict[str, Any] = json.loads(told.read_text())
         leaks += kill_turn.leaks_of(home)
         removed(home)
-        return {"phase": self.phase, "when": point.when, "what": point.what, "nth": point.nth, "leaks": leaks} | found
+        where_killed = {"phase": self.phase, "when": point.when, "what": point.what, "nth": point.nth}
+        return where_killed | {"leaks": leaks, "gaps": gaps, "lost": lost, "group": group} | found
+
+    def _crowd(self, home: Path) -> Crowd | None:
+        return None if self.grouping == ALONE else Crowd(self.grouping, home)
 
     def _run(self, home: Path, killer: Killer, counted: Path) -> int:
         work = _begin if self.phase == FIRST else _go_on
@@ -89,27 +107,36 @@ class Matrix:
 
 
 def _begin(home: Path, killer: Killer, counted: Path) -> None:
-    armed(killer)
+    _arm(home, killer)
     asyncio.run(kill_turn.begin(home, killer))
     counted.write_text(_counts(killer))
 
 
 def _go_on(home: Path, killer: Killer, told: Path) -> None:
-    armed(killer)
+    _arm(home, killer)
     found = asyncio.run(kill_turn.go_on(home, killer))
     told.write_text(_counts(killer) if told.name == "counted" else json.dumps(found))
+
+
+def _arm(home: Path, killer: Killer) -> None:
+    armed(killer)
+    kill_prefix.numbered(home)  # outside of what the killer does, which dies in it
 
 
 def _counts(killer: Killer) -> str:
     return json.dumps([(when, what, most) for (when, what), most in killer.passed.items()])
 
 
-def kills(phases: Iterable[str], *, at_once: bool = False, engine: Engine = "sqlite") -> Iterator[dict[str, Any]]:
-    """Kill at every point of the phases."""
+def kills(
+    phases: Iterable[str], *, sample: int | None = None, seed: int = 0, **how: Any
+) -> Iterator[dict[str, Any]]:
+    """Kill at every point of the phases, or at so many of each; `how` is as `Matrix` has it."""
+    source = random.Random(seed)
     for phase in phases:
         with tempfile.TemporaryDirectory() as folder:
-            matrix = Matrix(phase, Path(folder), at_once, engine)
-            yield from map(matrix.kill, matrix.points())
+            matrix = Matrix(phase, Path(folder), **how)
+            points = matrix.points()
+            yield from map(matrix.kill, points if sample is None else source.sample(points, min(sample, len(points))))
 
 
 def side_by_side(phases: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -144,6 +171,10 @@ def main() -> None:
     words.add_argument("--at-once", action="store_true", help="kill whatever runs beside the point")
     words.add_argument("--points", help="phases and points to kill at, as JSON")
     words.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the turn is kept")
+    words.add_argument("--grouping", choices=GROUPINGS, default=ALONE, help="whose transactions go with the killed one")
+    words.add_argument("--queued", action="store_true", help="kill between queue and flush alone")
+    words.add_argument("--sample", type=int, help="kill at so many points of each phase")
+    words.add_argument("--seed", type=int, default=0)
     given = words.parse_args()
     if given.points:
         points = [(phase, Point(*point)) for phase, *point in json.loads(given.points)]
@@ -151,7 +182,15 @@ def main() -> None:
     elif given.table:
         found = side_by_side(PHASES)
     else:
-        found = kills(given.phase or PHASES, at_once=given.at_once, engine=given.engine)
+        found = kills(
+            given.phase or PHASES,
+            sample=given.sample,
+            seed=given.seed,
+            at_once=given.at_once,
+            engine=given.engine,
+            grouping=given.grouping,
+            queued=given.queued,
+        )
     told: list[dict[str, Any]] = []
     for one in found:
         told.append(one)

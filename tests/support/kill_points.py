@@ -1,5 +1,8 @@
 """Points at which a process can be killed: around writes of a database, checkpoints and effects, and in model calls.
 
+With `queued`, also where the owner of a thread has enqueued a part that is not committed yet. With a crowd, other
+threads' turns write in the same moment (`support.kill_crowd`).
+
 A point has a name of two parts, when and what, and is counted by name: the third `after | a leaf: begun` is the same in
 every run, whatever runs beside it.
 """
@@ -7,18 +10,23 @@ every run, whatever runs beside it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.kill_crowd import Crowd
+from worldagent.storage import Lease
 from worldagent.storage import _lane as lane
 from worldagent.storage.postgres import PostgresDatabase
 
 BEFORE, WITHIN, AFTER, IN = "before", "within", "after", "in the middle of"
+QUEUED = "between queue and flush of"
 _POLL, _QUIET = 0.01, 5  # seconds between two looks, and how many must find nothing moving
 
 
@@ -27,7 +35,8 @@ class Point:
     """Where a process is killed.
 
     Attributes:
-        when: Before, within or after; within is between the last statement and its commit.
+        when: Before, within or after; within is between the last statement and its commit. `QUEUED` is right after a
+            part was enqueued.
         what: What is written or done there.
         nth: Which of all with this name, from 1.
     """
@@ -45,30 +54,63 @@ class Killer:
         log: A file that tells that it was passed.
         at_once: Kill whatever runs beside it; else what can go on beside it does first, so that each kill at the same
             point leaves the same behind.
+        queued: Whether parts that are enqueued are points, too.
+        crowd: Turns of other threads that write in the moment of the kill.
     """
 
-    def __init__(self, point: Point | None, log: Path, *, at_once: bool = False) -> None:
-        self.point, self.log, self.at_once = point, log, at_once
+    def __init__(
+        self,
+        point: Point | None,
+        log: Path,
+        *,
+        at_once: bool = False,
+        queued: bool = False,
+        crowd: Crowd | None = None,
+    ) -> None:
+        self.point, self.log, self.at_once, self.queued, self.crowd = point, log, at_once, queued, crowd
         self.on = False  # whether it counts
         self.busy = 0  # reads and writes that are under way
         self.passed: Counter[tuple[str, str]] = Counter()
         self._next = False  # whether the next transaction is where to kill
+        self._dying: asyncio.Task[None] | None = None
 
-    async def __call__(self, when: str, what: str) -> None:
-        """Pass a point."""
+    async def __call__(self, when: str, what: str) -> bool:
+        """Pass a point; returns whether the transaction that follows is where to kill."""
         nth = self._pass(when, what)
         if self.point == Point(when, what, nth):
             await self._settled()
+            if self.crowd is not None and not self.crowd.pressed:
+                await self.crowd.press()
             self._kill()
-        if when == BEFORE and self.point == Point(WITHIN, what, nth):
+        if when != BEFORE or self.point not in (Point(WITHIN, what, nth), Point(AFTER, what, nth)):
+            return False
+        if self.point.when == WITHIN or self.crowd is not None:
             await self._settled()  # while a transaction is open nobody else can come to rest
-            self._next = True
+        self._next = self.point.when == WITHIN
+        return True
 
     def within(self, what: str) -> None:
         """Pass a point inside a transaction, on whatever thread that runs; it is counted as the one before it."""
+        if self.crowd is not None and self.crowd.doomed:
+            return  # the group fails, and each of its transactions comes again
         self._pass(WITHIN, what)
         if self._next and self.point is not None and self.point.what == what:
             self._kill()
+
+    def enqueued(self, what: str) -> None:
+        """Pass the point where a part was enqueued; nothing of the owner's is committed any more where it dies here."""
+        if not self.queued or self._dying is not None:
+            return
+        if self.point != Point(QUEUED, what, self._pass(QUEUED, what)):
+            return
+        if self.crowd is None:
+            self._kill()
+        self._dying = asyncio.get_running_loop().create_task(self._die())
+
+    async def alive(self) -> None:
+        """Wait for the end where the process dies with what is enqueued."""
+        if self._dying is not None:
+            await asyncio.get_running_loop().create_future()
 
     def _pass(self, when: str, what: str) -> int:
         if not self.on:
@@ -84,15 +126,30 @@ class Killer:
             now = (self.passed.total(), self.busy)
             quiet, last = (quiet + 1 if now == last and self.busy == 0 else 0), now
 
+    async def _die(self) -> None:
+        """Kill once all others' parts are on the disk."""
+        try:
+            assert self.crowd is not None
+            await self._settled()
+            await self.crowd.press()
+            await self.crowd.written()
+        except BaseException:  # nobody awaits it, and those who are held would wait for ever
+            traceback.print_exc()
+            os._exit(3)
+        self._kill()
+
     def _kill(self) -> None:
         assert self.point is not None
         self.log.write_text(f"{self.point.when} {self.point.what}")
+        if self.crowd is not None:
+            self.log.with_name("group").write_text(str(self.crowd.size))
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def armed(killer: Killer) -> None:
     """Have the killer passed around each write of a database, on either engine."""
     run, transact, read = lane.Lane.run, PostgresDatabase.transact, PostgresDatabase.read
+    enqueue = Lease.enqueue
 
     async def lane_run(self: Any, work: Any, **how: Any) -> Any:
         if self._read_only:
@@ -105,13 +162,25 @@ def armed(killer: Killer) -> None:
     async def database_read(self: Any, work: Any) -> Any:
         return await _busy(killer, read(self, work))
 
+    def lease_enqueue(self: Lease, part: Any) -> None:
+        enqueue(self, part)
+        if killer.crowd is None or not killer.crowd.has(self.key):
+            for what in written(part):
+                killer.enqueued(what)
+
     lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
     PostgresDatabase.transact = database_transact  # type: ignore[method-assign]  # likewise
     PostgresDatabase.read = database_read  # type: ignore[method-assign]  # likewise
+    Lease.enqueue = lease_enqueue  # type: ignore[method-assign]  # likewise
+    if killer.crowd is not None:
+        killer.crowd.armed(run)
 
 
 async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> Any:
-    names = written(work)
+    crowd = killer.crowd
+    if crowd is not None and crowd.has(owner(work)):
+        return await crowd.transaction(work, run)
+    names, fatal = written(work), False
 
     def cut(transaction: Any) -> Any:
         done = work(transaction)
@@ -119,9 +188,11 @@ async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> 
             killer.within(what)
         return done
 
+    await killer.alive()
     for what in names:
-        await killer(BEFORE, what)
-    done = await _busy(killer, run(cut))
+        fatal |= await killer(BEFORE, what)
+    running = run(cut) if crowd is None or not fatal else crowd.shared(cut, run)
+    done = await _busy(killer, running)
     for what in names:
         await killer(AFTER, what)
     return done
@@ -152,12 +223,24 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def written(work: Any) -> list[str]:
     """What a transaction writes: each of its parts, by the method that made it and by what that was given."""
-    owner = str(work.__qualname__).partition(".<locals>")[0]
-    names, cells = work.__code__.co_freevars, work.__closure__ or ()
-    given: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+    owner, given = _made(work)
     if owner == "Lease._transact":
         return [name for part in given["parts"] for name in written(part)]
     return [_WRITERS[owner](given) if owner in _WRITERS else owner]
+
+
+def owner(work: Any) -> str:
+    """The key whose owner writes a transaction; empty where it is written without a lease."""
+    made, given = _made(work)
+    return str({"Lease._transact": lambda: given["self"].key, "Leases.hold": lambda: given["key"]}.get(made, str)())
+
+
+def _made(work: Any) -> tuple[str, dict[str, Any]]:
+    """The method that made it, and what it was given."""
+    work = inspect.unwrap(work)
+    names, cells = work.__code__.co_freevars, work.__closure__ or ()
+    given = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+    return str(work.__qualname__).partition(".<locals>")[0], given
 
 
 def _call(record: Any) -> str:

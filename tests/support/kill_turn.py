@@ -7,7 +7,6 @@ written into the files `effects` and `noted` of the home, each line as one effec
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,10 @@ from typing import Any, Final
 import dspy
 from pydantic import BaseModel
 
+from support import kill_prefix
 from support.agents import open_pauses
 from support.databases import contents_of, rows_of, storage_of
+from support.effects import add, lines
 from support.kill_points import AFTER, BEFORE, IN, Killer
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
@@ -40,8 +41,9 @@ BESIDE: Final = [
 """What the conversation calls side by side with the second part."""
 
 HISTORY = ["message", "plan", "result", "plan", *["result"] * (1 + len(BESIDE)), "answer"]
+_STATUS = "SELECT status FROM wa_turn WHERE name='t'"
 _UNDER_WAY = """SELECT id FROM wa_call WHERE kind='leaf' AND name <> 'note'
-                AND (state='started' OR state='uncertain' AND decision IS NULL)"""
+                AND turn IN (SELECT id FROM wa_turn WHERE name='t') AND (state='started' OR state='uncertain' AND decision IS NULL)"""
 PLAIN_EFFECT, NOTED_EFFECT = "an effect of a plain leaf", "an effect of an idempotent leaf"
 
 
@@ -134,12 +136,16 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
                 return {"reply": "", "calls": [{"tool": "job", "arguments": {"part": part}}, *beside]}
         return {"reply": "All done." if "(tool_failed)" in told else "It is not said that a call failed."}
 
+    crowd = killer.crowd
     return WorldAgent(
         "novel",
         lm=ScriptedLM(answer, form="native"),
-        tools=functions(home, killer),
+        tools=[*functions(home, killer), *([] if crowd is None else crowd.functions)],
         workers=[Worker("critic", "You judge.", "judges")],
-        shapes=[Shape("job", Part, Done, handle, entry=Judge, description="does a part")],
+        shapes=[
+            Shape("job", Part, Done, handle, entry=Judge, description="does a part"),
+            *([] if crowd is None else [crowd.shape]),
+        ],
         storage=storage_of(home),
         settings=Settings(model_attempts=1, trace=False),  # traces are written beside the turn, whenever there is time
     )
@@ -148,6 +154,7 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
 async def begin(home: Path, killer: Killer) -> None:
     """Run the turn until it waits for a person."""
     async with agent_of(home, killer) as agent:
+        await _ready(home, agent, killer)
         killer.on = True
         turn = await agent.thread("t").converse("Do all parts.", role=ROLE)
         killer.on = False
@@ -159,11 +166,13 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
     found, under_way = state_of(home)
     asked: dict[str, bool] = {}
     async with agent_of(home, killer) as agent:
+        await _ready(home, agent, killer)
         killer.on = True
         thread = agent.thread("t")
         result = await _to_the_end(thread, home, asked)
         killer.on = False
         history = await thread.history()
+        crowd = {} if killer.crowd is None or killer.point is not None else await killer.crowd.to_the_end(agent)
     return {
         "state": found,
         "under_way": under_way,
@@ -174,7 +183,15 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
         "runs": max(Counter(lines(home / "asked")).values(), default=0),
         "history": [message.kind for message in history],
         "text": history[-1].body["text"],
+        "crowd": crowd,
     }
+
+
+async def _ready(home: Path, agent: WorldAgent, killer: Killer) -> None:
+    """Make ready what the kill needs, once the database is there."""
+    kill_prefix.prepare(home)
+    if killer.crowd is not None and killer.point is not None:
+        await killer.crowd.begin(agent)
 
 
 async def _to_the_end(thread: Thread, home: Path, asked: dict[str, bool]) -> str:
@@ -211,20 +228,9 @@ def happened(pause: Pause, home: Path) -> bool:
     return pause.arguments["what"] in lines(home / "effects")
 
 
-def add(file: Path, line: str) -> None:
-    with file.open("a") as out:
-        out.write(f"{line}\n")
-        out.flush()
-        os.fsync(out.fileno())
-
-
-def lines(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.exists() else []
-
-
 def state_of(home: Path) -> tuple[str, list[str]]:
     """How the turn stands in the database, and the effects that nobody but a person can tell of."""
-    turn = rows_of(home, "SELECT status FROM wa_turn")
+    turn = rows_of(home, _STATUS)
     under_way = sorted(call for (call,) in rows_of(home, _UNDER_WAY))
     if not turn:
         return "no turn", under_way
