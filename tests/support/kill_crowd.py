@@ -125,19 +125,20 @@ class Crowd:
 
     def armed(self, run: Callable[..., Any]) -> None:
         """Watch the groups of SQLite's transactions; `run` is `Lane.run`."""
-        self._run, transacted = run, lane.Lane._transacted
+        crowd, transacted = self, lane.Lane._transacted
+        self._run = run
 
-        def group(lane_: Any, works: Any, synced: bool) -> list[Any]:
-            if lane_._read_only:
-                return transacted(lane_, works, synced)
-            self._lane, self._group = lane_, len(works)
-            if self.grouping == TOGETHER or len(works) == 1:
-                return transacted(lane_, works, synced)
-            self.doomed = True
+        def group(self: Any, works: Any, synced: bool) -> list[Any]:
+            if self._read_only:
+                return transacted(self, works, synced)
+            crowd._lane, crowd._group = self, len(works)
+            if crowd.grouping == TOGETHER or len(works) == 1:
+                return transacted(self, works, synced)
+            crowd.doomed = True
             try:
-                return transacted(lane_, [*works, _failing], synced)
+                return transacted(self, [*works, _failing], synced)
             finally:
-                self.doomed = False
+                crowd.doomed = False
 
         lane.Lane._transacted = group  # type: ignore[method-assign]  # what is committed as one shows nowhere else
 

@@ -127,9 +127,7 @@ def _counts(killer: Killer) -> str:
     return json.dumps([(when, what, most) for (when, what), most in killer.passed.items()])
 
 
-def kills(
-    phases: Iterable[str], *, sample: int | None = None, seed: int = 0, **how: Any
-) -> Iterator[dict[str, Any]]:
+def kills(phases: Iterable[str], *, sample: int | None = None, seed: int = 0, **how: Any) -> Iterator[dict[str, Any]]:
     """Kill at every point of the phases, or at so many of each; `how` is as `Matrix` has it."""
     source = random.Random(seed)
     for phase in phases:

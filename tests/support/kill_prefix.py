@@ -56,7 +56,7 @@ def numbered(home: Path) -> None:
         return done
 
     Lease.enqueue = lease_enqueue  # type: ignore[method-assign]  # the order of parts shows nowhere else
-    Lease.commit = lease_commit  # type: ignore[method-assign, assignment]  # likewise
+    Lease.commit = lease_commit  # type: ignore[method-assign]  # likewise
 
 
 def lost(home: Path) -> tuple[list[str], list[str]]:

@@ -43,7 +43,8 @@ BESIDE: Final = [
 HISTORY = ["message", "plan", "result", "plan", *["result"] * (1 + len(BESIDE)), "answer"]
 _STATUS = "SELECT status FROM wa_turn WHERE name='t'"
 _UNDER_WAY = """SELECT id FROM wa_call WHERE kind='leaf' AND name <> 'note'
-                AND turn IN (SELECT id FROM wa_turn WHERE name='t') AND (state='started' OR state='uncertain' AND decision IS NULL)"""
+                AND turn IN (SELECT id FROM wa_turn WHERE name='t')
+                AND (state='started' OR state='uncertain' AND decision IS NULL)"""
 PLAIN_EFFECT, NOTED_EFFECT = "an effect of a plain leaf", "an effect of an idempotent leaf"
 
 

@@ -141,6 +141,11 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 def forked(work: Callable[[], object]) -> int:
     """Run `work` in a fork of this process, which has no threads yet; gives how it ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(started(work), 0)[1])
+
+
+def started(work: Callable[[], object]) -> int:
+    """Begin `work` in a fork of this process, which has no threads yet; gives the number of that process."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -152,4 +157,4 @@ def forked(work: Callable[[], object]) -> int:
         finally:
             sys.stderr.flush()
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child

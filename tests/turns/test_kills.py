@@ -15,12 +15,15 @@ import pytest
 from support import kill_table
 from support.databases import Engine, on_every_database
 from support.house import ROOT
+from support.kill_crowd import ALONE, APART, GROUPINGS, MEMBERS, TOGETHER
 from support.kill_matrix import PHASES
+from support.kill_points import AFTER, QUEUED, WITHIN
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 from support.processes import clean_environment
 
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
 SAMPLE = 4  # points of each phase
+FEW = 2  # points of one phase, for each way in which transactions are grouped
 
 
 def program(*words: str) -> list[dict[str, Any]]:
@@ -34,6 +37,7 @@ def program(*words: str) -> list[dict[str, Any]]:
 def check(kill: dict[str, Any]) -> None:
     """What must hold wherever it was killed."""
     assert kill["leaks"] == [], kill
+    assert kill["gaps"] == [], kill  # the disk has a prefix of what the turn did, and all that it was told is there
     assert kill["text"] == "All done.", kill
     assert kill["history"] == HISTORY, kill
     assert kill["effects"] == dict.fromkeys(PLAIN, 1), kill
@@ -42,6 +46,18 @@ def check(kill: dict[str, Any]) -> None:
     assert sorted(kill["asked"]) == kill["under_way"], kill
     assert len(kill["under_way"]) <= SIDE_BY_SIDE, kill
     assert kill["runs"] <= (3 if kill["phase"] == "resumed" else 2), kill
+
+
+def check_beside(kill: dict[str, Any], grouping: str) -> None:
+    """What must hold of it, and of the other threads' turns that died in the same moment."""
+    check(kill)
+    if kill["when"] == QUEUED:
+        assert [part for part in kill["lost"] if part.startswith("novel/t ")], f"nothing was waiting: {kill}"
+    if grouping == ALONE:
+        return
+    assert kill["crowd"] == {"effects": dict.fromkeys(MEMBERS, 1), "last": dict.fromkeys(MEMBERS, "result")}, kill
+    if kill["when"] in (WITHIN, AFTER) and " effect of " not in kill["what"]:
+        assert kill["group"] > len(MEMBERS) if grouping == TOGETHER else kill["group"] == 1, kill
 
 
 @pytest.mark.requirement("T5", "R7")
@@ -88,6 +104,62 @@ def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(
 def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(engine: Engine, phase: str) -> None:
     for kill in program("--engine", engine, "--phase", phase, "--at-once"):
         check(kill)
+
+
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.timeout(BOUND)
+@pytest.mark.parametrize("grouping", [TOGETHER, APART])
+@on_every_database
+def test_a_kill_in_a_group_of_several_threads_transactions_loses_and_repeats_no_effect(
+    engine: Engine, grouping: str
+) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    phase = random.Random(seed).choice(PHASES)
+    words = ["--engine", engine, "--phase", phase, "--grouping", grouping, "--sample", str(FEW), "--seed", str(seed)]
+    kills = program(*words)
+    assert len(kills) == FEW, words
+    for kill in kills:
+        check_beside(kill, grouping)
+
+
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.timeout(BOUND)
+@on_every_database
+def test_a_kill_between_queue_and_flush_loses_and_repeats_no_effect(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    source = random.Random(seed)
+    phase, grouping = source.choice(PHASES), source.choice(GROUPINGS)
+    words = ["--engine", engine, "--phase", phase, "--grouping", grouping, "--sample", str(FEW), "--seed", str(seed)]
+    kills = program("--queued", *words)
+    assert len(kills) == FEW, words
+    for kill in kills:
+        check_beside(kill, grouping)
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.timeout(BOUND)
+@pytest.mark.parametrize("grouping", [TOGETHER, APART])
+@pytest.mark.parametrize("phase", PHASES)
+@on_every_database
+def test_a_kill_at_any_point_in_a_group_of_several_threads_transactions_loses_and_repeats_no_effect(
+    engine: Engine, phase: str, grouping: str
+) -> None:
+    for kill in program("--engine", engine, "--phase", phase, "--grouping", grouping):
+        check_beside(kill, grouping)
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.timeout(BOUND)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@pytest.mark.parametrize("phase", PHASES)
+@on_every_database
+def test_a_kill_at_any_point_between_queue_and_flush_loses_and_repeats_no_effect(
+    engine: Engine, phase: str, grouping: str
+) -> None:
+    for kill in program("--queued", "--engine", engine, "--phase", phase, "--grouping", grouping):
+        check_beside(kill, grouping)
 
 
 def test_the_page_is_as_the_matrix_writes_it() -> None:

@@ -1,0 +1,215 @@
+"""Fifty turns with effects at once in a process that is killed at a random instant, again and again.
+
+As a program, with `PYTHONPATH=.dev:tests`, it kills so many times, lets a last process finish, and prints one JSON
+object with what came of it. Each process is a fork of this one, which has everything loaded. The next process resumes
+what the one before left, and begins the next turn of each thread that has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import select
+import signal
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from support.agents import open_pauses
+from support.databases import ENGINES, Engine, made, removed, storage_of
+from support.effects import lines
+from support.processes import forked, started
+from worldagent import Settings, WorldAgent
+from worldagent.agent import Thread
+from worldagent.core.errors import NothingToResume
+from worldagent.core.pauses import Happened, RunAgain
+from worldagent.harness import Function, tool
+from worldagent.memory import Message
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+THREADS = 50
+PLAIN, NOTED = ("a", "b"), ("n",)
+"""What each turn does: two effects side by side that nobody can take back, and one whose receiver knows its key."""
+
+SPAN = 2.5  # seconds after its start within which a process is killed
+LAST = 300.0  # seconds for the process that is not killed
+TURN = ("message", "plan", "result", "result", "result", "answer")
+_EFFECTS, _ASKED = "effects", "asked"
+
+
+class Effects:
+    """Effects that are in the file when the call returns; a kill leaves a line whole or not at all.
+
+    Args:
+        home: Where the file is.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._file = os.open(home / _EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.there = set(lines(home / _EFFECTS))
+
+    def add(self, what: str) -> None:
+        os.write(self._file, f"{what}\n".encode())
+        self.there.add(what)
+
+    @property
+    def functions(self) -> list[Function]:
+        """What the turns call."""
+
+        async def put(what: str) -> str:
+            await asyncio.sleep(0)
+            self.add(what)
+            await asyncio.sleep(0)
+            return what
+
+        async def note(what: str) -> str:
+            await asyncio.sleep(0)
+            if what not in self.there:  # the receiver's part
+                self.add(what)
+            return what
+
+        return [tool(risk="read_only")(put), tool(idempotent=True, risk="read_only")(note)]
+
+
+def names(turn: str) -> list[str]:
+    """The effects of a turn."""
+    return [f"{turn}.{each}" for each in (*PLAIN, *NOTED)]
+
+
+def agent_of(home: Path, effects: Effects) -> WorldAgent:
+    async def answer(call: ScriptedCall) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        turn, told = str(call.fields["message"]), " ".join(str(message) for message in call.messages)
+        if f"{turn}.{NOTED[-1]}" in told:
+            return {"reply": f"Done {turn}."}
+        plain = [{"tool": "put", "arguments": {"what": f"{turn}.{each}"}} for each in PLAIN]
+        return {"reply": "", "calls": [*plain, *({"tool": "note", "arguments": {"what": f"{turn}.n"}} for _ in NOTED)]}
+
+    return WorldAgent(
+        "novel",
+        lm=ScriptedLM(answer, form="native"),
+        tools=effects.functions,
+        storage=storage_of(home),
+        settings=Settings(model_attempts=1, trace=False),
+    )
+
+
+async def _live(thread: Thread, name: str, home: Path, effects: Effects, *, last: bool) -> None:
+    """Resume what was left of a thread's turn, and take one turn after the other."""
+    while True:
+        pauses = await open_pauses(thread)
+        for pause in pauses:
+            assert pause.kind == "uncertain", pause
+            with (home / _ASKED).open("a") as asked:
+                asked.write(f"{pause.arguments['what']}\n")
+        answers = {
+            pause.id: Happened(pause.arguments["what"]) if pause.arguments["what"] in effects.there else RunAgain()
+            for pause in pauses
+        }
+        try:
+            await thread.resume(answers)
+        except NothingToResume:
+            said = await thread.history(limit=len(TURN))
+            assert not said or said[-1].kind == "answer", said
+            number = int(said[0].body["text"].partition(".")[2]) if said else 0
+            if last and number:
+                return
+            await thread.converse(f"{name}.{number + 1}")
+
+
+def _run(home: Path, *, last: bool = False) -> None:
+    async def work() -> None:
+        effects = Effects(home)
+        async with agent_of(home, effects) as agent:
+            threads = [f"t{number}" for number in range(THREADS)]
+            lives = (_live(agent.thread(name), name, home, effects, last=last) for name in threads)
+            await asyncio.gather(*lives)
+            if last:
+                told = {
+                    name: [_text(each) for each in await agent.thread(name).history(limit=1000)] for name in threads
+                }
+                (home / "told").write_text(json.dumps(told))
+
+    asyncio.run(work())
+
+
+def _text(message: Message) -> tuple[str, str]:
+    return message.kind, str(message.body.get("text", ""))
+
+
+def _killed(home: Path, seconds: float) -> None:
+    """Run a process and kill it after so many seconds.
+
+    Raises:
+        AssertionError: It ended by itself, which it never does.
+    """
+    child = started(lambda: _run(home))
+    ended = os.pidfd_open(child)
+    try:
+        select.select([ended], [], [], seconds)
+    finally:
+        os.close(ended)
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == -signal.SIGKILL, f"it ended with {code}"
+
+
+def killed(engine: Engine, kills: int, seed: int) -> dict[str, Any]:
+    """Kill so many processes, let one finish, and say what came of the effects."""
+    source = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        home = made(engine, Path(folder) / "home")
+        progress = []
+        for _ in range(kills):
+            _killed(home, source.uniform(0, SPAN))
+            progress.append(len(lines(home / _EFFECTS)))
+        assert forked(lambda: _run(home, last=True)) == 0, f"seed {seed}: no process could finish"
+        told: dict[str, list[tuple[str, str]]] = json.loads((home / "told").read_text())
+        effects, asked = Counter(lines(home / _EFFECTS)), lines(home / _ASKED)
+        removed(home)
+    turns = {name: len(said) // len(TURN) for name, said in told.items()}
+    expected = [each for name, most in turns.items() for n in range(1, most + 1) for each in names(f"{name}.{n}")]
+    return {
+        "seed": seed,
+        "kills": kills,
+        "turns": sum(turns.values()),
+        "effects": effects.total(),
+        "progress": progress,
+        "asked": len(asked),
+        "lost": sorted(set(expected) - set(effects)),
+        "repeated": sorted(name for name, count in effects.items() if count > 1),
+        "unknown": sorted(set(effects) - set(expected)),
+        "broken": [name for name, said in told.items() if not _is_whole(name, said)],
+    }
+
+
+def _is_whole(name: str, said: list[tuple[str, str]]) -> bool:
+    """Whether a thread has all messages of each of its turns, in order."""
+    turns = range(1, len(said) // len(TURN) + 1)
+    asked = [text for kind, text in said if kind == "message"]
+    answered = [text for kind, text in said if kind == "answer"]
+    return (
+        [kind for kind, _ in said] == [*TURN] * len(turns)
+        and asked == [f"{name}.{n}" for n in turns]
+        and answered == [f"Done {name}.{n}." for n in turns]
+    )
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--engine", choices=ENGINES, default="sqlite")
+    words.add_argument("--kills", type=int, default=200)
+    words.add_argument("--seed", type=int, default=None)
+    given = words.parse_args()
+    seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
+    sys.stderr.write(f"seed {seed}\n")
+    sys.stdout.write(json.dumps(killed(given.engine, given.kills, seed)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
