@@ -38,6 +38,8 @@ THRESHOLDS = (50_000, 50, 1_000)
 
 Ask = Callable[[str, str], Awaitable[str]]
 """Runs one turn: takes the name of its session and what a person says, gives the answer."""
+Turn = Callable[[str], Awaitable[None]]
+"""Runs one turn in the session of that name and checks its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class Job:
         turns: How many turns are measured.
         concurrent: Whether all of them run at once, each in a session of its own.
         collector_set: Whether Python's garbage collector gets `THRESHOLDS` first.
+        database: The url of a Postgres database that worldagent stores in; None is SQLite in `folder`.
     """
 
     peer: str
@@ -65,6 +68,7 @@ class Job:
     turns: int
     concurrent: bool = False
     collector_set: bool = False
+    database: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,10 @@ class FirstPieces:
 
     def note(self, session: str) -> None:
         self._at.setdefault(session, time.perf_counter())
+
+    def since(self, start: float, session: str) -> float:
+        """Seconds from `start` to the first piece of a session."""
+        return self._at[session] - start
 
     def median_since(self, start: float) -> float | None:
         since = [at - start for at in self._at.values() if at >= start]
@@ -292,7 +300,7 @@ async def ours(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
         yield bare_turn
         return
-    settings, storage = Settings(api_base=job.url), Storage(home=Path(job.folder))
+    settings, storage = Settings(api_base=job.url), Storage(home=Path(job.folder), url=job.database)
     async with WorldAgent(
         "peers", identity=SYSTEM, lm=lm, workers=workers, settings=settings, storage=storage
     ) as agent:
@@ -333,6 +341,17 @@ async def measure(job: Job) -> Measured:
         AssertionError: A turn gave another answer than the service.
     """
     pieces = FirstPieces()
+    async with warmed(job, pieces) as turn:
+        return await (at_once(job, turn, pieces) if job.concurrent else _in_sequence(job, turn))
+
+
+@asynccontextmanager
+async def warmed(job: Job, pieces: FirstPieces) -> AsyncGenerator[Turn]:
+    """Open the peer and run the turns that come before the measured ones.
+
+    Raises:
+        AssertionError: A turn gave another answer than the service.
+    """
     said = f"{DELEGATE} {QUESTION}" if job.work == "delegation" else QUESTION
     async with PEERS[job.peer](job, pieces) as ask:
 
@@ -342,10 +361,10 @@ async def measure(job: Job) -> Measured:
 
         for number in range(job.warm):
             await turn(f"warm{number // SESSION_TURNS}")
-        return await (_concurrent(job, turn, pieces) if job.concurrent else _in_sequence(job, turn))
+        yield turn
 
 
-async def _in_sequence(job: Job, turn: Callable[[str], Awaitable[None]]) -> Measured:
+async def _in_sequence(job: Job, turn: Turn) -> Measured:
     watch = Stopwatch()
     for number in range(job.turns):
         await turn(f"s{number // SESSION_TURNS}")
@@ -353,7 +372,8 @@ async def _in_sequence(job: Job, turn: Callable[[str], Awaitable[None]]) -> Meas
     return Measured(cpu=cost.cpu, wall=cost.wall)
 
 
-async def _concurrent(job: Job, turn: Callable[[str], Awaitable[None]], pieces: FirstPieces) -> Measured:
+async def at_once(job: Job, turn: Turn, pieces: FirstPieces) -> Measured:
+    """Run the turns of a job at once, each in a session of its own."""
     if job.collector_set:
         gc.set_threshold(*THRESHOLDS)
     gc.collect()

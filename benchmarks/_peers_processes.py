@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import worldagent
 from worldagent.benchmarks._peers import KEY, Job, Measured
@@ -140,8 +141,8 @@ class Bench:
     """
 
     def __init__(self, address: str, core: int | None) -> None:
+        self.core = core
         self._address = address
-        self._core = core
         self._jobs = 0
 
     def url(self, latency: int) -> tuple[str, str]:
@@ -159,12 +160,29 @@ class Bench:
         Raises:
             Unmeasured: The process failed, or took too long.
         """
-        argv = ("-P", "-m", "worldagent.benchmarks._peers", json.dumps(asdict(job)))
+        return Measured(**await self.run(python, "_peers", job))
+
+    async def run(
+        self, python: Path, module: str, job: Job, environment: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Run a module of this folder in a process of its own and return what it measured.
+
+        Args:
+            python: The Python that runs it.
+            module: Takes the JSON of a job as its argument and prints JSON.
+            job: The job.
+            environment: More variables of the process.
+
+        Raises:
+            Unmeasured: The process failed, or took too long.
+        """
+        argv = ("-P", "-m", f"worldagent.benchmarks.{module}", json.dumps(asdict(job)))
+        found = {**_environment(job.folder), **(environment or {})}
         process = await asyncio.create_subprocess_exec(
-            python, *argv, env=_environment(job.folder), cwd=job.folder, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+            python, *argv, env=found, cwd=job.folder, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
-        if self._core is not None:
-            os.sched_setaffinity(process.pid, {self._core})
+        if self.core is not None:
+            os.sched_setaffinity(process.pid, {self.core})
         try:
             async with asyncio.timeout(_LONGEST):
                 said, problems = await process.communicate()
@@ -177,7 +195,8 @@ class Bench:
         if process.returncode != 0:
             lines = problems.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"]
             raise Unmeasured(f"{job.peer} failed: {lines[-1][:200]}")
-        return Measured(**json.loads(said.splitlines()[-1]))
+        measured: dict[str, Any] = json.loads(said.splitlines()[-1])
+        return measured
 
 
 @asynccontextmanager

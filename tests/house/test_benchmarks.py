@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,18 @@ def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) 
         assert wanted <= measured, "\n".join(table)
         assert (line["figures"]["turn_model_calls"], line["figures"]["delegation_model_calls"]) == (1, 3)
         assert line["figures"]["at_once_failed"] == line["figures"]["turns_at_once_failed"] == 0
+    if script == "crowd.py":
+        check_crowd(line["figures"], table)
+
+
+def check_crowd(figures: Mapping[str, float | None], table: Sequence[str]) -> None:
+    """No turn failed, and everything was measured. The slow disk needs a C compiler."""
+    no_compiler = shutil.which("cc") is None
+    unmeasured = {key for key, value in figures.items() if value is None and not (no_compiler and "_slow_disk_" in key)}
+    assert not unmeasured, "\n".join(table)
+    assert not any(value for key, value in figures.items() if key.endswith("_failed")), "\n".join(table)
+    # Alone, transactions do not depend on time: the message, the first checkpoint, the end.
+    assert figures["alone_sqlite_synced"] == 3, "\n".join(table)
 
 
 def check_requests(line: Mapping[str, Any], table: Sequence[str]) -> None:
