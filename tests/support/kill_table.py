@@ -48,10 +48,6 @@ Each row is one kind of point:
   commit. `the thread's owner` is a row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf, flow,
   task, model or question is a row of the journal, `wa_call`. `a checkpoint` is LangGraph's. `a pause` is where what
   waits is written because the turn stops there, `what waits` where the turn's first checkpoint comes.
-* What is on the disk is always a prefix of what the turn did. These are committed at once, with all that came before:
-  the turn's begin, its first checkpoint, `begun` and `done` or `failed` of a leaf that is not `idempotent`, a pause,
-  the turn's end, and the events of a recorded turn before anybody gets them. The rest goes with the next of those, or
-  after a second: a kill costs up to a second of answered model calls, and no effect.
 * `before`, `in the middle of`, `after` an effect; in the middle of it nobody outside knows whether it will happen.
 * `in the middle of` a model call.
 
@@ -59,7 +55,27 @@ Each row is one kind of point:
 side by side, are under way then; they alone are asked of a person, who looks whether they had happened. What had is not
 done again; what had not is, by the journal or, where the person gives it up, by the handler. Counts are those after the
 resume, when a person has answered. `done, asked anew` is where the turn had not been written down yet, and the host
-asks for it again.
+asks for it again. A kill costs up to a second of answered model calls, and no effect.
+
+## What is on the disk when
+
+A turn writes in transactions. Each takes along, in order, all that the turn has done before it, so what is on the disk
+is always a prefix of what the turn did. After the name of a transaction come the rows that are durable with it:
+
+* **The turn comes to own its thread**: the thread's owner. SQLite does not sync it: a loss of power takes it, and the
+  process that owned the thread.
+* **It begins**, before a model or a function is asked: the log: message; the turn: begun; a checkpoint, the first; what
+  waits. A turn that is recorded, begins a branch or has attachments commits its checkpoint after the rest.
+* **It is about to run a leaf** that is not `idempotent`: a leaf: begun.
+* **It has run one**, before anybody gets the result: a leaf: done; a leaf: failed.
+* **It waits for a person**, before anybody is asked: a pause; with it a leaf: waits for a person, a leaf: is uncertain,
+  a question: waits for a person.
+* **A person has answered**, in the process that brings the answer, before that call returns: a person's answer.
+* **It is resumed**: the turn: running.
+* **It stops or ends**, before the caller gets the turn: the turn: paused; the turn: done; the log: answer.
+* **It has told something**, where it is recorded, before anybody gets the event.
+* Everything else is committed with the next of these, or after a second: a model: done; a flow: done; a task: done; a
+  question: done; the log: plan; the log: result; a checkpoint after the first; a row of an `idempotent` leaf.
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -58,6 +59,13 @@ def check_beside(kill: dict[str, Any], grouping: str) -> None:
     assert kill["crowd"] == {"effects": dict.fromkeys(MEMBERS, 1), "last": dict.fromkeys(MEMBERS, "result")}, kill
     if kill["when"] in (WITHIN, AFTER) and " effect of " not in kill["what"]:
         assert kill["group"] > len(MEMBERS) if grouping == TOGETHER else kill["group"] == 1, kill
+
+
+def test_the_page_says_which_transaction_makes_each_row_durable() -> None:
+    text = kill_table.PAGE.read_text(encoding="utf-8")
+    [section] = re.findall(r"## What is on the disk when\n(.*?)\n## ", text, re.DOTALL)
+    rows = {row.what for row in kill_table.read() if row.when == WITHIN}
+    assert {what for what in rows if what not in " ".join(section.split())} == set()
 
 
 @pytest.mark.requirement("T5", "R7")
@@ -163,4 +171,4 @@ def test_a_kill_at_any_point_between_queue_and_flush_loses_and_repeats_no_effect
 
 
 def test_the_page_is_as_the_matrix_writes_it() -> None:
-    assert kill_table.page(kill_table.read()) == kill_table.PAGE.read_text(encoding="utf-8")
+    assert kill_table.page(kill_table.read()) == kill_table.kill_table.PAGE.read_text(encoding="utf-8")
