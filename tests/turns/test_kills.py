@@ -171,4 +171,4 @@ def test_a_kill_at_any_point_between_queue_and_flush_loses_and_repeats_no_effect
 
 
 def test_the_page_is_as_the_matrix_writes_it() -> None:
-    assert kill_table.page(kill_table.read()) == kill_table.kill_table.PAGE.read_text(encoding="utf-8")
+    assert kill_table.page(kill_table.read()) == kill_table.PAGE.read_text(encoding="utf-8")
