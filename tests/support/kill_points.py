@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from support.kill_crowd import Crowd
-from worldagent.storage import Lease
+from worldagent.storage import Lease, Transaction
 from worldagent.storage import _lane as lane
 from worldagent.storage.postgres import PostgresDatabase
 
@@ -89,13 +89,17 @@ class Killer:
         self._next = self.point.when == WITHIN
         return True
 
-    def within(self, what: str) -> None:
+    def within(self, what: str, transaction: Transaction) -> None:
         """Pass a point inside a transaction, on whatever thread that runs; it is counted as the one before it."""
         if self.crowd is not None and self.crowd.doomed:
             return  # the group fails, and each of its transactions comes again
         self._pass(WITHIN, what)
         if self._next and self.point is not None and self.point.what == what:
-            self._kill()
+            self.end(transaction)
+
+    def end(self, transaction: Transaction) -> None:
+        """What happens at a point inside a transaction."""
+        self._kill()
 
     def enqueued(self, what: str) -> None:
         """Pass the point where a part was enqueued; nothing of the owner's is committed any more where it dies here."""
@@ -185,7 +189,7 @@ async def _transaction(killer: Killer, work: Any, run: Callable[[Any], Any]) -> 
     def cut(transaction: Any) -> Any:
         done = work(transaction)
         for what in names:
-            killer.within(what)
+            killer.within(what, transaction)
         return done
 
     await killer.alive()

@@ -27,22 +27,28 @@ def prepare(home: Path) -> None:
 
 
 def numbered(home: Path) -> None:
-    """Give each part a number, in this process."""
-    enqueue, commit = Lease.enqueue, Lease.commit
+    """Give each part a number, in this process.
+
+    What an owner writes after a transaction that failed, to say how the turn ended, is counted anew under "key!".
+    """
+    enqueue, commit, recover = Lease.enqueue, Lease.commit, Lease.recover
     counts: Counter[tuple[str, int]] = Counter()
+    recovered: set[tuple[str, int]] = set()
     parts, committed = (os.open(home / name, _APPENDING) for name in (_WRITTEN, _ANSWERED))
 
     def numbered_part(lease: Lease, part: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], bytes]:
-        place = counts[lease.key, lease.epoch]
-        counts[lease.key, lease.epoch] += 1
+        owner = (lease.key, lease.epoch)
+        if owner in recovered:
+            owner = (f"{lease.key}!", lease.epoch)
+        place = counts[owner]
+        counts[owner] += 1
 
         @functools.wraps(part)
         def written(transaction: Any) -> Any:
             transaction.execute("INSERT INTO kill_part(owner, epoch, place) VALUES(?, ?, ?)", (*owner, place))
             return part(transaction)
 
-        owner = (lease.key, lease.epoch)
-        line = f"{lease.key} {lease.epoch} {place}\n".encode()
+        line = f"{owner[0]} {owner[1]} {place}\n".encode()
         os.write(parts, line)
         return written, line
 
@@ -55,6 +61,11 @@ def numbered(home: Path) -> None:
         os.write(committed, line)
         return done
 
+    def lease_recover(self: Lease) -> None:
+        recover(self)
+        recovered.add((self.key, self.epoch))
+
+    Lease.recover = lease_recover  # type: ignore[method-assign]  # likewise
     Lease.enqueue = lease_enqueue  # type: ignore[method-assign]  # the order of parts shows nowhere else
     Lease.commit = lease_commit  # type: ignore[method-assign]  # likewise
 

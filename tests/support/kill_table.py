@@ -76,6 +76,10 @@ is always a prefix of what the turn did. After the name of a transaction come th
 * **It has told something**, where it is recorded, before anybody gets the event.
 * Everything else is committed with the next of these, or after a second: a model: done; a flow: done; a task: done; a
   question: done; the log: plan; the log: result; a checkpoint after the first; a row of an `idempotent` leaf.
+
+A transaction that fails, because the disk is full or the connection is cut, is gone as a whole, and the turn fails with
+`StorageUnavailable`. Its status is `failed` where that can still be written, else `cut_off`; where it had not begun
+there is no turn. `resume` goes on with it as after a kill (`tests/turns/test_failed_writes.py`).
 """
 
 

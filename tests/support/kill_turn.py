@@ -19,10 +19,11 @@ from support import kill_prefix
 from support.agents import open_pauses
 from support.databases import contents_of, rows_of, storage_of
 from support.effects import add, lines
+from support.failing_writes import FailingWrites
 from support.kill_points import AFTER, BEFORE, IN, Killer
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
-from worldagent.core.errors import EffectLost, NothingToResume, ToolFailed
+from worldagent.core.errors import EffectLost, NothingToResume, StorageUnavailable, ToolFailed
 from worldagent.core.pauses import Approve, Happened, NotHappened, Pause, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
@@ -186,6 +187,40 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
         "text": history[-1].body["text"],
         "crowd": crowd,
     }
+
+
+async def through(home: Path, failing: FailingWrites) -> dict[str, Any]:
+    """Run the turn from its begin to its end, and go on each time a write fails, in this agent or in another one."""
+    asked: dict[str, bool] = {}
+    async with agent_of(home, failing) as here, agent_of(home, failing) as there:
+        await _ready(home, here, failing)
+        failing.on = True
+        while True:
+            thread = (there if failing.elsewhere and failing.failed else here).thread("t")
+            try:
+                await _to_the_end(thread, home, asked)
+                break
+            except StorageUnavailable as error:
+                failing.mend(error)
+                failing.states.append(await status_of(thread))
+        failing.on = False
+        histories = [await agent.thread("t").history() for agent in (here, there)]
+        after = [(await agent.thread("t").converse("And now?")).text for agent in (here, there)]
+    [history, same] = histories
+    return {
+        "states": failing.states,
+        "effects": Counter(lines(home / "effects")),
+        "noted": Counter(lines(home / "noted")),
+        "history": [message.kind for message in history],
+        "told": [message.body["text"] for message in history[-1:]] + after,
+        "same": history == same,
+    }
+
+
+async def status_of(thread: Thread) -> str:
+    """How a thread's last turn stands; "no turn" where it has none."""
+    state = await thread.state()
+    return "no turn" if state is None else state.status
 
 
 async def _ready(home: Path, agent: WorldAgent, killer: Killer) -> None:
