@@ -41,6 +41,12 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
     return None
 
 
+def is_busy(error: BaseException | None) -> bool:
+    """Whether another process kept the file for as long as is waited for it."""
+    code: int = getattr(error, "sqlite_errorcode", 0)  # one that Python itself raised has none
+    return code & 0xFF == sqlite3.SQLITE_BUSY
+
+
 def not_as_made(error: sqlite3.Error, path: Path) -> StorageInvalid:
     """The typed error for tables that have our names and are somebody else's, or were changed."""
     return StorageInvalid(f"the tables in {str(path)!r} are not as this package makes them ({error})", remedy=_ANOTHER)

@@ -13,11 +13,12 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from ..core.errors import AgentClosed, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
-from ._failures import from_sqlite, not_as_made, not_text
+from ._failures import from_sqlite, is_busy, not_as_made, not_text
 from ._schema import Schema, differs
 from ._transaction import Transaction
 
@@ -69,8 +70,13 @@ class Lane:
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _TOGETHER))]
         results: list[Any] = []
         if len(group) > 1:
-            with contextlib.suppress(Exception):
+            try:
                 results = self._transacted([work for work, *_ in group], any(synced for *_, synced in group))
+            except Exception as error:  # not by name: each fails with its own below
+                if is_busy(error.__cause__):  # alone, each would wait as long for whoever keeps the file
+                    for _, future, _ in group:
+                        future.set_exception(copy(error))
+                    return
         for place, (work, future, synced) in enumerate(group):
             try:
                 future.set_result(results[place] if results else self._transacted([work], synced)[0])
@@ -221,4 +227,6 @@ async def outcome(future: Future[T]) -> T:
         while not inner.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({inner})
+        if not inner.cancelled():
+            inner.exception()  # it is not asked for: whoever waited is cancelled
         raise

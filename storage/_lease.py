@@ -75,7 +75,17 @@ class Lease:
             HostError: An earlier transaction of this lease failed; the error is that one.
         """
         self.check()
-        self._waiting.append((part, None))
+        self._keep(part, None)
+
+    def after(self, then: Callable[[], object]) -> None:
+        """Call `then` once all that is kept by now is on the disk, and never if it is lost; raises as `enqueue`."""
+        self.check()
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(lambda done: None if done.cancelled() or done.exception() else then())
+        self._keep(_nothing, done)
+
+    def _keep(self, part: Part[object], done: asyncio.Future[Any] | None) -> None:
+        self._waiting.append((part, done))
         if self._timer is None:
             # Not in the turn's context: a loop keeps cancelled timers for a while, and the context would keep the turn.
             self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late, context=Context())
@@ -118,12 +128,15 @@ class Lease:
             HostError: A transaction failed; the error is that one.
         """
         if self._closed:
-            raise LeaseLost(
-                f"the turn that owned {self.key!r} is over, and something of it still writes",
-                remedy="await what a tool or a handler begins before it returns",
-            )
+            raise self._over()
         if self._failure is not None:
             raise self._failure
+
+    def _over(self) -> LeaseLost:
+        return LeaseLost(
+            f"the turn that owned {self.key!r} is over, and something of it still writes",
+            remedy="await what a tool or a handler begins before it returns",
+        )
 
     def recover(self) -> None:
         """Write again after a transaction that failed: what failed is lost, and how the run ended is to be said."""
@@ -136,7 +149,8 @@ class Lease:
                 await self.flush()
         finally:
             self._closed = True
-            self._waiting.clear()
+            if self._waiting:
+                self._fail(self._waiting, self._over())
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -153,6 +167,13 @@ class Lease:
         if self._writer is None:
             # Not in the context of what the turn is doing, nor with its role.
             self._writer = asyncio.get_running_loop().create_task(self._written(), context=Context())
+            self._writer.add_done_callback(self._unbegun)
+
+    def _unbegun(self, writer: asyncio.Task[None]) -> None:
+        """Tell who waits for a writer that was cancelled before its first step, as by the end of a loop."""
+        if self._writer is writer:
+            self._writer = None
+            self._fail(self._waiting, asyncio.CancelledError())
 
     async def _written(self) -> None:
         try:
@@ -173,19 +194,22 @@ class Lease:
         try:
             results = await self.database.transact(work)
         except BaseException as error:  # not by name: each that waits gets it
-            self._failure = error
-            batch, self._waiting, self._wanted = [*batch, *self._waiting], [], False
-            self.known.clear()
-            for _, done in batch:
-                if done is not None and not done.done():
-                    done.set_exception(error)
-                    done.exception()  # one that is not awaited any more is no news
+            self._fail([*batch, *self._waiting], error)
             if not isinstance(error, Exception):
                 raise
             return
         for (_, done), result in zip(batch, results, strict=True):
             if done is not None and not done.done():
                 done.set_result(result)
+
+    def _fail(self, batch: Batch, error: BaseException) -> None:
+        """Tell all that wait that nothing of theirs is written, nor what comes after it."""
+        self._failure, self._waiting, self._wanted = error, [], False
+        self.known.clear()
+        for _, done in batch:
+            if done is not None and not done.done():
+                done.set_exception(error)
+                done.exception()  # one that is not awaited any more is no news
 
     # --- being the owner --------------------------------------------------------------------------------------------
 

@@ -92,8 +92,8 @@ class Leases:
             wait: How long to wait for another owner, in seconds; 0 asks once.
             last: Whether no file of the lock is left once the block has come to its end; the lease is to be retired in
                 it.
-            read: What the lease knows to begin with. It is asked only where this is not the owner that comes right
-                after one of here that gave it, whose lease knew all that is to be known.
+            read: Loads what the lease knows at first. It is not called where the last owner was in this process and
+                passed `read` too, and no other owner came since: what that one knew is known already.
 
         Raises:
             ThreadBusy: Another owner kept it for `wait` seconds.

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from ..core.errors import StorageInvalid, StorageUnavailable
 from ._database import Database
-from ._failures import from_sqlite, from_system
+from ._failures import from_sqlite, from_system, is_busy
 from ._lane import Lane, blame, closed, transaction
 from ._locks import FileLocks, Locks
 from ._schema import Schema, migrate, pending
@@ -197,7 +197,7 @@ def _migrated_at_once(connection: sqlite3.Connection, path: Path, schemas: Seque
             migrate(connection, path, schemas)
         return True
     except sqlite3.OperationalError as error:
-        if not _is_busy(error):
+        if not is_busy(error):
             raise
     _wait_up_to(_OPEN_TIMEOUT, connection)
     return False
@@ -205,11 +205,6 @@ def _migrated_at_once(connection: sqlite3.Connection, path: Path, schemas: Seque
 
 def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA busy_timeout={seconds * 1000:.0f}")
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    code: int = getattr(error, "sqlite_errorcode", 0)  # one that Python itself raised has none
-    return code & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _scrub(connection: sqlite3.Connection, path: Path) -> None:
@@ -242,7 +237,7 @@ def _enter_wal(connection: sqlite3.Connection, path: Path) -> None:
             [(mode,)] = connection.execute("PRAGMA journal_mode=WAL").fetchall()
             break
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(_WAL_PAUSE)
     if mode != "wal":

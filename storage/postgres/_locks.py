@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Final
 
 import psycopg
 
+from ...core.awaiting import uninterrupted
 from ...core.errors import StorageUnavailable
 from .._address import PostgresAddress
 from .._lane import closed, outcome
@@ -41,7 +43,13 @@ class AdvisoryLocks:
         if self._closed:
             raise closed(self._session.name)
         number = _number(key)
-        connection = await outcome(self._executor.submit(self._take, number))
+        taking = self._executor.submit(self._take, number)
+        try:
+            connection = await outcome(taking)
+        except asyncio.CancelledError:
+            if taking.done() and not taking.cancelled() and not taking.exception() and (taken := taking.result()):
+                await self.release(number, taken)
+            raise
         return None if connection is None else _HeldNumber(self, number, connection)
 
     async def owned(self, keys: frozenset[str]) -> frozenset[str]:
@@ -64,9 +72,9 @@ class AdvisoryLocks:
             self._executor.shutdown(wait=True)
 
     async def release(self, number: int, connection: psycopg.Connection) -> None:
-        """Let go of one lock, unless it went with its connection."""
+        """Let go of one lock, unless it went with its connection. Whoever is cancelled meanwhile comes too late."""
         if not self._closed:
-            await outcome(self._executor.submit(self._let_go, number, connection))
+            await uninterrupted(outcome(self._executor.submit(self._let_go, number, connection)))
 
     def _take(self, number: int) -> psycopg.Connection | None:
         with self._session.translated():

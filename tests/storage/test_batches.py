@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -231,3 +232,99 @@ async def test_what_need_not_outlive_the_machine_is_not_synced_and_what_follows_
         "COMMIT",
     ]
     assert await said(database) == ["one", "two"]
+
+
+async def test_a_writer_that_is_cancelled_before_its_first_step_leaves_nobody_waiting(
+    database: Database, leases: Leases
+) -> None:
+    async with leases.hold("t", wait=0) as lease, asyncio.timeout(LIMIT):
+        before = asyncio.all_tasks()
+        committing = asyncio.create_task(lease.commit(say("one")))
+        await asyncio.sleep(0)
+        [writer] = asyncio.all_tasks() - before - {committing}
+        writer.cancel()  # as the end of a loop cancels all that there is
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        with pytest.raises(asyncio.CancelledError):
+            await lease.commit(say("two"))
+        lease.recover()
+    assert await said(database) == []
+
+
+async def test_a_commit_that_is_dropped_with_its_block_is_told(database: Database, leases: Leases) -> None:
+    waiting: list[asyncio.Task[str]] = []
+    with contextlib.suppress(ZeroDivisionError):
+        async with leases.hold("t", wait=0) as lease:
+            seen = watched(lease)
+            seen.may.clear()
+            waiting += [asyncio.create_task(lease.commit(say("first")))]
+            await seen.begun.wait()
+            waiting += [asyncio.create_task(lease.commit(say("second")))]
+            await asyncio.sleep(0)
+            seen.may.set()
+            raise ZeroDivisionError
+    async with asyncio.timeout(LIMIT):
+        assert await waiting[0] == "FIRST"
+        with pytest.raises(LeaseLost, match="is over"):
+            await waiting[1]
+    assert await said(database) == ["first"]
+
+
+async def test_what_is_to_follow_once_all_is_on_the_disk_comes_then_and_not_where_it_is_lost(
+    database: Database, leases: Leases
+) -> None:
+    called: list[str] = []
+    async with leases.hold("t", wait=0) as lease:
+        lease.enqueue(say("one"))
+        lease.after(lambda: called.append("one"))
+        assert called == []
+        await lease.commit(say("two"))
+        await asyncio.sleep(0)
+        assert called == ["one"]
+        watched(lease).failures = 1
+        lease.after(lambda: called.append("lost"))
+        with pytest.raises(StorageUnavailable):
+            await lease.commit(say("three"))
+        lease.recover()
+    assert called == ["one"]
+
+
+async def test_who_is_cancelled_while_the_lock_is_taken_or_let_go_of_leaves_it_free(
+    place: Path | PostgresAddress, database: Database, leases: Leases, tmp_path: Path
+) -> None:
+    async def held(ended: list[str]) -> None:
+        async with leases.hold("t", wait=LIMIT):
+            pass
+        ended.append("ended")
+
+    for steps in range(40):
+        ended: list[str] = []
+        holding = asyncio.create_task(held(ended))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        holding.cancel()
+        await asyncio.wait({holding}, timeout=LIMIT)
+    other = await Database.open(place, schemas=[EPOCHS, WORDS])
+    async with contextlib.aclosing(other), Leases(other, tmp_path / "locks").hold("t", wait=0):
+        pass
+
+
+async def test_nobody_hears_of_the_failure_of_a_transaction_whose_caller_was_cancelled(database: Database) -> None:
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    under_way, may = threading.Event(), threading.Event()
+
+    def work(transaction: Transaction) -> None:
+        under_way.set()
+        may.wait(LIMIT)
+        raise ValueError
+
+    transacting = asyncio.create_task(database.transact(work))
+    await asyncio.to_thread(under_way.wait, LIMIT)
+    transacting.cancel()
+    may.set()
+    await asyncio.wait({transacting})
+    del transacting
+    gc.collect()
+    await asyncio.sleep(0)
+    assert unheard == []

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
 from worldagent.storage import Schema, Transaction, _sqlite
+from worldagent.storage._lane import Lane
 from worldagent.storage._sqlite import _OPEN_TIMEOUT
 from worldagent.storage._sqlite import SqliteDatabase as Database
 
@@ -322,6 +323,39 @@ async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
     async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
         with pytest.raises(StorageInvalid, match=r"agent\.db' is not a sound"):
             await database.read(texts)
+
+
+async def test_what_waits_together_for_a_file_that_another_process_keeps_waits_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sqlite, "_BUSY_TIMEOUT", 0.05)
+    path, ran, tried, begun, may = tmp_path / "agent.db", list[str](), list[int](), threading.Event(), threading.Event()
+    transacted = Lane._transacted
+
+    def first(transaction: Transaction) -> None:
+        begun.set()
+        may.wait(10)
+
+    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+        def kept(lane: Lane, works: Sequence[Callable[[Transaction], object]], synced: bool) -> list[object]:
+            if not tried:
+                other.execute("BEGIN IMMEDIATE")
+            tried.append(len(works))
+            return transacted(lane, works, synced)
+
+        leading = asyncio.create_task(database.transact(first))
+        await asyncio.to_thread(begun.wait, 10)
+        group = [asyncio.create_task(database.transact(lambda tx: ran.append("ran"))) for _ in range(20)]
+        await asyncio.sleep(0)
+        monkeypatch.setattr(Lane, "_transacted", kept)
+        with contextlib.closing(other):
+            may.set()
+            await leading
+            ends = await asyncio.gather(*group, return_exceptions=True)
+    assert (ran, tried) == ([], [20])
+    assert len({id(end) for end in ends if isinstance(end, StorageUnavailable)}) == 20
 
 
 @pytest.mark.parametrize("broken", ["CREATE INDIX", "CREATE INDEX note_id ON note(id)"])
