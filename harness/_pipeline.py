@@ -300,6 +300,7 @@ async def _prepared(call: Call) -> Prepared:
         once=function.kind == "leaf" and not function.idempotent,
         version=function.declared,
         site=site,
+        result_schema=lambda: function.output_schema,
         check=changed_json,
     )
 

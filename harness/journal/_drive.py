@@ -42,6 +42,9 @@ from ._steps import SUSPENDED, Ask, Step, Suspended
 _UNBEGUN: Final = 0
 """The epoch of a call that was under way and surely did nothing; an owner's is 1 or more."""
 
+_RUN: Final = object()
+"""What `_admit` gives for a step that may run; None is a result."""
+
 UNATTENDED: Final = "unattended"
 """What the gate's records name as the decider where an unattended turn refuses instead of asking."""
 
@@ -154,9 +157,9 @@ class Drive:
             # A recorded question must have what was asked, also where it is refused.
             ask = step.ask.json() if step.kind == "question" and step.ask is not None else record.ask
             return await self._fail(replace(record, gate=step.gate, ask=ask), step.refusal)
-        record, held = await self._admit(step, record)
-        if held is not None:
-            return held
+        record, outcome = await self._admit(step, record)
+        if outcome is not _RUN:
+            return outcome
         if step.kind == "question":
             return await self._answered(step, record)
         if step.slot is None:
@@ -239,12 +242,12 @@ class Drive:
     # --- leave ------------------------------------------------------------------------------------------------------
 
     async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
-        """Whether the step may be done now; if not, what it gives instead."""
+        """Whether the step may be done now: what it gives instead, or `_RUN`."""
         lost = record.state == "started" and record.epoch not in (self._epoch, _UNBEGUN) and step.once
         if lost or record.state == "uncertain":
-            return await self._uncertain(record)
+            return await self._uncertain(step, record)
         if record.state != "waiting":
-            return record, None
+            return record, _RUN
         decision = record.decided
         if decision is None and record.late(self._clock.now()):
             decision = {"kind": "expired"}
@@ -267,7 +270,7 @@ class Drive:
                     PauseExpired(f"nobody answered {step.name!r} in time", remedy="do without it, or ask again"),
                 )
             case _:
-                return record, None
+                return record, _RUN
 
     async def _let(self, step: Step, record: CallRecord, decision: dict[str, Any]) -> tuple[CallRecord, Any]:
         """A person gives leave; what may not be, or is something else by now, leaves the question open."""
@@ -280,7 +283,7 @@ class Drive:
                 ask = step.ask or ask  # the check may have said there why not
                 await self._put(replace(record, decision=None, ask=ask.json(problem)))
                 return record, SUSPENDED
-        return self._told_of(step, record, "approve" if arguments is None else "modify", decision), None
+        return self._told_of(step, record, "approve" if arguments is None else "modify", decision), _RUN
 
     def _told_of(self, step: Step, record: CallRecord, decision: str, said: dict[str, Any]) -> CallRecord:
         """The record with what a person decided, or that nobody did in time, in words that outlive the answer."""
@@ -299,7 +302,7 @@ class Drive:
             await self._put(replace(record, ask=step.ask.json(), expires=expires))
         return SUSPENDED
 
-    async def _uncertain(self, record: CallRecord) -> tuple[CallRecord, Any]:
+    async def _uncertain(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
         """What was under way when its owner stopped may have happened or not; a person says which (T5)."""
         match record.decided if record.state == "uncertain" else None:
             case {"kind": "happened", "value": value}:
@@ -310,11 +313,12 @@ class Drive:
                     EffectLost(f"the call of {record.name!r} was cut off before it happened", remedy="make it again"),
                 )
             case {"kind": "again"}:
-                return record, None
+                return record, _RUN
             case _:
                 pass
         if record.state == "started":
-            ask = Ask(kind="uncertain").json()
+            schema = None if step.result_schema is None else step.result_schema()
+            ask = Ask(kind="uncertain", schema=schema or None).json()
             await self._put(replace(record, state="uncertain", epoch=self._epoch, ask=ask, decision=None, expires=None))
         if self.unattended == "refuse":
             raise EffectUncertain(

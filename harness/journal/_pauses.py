@@ -79,7 +79,7 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
         case "question", value:
             return {"kind": "answer", "value": _fitting(pause, _with_defaults(pause, value))}
         case "uncertain", Happened(result):
-            return {"kind": "happened", "value": _json(pause, result)}
+            return {"kind": "happened", "value": _fitting(pause, result)}
         case "uncertain", NotHappened():
             return {"kind": "lost"}
         case "uncertain", RunAgain():

@@ -117,6 +117,7 @@ class Step:
         gate: What the gate said of it, as JSON for the journal.
         by: What let it through, or asks; see `CallStarted.gate`.
         refusal: Why it is not done; the journal keeps it as its failure.
+        result_schema: The JSON Schema of what it gives, for who is asked what became of it; None is any JSON.
         check: Validates other arguments that a person gave; returns them as JSON, as they will be passed on.
         noted: Hears of what a person decided, or of `refuse` where nobody did in time;
             gives what the journal keeps, as JSON.
@@ -137,6 +138,7 @@ class Step:
     gate: str | None = None
     by: str = ""
     refusal: WorldAgentError | None = None
+    result_schema: Callable[[], dict[str, Any]] | None = None
     check: Callable[[Any], Any] | None = None
     body: Callable[[Any], Awaitable[Any]] = _undone
     noted: Callable[[str, Mapping[str, Any]], str] | None = None

@@ -103,6 +103,35 @@ async def test_an_effect_that_was_under_way_is_uncertain_until_a_person_says(
     assert len(done) == count
 
 
+@pytest.mark.requirement("T5")
+async def test_an_effect_without_a_result_that_happened_is_not_made_again_and_a_result_of_another_type_is_refused(
+    tmp_path: Path,
+) -> None:
+    done: list[str] = []
+    cut = asyncio.Event()
+
+    async def body(what: str) -> None:
+        done.append(what)
+        cut.set()
+        await asyncio.Event().wait()
+
+    async def main(ctx: CallContext) -> Any:
+        return [await ctx.call("write", {"what": "x"})]
+
+    async with turns_of(tmp_path, tool(name="write")(body), flow_of(main)) as turns:
+        running = asyncio.create_task(turns.drive("main", {}))
+        await cut.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        [pause] = await turns.drive("main", {})
+        assert pause.schema == {"type": "null"}
+        with pytest.raises(AnswerInvalid, match="does not fit its schema"):
+            await turns.answer(pause, Happened(5))
+        await turns.answer(pause, Happened())
+        assert await turns.drive("main", {}) == [None]
+    assert done == ["x"]
+
+
 async def test_a_body_that_takes_another_path_is_refused_before_any_effect(tmp_path: Path) -> None:
     done: list[str] = []
     times = 0
