@@ -25,7 +25,7 @@ from ..harness.gate import Approver
 from ..harness.inside import Inside
 from ..harness.journal import SqlJournal
 from ..harness.limits import Spent
-from ..harness.running import OnError
+from ..harness.running import OnError, harmless
 from ..harness.trace import Trace, Traces, TraceSink
 from ..harness.trace.running import TraceIndex, Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
@@ -167,7 +167,7 @@ class WorldAgent:
         check_profile(self._profile, self._registry, self._shapes, self._servers, self._tools)
         self._programs = dict(programs or {})
         self._trace = Trace.of(trace)
-        self._on_error = on_error
+        self._on_error = None if on_error is None else harmless(on_error)
         self._clock = clock or SystemClock()
         self._runner = TurnRunner()
         self._stack: AsyncExitStack | None = None

@@ -32,7 +32,7 @@ class RunningTurn:
         end: Cancels the turn, wherever it is; False if there is nothing to cancel.
         behind: How many events nobody has taken yet.
         recorded: Whether the turn's events are kept.
-        leave: Whether the turn is to be cancelled where this stream is left without `detach`.
+        leave: Removes this stream; returns whether the turn is to be cancelled, unless it is detached.
     """
 
     turn_id: str

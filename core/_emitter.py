@@ -47,11 +47,6 @@ class Emitter:
         """Whether a reader who follows the deltas sees any text now."""
         return self._standing
 
-    @property
-    def last(self) -> int:
-        """The number of the last event."""
-        return self._seq
-
     def go_on_after(self, seq: int) -> None:
         """Number the next event `seq + 1`: the turn told so much in earlier runs."""
         self._seq = seq

@@ -1,6 +1,7 @@
 """Turns and tasks as LangGraph graphs. The only folder that imports langgraph.
 
-Names load on first use (PEP 562): `TurnEngine` loads dspy and langgraph, which take a second. The others do not.
+Names load on first use (PEP 562): `TurnEngine` loads dspy and langgraph, which take a second, and
+`CheckpointSaver` langgraph. The others load neither.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
-
 from ..core import Emitter, ModelUsage, Scope
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
 from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
@@ -64,7 +62,6 @@ class Services:
     resolver: RoleResolver
     log: ConversationStore
     rests: Rests
-    saver: BaseCheckpointSaver[Any] | None
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None

@@ -35,7 +35,7 @@ from ..memory import ConversationLog, ConversationStore, Draft, Message, Tail
 from ..memory.attachments import Attachment, Attachments
 from ..memory.branches import Branch, Branches
 from ..memory.kept import KeptMessages
-from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
+from ..role_resolution import NO_ROLE, RoleResolver
 from ..signatures import (
     CONVERSE,
     REPLY_DEMOS,
@@ -160,7 +160,6 @@ class TurnEngine:
             rests=Rests(clock),
             kept=kept,
             attachments=attachments,
-            saver=saver,
             options=options(caller),
             on_error=on_error,
             journal=journal,
@@ -225,10 +224,6 @@ class TurnEngine:
         """A page of a thread's log."""
         return await self.services.log.history(await self.head(thread_key), before=before, limit=limit)
 
-    def note(self, role: ResolvedRole) -> dict[str, Any]:
-        """What a turn keeps of its role: the tiers, a keyed digest, the key's id (R13)."""
-        return self.services.resolver.key.note(role)
-
     def check_graph(self, kept: str, kind: TurnKind) -> None:
         """Compare the graph that a turn was begun in with this one (D15).
 
@@ -253,10 +248,6 @@ class TurnEngine:
     def resumes(self, kept: str, kind: TurnKind) -> bool:
         """Whether a turn that began in a graph can resume in this one; new input replaces one that never can."""
         return kept not in self.RETIRED or kind in ("task", "skill")
-
-    def stands_for(self, prompt: str) -> str:
-        """What a turn keeps of a skill's prompt, which is stored nowhere (T6)."""
-        return self.services.resolver.key.digest_of(prompt)
 
     def check_prompt(self, kept: str | None, prompt: str | None, *, refreshed: bool) -> None:
         """Compare a skill's prompt with what the paused turn keeps of its own.
@@ -289,21 +280,10 @@ class TurnEngine:
             RoleKeyMismatch: It was noted with another key.
         """
         assert self.services.journal is not None, "a turn without a journal is over when it ends"
-        foreign = self._foreign(await self.services.journal.load(turn_id))
-        if foreign:
-            key = self.services.resolver.key
-            raise key.mismatch(
-                f"the turn {turn_id!r} noted the role of a task", key.maker(next(iter(foreign.values())))
-            )
-
-    def _foreign(self, records: Mapping[str, CallRecord]) -> dict[str, str]:
-        """What calls keep of their roles that was noted with another key, by their ids."""
         key = self.services.resolver.key
-        return {
-            record.id: record.role
-            for record in records.values()
-            if record.role is not None and not key.made(record.role)
-        }
+        for record in (await self.services.journal.load(turn_id)).values():
+            if record.role is not None and not key.made(record.role):
+                raise key.mismatch(f"the turn {turn_id!r} noted the role of a task", key.maker(record.role))
 
     def check_model(self, names: Sequence[str], *, who: str) -> None:
         """Refuse names of a turn's models that nothing can be behind. No model is opened.
@@ -436,7 +416,10 @@ class TurnEngine:
             turn_id=turn_id,
             lease=lease,
         )
-        threads.written(thread, changes)
+        if lease is None or not changes:
+            threads.written(thread, changes)
+        else:
+            lease.after(lambda: threads.written(thread, changes))
         return asked
 
     async def run(self, request: TurnRequest, run: TurnRun, *, asked: str, resumed: bool = False) -> TurnOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -12,10 +13,24 @@ from .journal import ABOUT_THE_TURN
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger("worldagent.calls")
+
 OnError = Callable[[BaseException], None]
 
 _OF_ANOTHER_TURN = (UsageError, *ABOUT_THE_TURN)
 """What would end this turn, too, though it was about a turn that the code began."""
+
+
+def harmless(on_error: OnError) -> OnError:
+    """`on_error`, where a failure of its own is logged without what it says: another error is on its way then."""
+
+    def tell(problem: BaseException) -> None:
+        try:
+            on_error(problem)
+        except Exception as error:  # not by name: somebody's code may raise anything
+            _LOG.warning("on_error failed with %s", type(error).__name__)
+
+    return tell
 
 
 async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None) -> T:
@@ -52,4 +67,4 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
     raise TaskFailed(f"{what} failed{told or f' with {kind}'}", remedy=remedy)
 
 
-__all__ = ["OnError", "guarded"]
+__all__ = ["OnError", "guarded", "harmless"]

@@ -134,24 +134,17 @@ class TurnRegister:
         self._database = database
         self._clock = clock or SystemClock()
 
-    async def begin(
-        self,
-        record: TurnRecord,
-        *,
-        lease: Lease,
-        also: Callable[[Transaction], None] | None = None,
-        at_once: bool = True,
-    ) -> None:
-        """Write down a new turn.
+    def begin(self, record: TurnRecord, *, lease: Lease, also: Callable[[Transaction], None] | None = None) -> None:
+        """Add a new turn to what the owner of its thread writes next.
 
         Args:
             record: The turn.
             lease: The ownership of its thread.
             also: Writes what is to be there with the turn, or not at all.
-            at_once: Whether it is to be on the disk when this returns; else it goes with what the turn writes next.
 
         Raises:
-            LeaseLost: Another owner took the thread over.
+            LeaseLost: The lease was released.
+            HostError: An earlier transaction of this lease failed.
         """
 
         def work(transaction: Transaction) -> None:
@@ -159,10 +152,7 @@ class TurnRegister:
                 also(transaction)
             transaction.execute(_INSERT, _row(record))
 
-        if at_once:
-            await lease.commit(work)
-        else:
-            lease.enqueue(work)
+        lease.enqueue(work)
         self._known(record, lease)
 
     async def end(
@@ -204,17 +194,18 @@ class TurnRegister:
         written = await lease.commit(work)
         return self._known(replace(record, status=written, code=code, changed=now), lease)
 
-    async def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
-        """Write down the call that a turn is resumed from.
+    def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
+        """Add the call that a turn is resumed from to what the owner of its thread writes next.
 
         Raises:
-            LeaseLost: Another owner took the thread over.
+            LeaseLost: The lease was released.
+            HostError: An earlier transaction of this lease failed.
         """
 
         def work(transaction: Transaction) -> None:
             transaction.execute(_SET_ORIGIN, (canonical_json(origin), record.id))
 
-        await lease.commit(work)
+        lease.enqueue(work)
         return self._known(replace(record, origin=origin), lease)
 
     @staticmethod

@@ -35,15 +35,13 @@ class Recording:
         turn: The turn that is recorded.
         again: Whether it ran before.
         channel: What readers in this process take events from.
-        begun: Whether the run has come to own its turn, and its first events are written.
-        on_begun: Is told of that.
+        on_begun: Called once the run owns its turn, and its first events are written.
     """
 
     recorder: Recorder = field(repr=False)
     turn: RecordedTurn
     again: bool = False
     channel: Channel = field(default_factory=Channel)
-    begun: bool = False
     on_begun: Callable[[], None] | None = None
     _phase: Literal["before", "trying", "open", "ending", "over"] = "before"
     _pending: list[Event] = field(default_factory=list)
@@ -84,7 +82,7 @@ class Recording:
 
     def open(self, lease: Lease) -> None:
         """The run's first transaction is written: hand out what was in it, and write what comes from now on."""
-        self._lease, self.begun, self._phase = lease, True, "open"
+        self._lease, self._phase = lease, "open"
         told, self._pending = self._pending, []
         self.channel.begin(told[0].seq - 1 if told else 0)
         self.channel.publish(told)

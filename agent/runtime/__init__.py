@@ -1,4 +1,4 @@
-"""Running turns: which are under way, the path of one, and what a thread waits for."""
+"""Running turns: which are under way, and the path of one."""
 
 from .branching import Edit, Replay
 from .calls import call_without_turn

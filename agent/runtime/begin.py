@@ -8,12 +8,11 @@ from functools import partial
 
 from ...core import Emitter
 from ...core.awaiting import uninterrupted
-from ...core.errors import ThreadPaused, WorldAgentError
+from ...core.errors import ThreadPaused
 from ...core.events import RoleTierSkipped, TurnKind, TurnStarted
 from ...core.pauses import pause_id_of
 from ...graphs import TurnRequest, TurnRun
 from ...memory import OPEN, TurnRecord
-from ...memory.attachments import Loaded
 from ...memory.branches import Branch
 from ...role_resolution import Resolution, ResolvedRole
 from ...storage import Lease
@@ -36,7 +35,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
     Raises:
         ThreadPaused: A turn of the thread waits.
         AgentClosed: The agent is drained meanwhile; nothing is written.
-        WorldAgentError: The role, the model or an attachment cannot be had; nothing is written.
+        WorldAgentError: The role, the model or an attachment cannot be had; nothing of the turn is written.
     """
     engine = parts.engine
     async with AsyncExitStack() as names:  # of other threads that are written with the turn
@@ -49,37 +48,32 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 start = await work.branch.start(parts, work.request, lease, names)
                 work.request = replace(work.request, body=start.body)
             await engine.open_model(work.request.model)
-            loaded = await _loaded(parts, work)
+            await _load(parts, work)
             scope = work.request.scope
             resolution = await parts.resolver.resolve(scope, call=call, entry=entry, signatures=others)
+            use = await parts.usage.open(turn_id, scope)
         del call
         if abandoned is not None:
             await parts.turns.end(abandoned, "abandoned", lease=lease)
             await parts.journal.withdraw(abandoned.id)
         emit_started(emit, scope.thread or "", work.request.kind, resolution)
-        await parts.attachments.keep(loaded)
+        await parts.attachments.keep(work.loaded)
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)
         branches = None if start is None else partial(start.write, asked=asked)
         recording = work.recording
         begun = None if recording is None else recording.beginning
+        parts.turns.begin(record, lease=lease, also=together(branches, begun))
+        cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
-        at_once = start is not None or recording is not None or bool(loaded)
-        writing = parts.turns.begin(record, lease=lease, also=together(branches, begun), at_once=at_once)
-        # Once it is there it is ended well, whoever cancels it meanwhile.
-        _, cancelled = await uninterrupted(writing)
-        try:
-            await parts.attachments.settle(loaded)
-        except WorldAgentError as error:
-            await parts.turns.end(record, "failed", code=error.code, lease=lease)
-            raise
-        del loaded
+        if start is not None or recording is not None or work.loaded:
+            # Once it is there it is ended well, whoever cancels it meanwhile.
+            _, cancelled = await uninterrupted(lease.flush())
         if start is not None:
             lease.known.pop(Branch, None)
         if recording is not None:
             recording.open(lease)
-    use, late = await uninterrupted(parts.usage.open(record.id, record.scope))
     run = TurnRun(turn_id=turn_id, role=resolution.role, emit=emit, lease=lease, stream=deltas, use=use)
     return Begun(
         record=record,
@@ -89,7 +83,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         use=use,
         skipped=resolution.skipped_tiers,
         kept_as="" if start is None else start.kept_as,
-        cancelled=cancelled or late,
+        cancelled=cancelled,
     )
 
 
@@ -122,21 +116,21 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
     raise ThreadPaused(f"the turn {latest.id!r} of thread {key!r} {what}", remedy=f"{how}, or cancel it")
 
 
-async def _loaded(parts: RunnerParts, work: NewTurn) -> tuple[Loaded, ...]:
+async def _load(parts: RunnerParts, work: NewTurn) -> None:
     """Read what is attached, and put the references into what goes into the log; nothing is written yet."""
     if not work.request.attached:
-        return ()
+        return
     loaded = await parts.attachments.load(work.request.attached)
     attached = [item.attachment for item in loaded]
     if work.request.kind == "message":  # what a task does with them is the handler's matter
         await parts.engine.check_attached(attached, work.request.model)
     body = {**work.request.body, "attachments": [one.to_json() for one in attached]}
     work.request = replace(work.request, body=body, attached=())
-    return loaded
+    work.loaded = loaded
 
 
 def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, role: ResolvedRole) -> TurnRecord:
-    engine, now = parts.engine, parts.clock.now()
+    key, now = parts.resolver.key, parts.clock.now()
     return TurnRecord(
         id=turn_id,
         thread=request.thread_key,
@@ -145,9 +139,9 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         author=request.author,
         status="running",
         asked=asked,
-        role=engine.note(role),
-        prompt=None if request.prompt is None else engine.stands_for(request.prompt),
-        graph=engine.GRAPH,
+        role=key.note(role),
+        prompt=None if request.prompt is None else key.digest_of(request.prompt),
+        graph=parts.engine.GRAPH,
         began=now,
         changed=now,
         model=request.model,

@@ -26,7 +26,7 @@ from .._turns import Turn
 from .._unset import UNSET
 from ..events import EventFollower
 from .ended import outcome_of, passing
-from .key_watch import KeyBegun
+from .limits import KeyBegun
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Keyed:
         news.set()
 
     def leave(self) -> bool:
-        """One stream less; whether nobody is left who wants the turn."""
+        """Remove one stream; returns whether the turn is to be cancelled."""
         self.holders -= 1
         return self.holders == 0 and not self.detached
 

@@ -1,4 +1,4 @@
-"""What ends a run from outside before its time: a drain that finds it waiting, and the time limit of a turn.
+"""What ends a run from outside before its time: a drain, another process that begins the same turn, a time limit.
 
 `runner` knows which turns are under way; `run` records one that was interrupted.
 """
@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from ...core import Clock
-from ...core.errors import AgentClosed, TurnTimeout
+from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
+
+_LOOK: Final = 0.25  # seconds between two looks
+
+
+class KeyBegun(Exception):
+    """Another process has begun the turn with this key, or resumes it."""
 
 
 class Drain:
@@ -18,13 +26,13 @@ class Drain:
 
     def __init__(self) -> None:
         self.begun = False
-        self._waiting: set[asyncio.Timeout] = set()
+        self._waiting: set[Callable[[], None]] = set()
 
     def begin(self) -> None:
         """Let no turn begin from now on; those that wait are refused at once."""
         self.begun = True
-        for waiting in self._waiting:
-            _expire(waiting)
+        for refuse in self._waiting:
+            refuse()
 
     @asynccontextmanager
     async def refusing(self) -> AsyncGenerator[None]:
@@ -33,22 +41,32 @@ class Drain:
         Raises:
             AgentClosed: The drain begins meanwhile, or has begun.
         """
-        waiting = asyncio.timeout(None)
-        if not self.begun:
+        async with interruptible(_closed) as refuse:
+            if self.begun:
+                raise _closed()
+            self._waiting.add(refuse)
             try:
-                async with waiting:
-                    self._waiting.add(waiting)
-                    yield
-                return
-            except TimeoutError:
-                if not waiting.expired():
-                    raise
+                yield
             finally:
-                self._waiting.discard(waiting)
-        raise AgentClosed(
-            "the agent was closed before the turn could begin, and nothing of it is written",
-            remedy="call it again once the agent is open",
-        )
+                self._waiting.discard(refuse)
+
+
+@asynccontextmanager
+async def unless_begun(begun: Callable[[], Awaitable[bool]]) -> AsyncGenerator[None]:
+    """Wait here for the thread of a turn with a key.
+
+    Args:
+        begun: Looks whether another process has begun the turn, or resumes it.
+
+    Raises:
+        KeyBegun: One has.
+    """
+    async with interruptible(KeyBegun) as stop:
+        looking = asyncio.ensure_future(_look(begun, stop))
+        try:
+            yield
+        finally:
+            looking.cancel()
 
 
 @asynccontextmanager
@@ -61,34 +79,55 @@ async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
     if seconds is None:
         yield
         return
-    limit = asyncio.timeout(None)
-    over = False
 
-    def expire(done: asyncio.Future[None]) -> None:
-        if not done.cancelled():
-            _expire(limit)
-
-    watch = asyncio.ensure_future(clock.sleep(seconds))
-    try:
-        async with limit:
-            watch.add_done_callback(expire)
-            try:
-                yield
-            finally:
-                watch.remove_done_callback(expire)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        over = True
-    finally:
-        watch.cancel()
-    if over:
-        raise TurnTimeout(
+    def too_long() -> TurnTimeout:
+        return TurnTimeout(
             f"the turn ran for longer than {seconds:g} s",
             remedy="resume the turn to go on, or raise the setting turn_timeout",
         )
 
+    async with interruptible(too_long) as expire:
+        watch = asyncio.ensure_future(clock.sleep(seconds))
+        watch.add_done_callback(lambda done: None if done.cancelled() else expire())
+        try:
+            yield
+        finally:
+            watch.cancel()
 
-def _expire(limit: asyncio.Timeout) -> None:
-    if limit.when() is None and not limit.expired():
-        limit.reschedule(asyncio.get_running_loop().time())
+
+@asynccontextmanager
+async def interruptible(error: Callable[[], Exception]) -> AsyncGenerator[Callable[[], None]]:
+    """Do something that can be interrupted: calling what this yields cancels it, and raises `error()` at its end."""
+    limit, inside = asyncio.timeout(None), True
+
+    def interrupt() -> None:
+        if inside and limit.when() is None:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with limit:
+            try:
+                yield interrupt
+            finally:
+                inside = False
+        return
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    raise error()  # outside the handler: it has no cause to tell of
+
+
+async def _look(begun: Callable[[], Awaitable[bool]], stop: Callable[[], None]) -> None:
+    found = False
+    while not found:
+        await asyncio.sleep(_LOOK)
+        with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turn itself
+            found = await begun()
+    stop()
+
+
+def _closed() -> AgentClosed:
+    return AgentClosed(
+        "the agent was closed before the turn could begin, and nothing of it is written",
+        remedy="call it again once the agent is open",
+    )

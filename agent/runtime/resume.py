@@ -302,7 +302,7 @@ async def resume(
         use=use,
     )
     if origin is not None and work.origin is not None:
-        record = await parts.turns.begun_in(record, origin.to_json(), lease=lease)
+        record = parts.turns.begun_in(record, origin.to_json(), lease=lease)
     going_on = None if recording is None else recording.going_on
     written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=going_on))
     if recording is not None:

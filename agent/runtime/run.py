@@ -18,15 +18,15 @@ from ...core.errors import StorageUnavailable, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
 from ...core.pauses import Pause
 from ...graphs import TurnOutcome
-from ...memory import TurnStatus, thread_key
+from ...memory import TurnRecord, TurnStatus, thread_key
 from ...storage import Known, Lease, Transaction
 from .._turns import Turn, TurnUsage
 from .._unattended import notify
-from ..events import Ending, Tell, together
+from ..events import Tell, together
+from ..upkeep import Retention
 from .begin import begin
 from .branching import Again
-from .key_watch import KeyBegun, unless_begun
-from .limits import limited
+from .limits import KeyBegun, limited, unless_begun
 from .resume import resume
 from .work import Begun, NewTurn, ResumedTurn, RunnerParts
 
@@ -77,12 +77,16 @@ class TurnPath:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException:  # any: a bug or an exit too ends the stream with an event, and is raised again
+        except BaseException as error:  # any: a bug or an exit too ends the stream with an event, and is raised again
+            clear_frames(error.__traceback__)
             self._end("failed", "internal")
             raise
         else:
             self._end(turn.status, text=turn.text)
             return turn
+        finally:
+            if isinstance(self.work, NewTurn):
+                self.work.role = None  # it is still there where the thread could not be owned
         # Whoever keeps the error keeps its frames, and what they held of the turn with them.
         clear_frames(failure.__traceback__)
         failure.turn_id = self.turn_id
@@ -102,6 +106,10 @@ class TurnPath:
                     return self._turn(found, tiers=tuple(map(Tier, work.record.role["tiers"])))
                 begun = found
             async with self._failures_recorded(begun):
+                if isinstance(work, NewTurn):
+                    loaded, work.loaded = work.loaded, ()
+                    await parts.attachments.settle(loaded)
+                    del loaded
                 if begun.cancelled:
                     raise asyncio.CancelledError
                 async with limited(parts.turn_timeout, parts.clock):
@@ -181,48 +189,55 @@ class TurnPath:
             raise
 
     async def _record_failure(self, begun: Begun, status: TurnStatus, code: str | None = None) -> bool:
-        """Whether the turn can be resumed later."""
-        record, lease, use = begun.record, begun.lease, begun.use
+        """Record a run that gives no outcome; returns whether it is written down as stopped."""
         try:
             await self._settled(patient=True)
-            lease.recover()
-            ending = self._ending(status, lambda emit, status: emit_end(emit, status, _code(status, code)))
-            writing = use.writing()
-            each = together(writing, ending)
-            record, _ = await uninterrupted(self.parts.turns.end(record, status, code=code, lease=lease, each=each))
-            writing.done()
-            if ending is not None:
-                ending.done()
-            if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
-                await self.parts.journal.withdraw(record.id)
+            begun.lease.recover()
+            record = await self._write_end(
+                begun, status, lambda emit, status: emit_end(emit, status, _code(status, code)), code=code
+            )
         except (WorldAgentError, asyncio.CancelledError):
-            pass  # what ended the run is told, not that it could not be written down
+            return False  # what ended the run is told, not that it could not be written down
         return record.status == "stopped"
 
     async def _record(self, begun: Begun, outcome: TurnOutcome) -> Turn:
         """Record what a run gave."""
-        parts, lease, role = self.parts, begun.lease, begun.run.role
+        parts, role = self.parts, begun.run.role
         turn = self._turn(outcome, tiers=role.tiers, skipped=begun.skipped)
-        writing = begun.use.writing()
-        ending = self._ending(outcome.status, lambda emit, status: self._emit_outcome(emit, status, outcome, turn.text))
-        each = together(writing, ending)
-        # What is written is final: whoever cancels it by now comes too late.
-        end = parts.turns.end(begun.record, outcome.status, lease=lease, also=parts.retention, each=each)
-        record, _ = await uninterrupted(end)
-        writing.done()
-        if ending is not None:
-            ending.done()
+        record = await self._write_end(
+            begun,
+            outcome.status,
+            lambda emit, status: self._emit_outcome(emit, status, outcome, turn.text),
+            also=parts.retention,
+        )
         if record.status == "cancelled":  # it was to be cancelled while this run came to its end
-            await parts.journal.withdraw(record.id)
-            parts.pins.drop(record.id)
             return Turn(id=record.id, thread=self._thread, kept_as=self._kept_as, status="cancelled")
         if outcome.status == "paused":
             parts.pins.keep(record.id, role)
         else:
             parts.pins.drop(record.id)
-        if ending is None:
+        if self.work.recording is None:
             self._emit_pauses(self.emit, outcome)
         return turn
+
+    async def _write_end(
+        self, begun: Begun, status: TurnStatus, tell: Tell, *, code: str | None = None, also: Retention | None = None
+    ) -> TurnRecord:
+        """Write what becomes of the turn with what it used and, where it is recorded, the last of its events."""
+        parts, recording, writing = self.parts, self.work.recording, begun.use.writing()
+        ending = None if recording is None else recording.ending(self.emit, status, tell)
+        end = parts.turns.end(
+            begun.record, status, code=code, lease=begun.lease, also=also, each=together(writing, ending)
+        )
+        # What is written is final: whoever cancels it by now comes too late.
+        record, _ = await uninterrupted(end)
+        writing.done()
+        if ending is not None:
+            ending.done()
+        if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
+            await parts.journal.withdraw(record.id)
+            parts.pins.drop(record.id)
+        return record
 
     async def _notify(self, begun: Begun, outcome: TurnOutcome) -> None:
         """Notify the person whom an unattended turn waits for, once for each of its new pauses."""
@@ -236,11 +251,6 @@ class TurnPath:
         """Wait until no event of the run is being written: the rest goes with what becomes of the turn."""
         if self.work.recording is not None:
             await self.work.recording.settled(patient=patient)
-
-    def _ending(self, status: TurnStatus, tell: Tell) -> Ending | None:
-        """What is written of a run's end beside what becomes of the turn, where it is recorded."""
-        recording = self.work.recording
-        return None if recording is None or not recording.begun else recording.ending(self.emit, status, tell)
 
     def _emit_pauses(self, emit: Emitter, outcome: TurnOutcome) -> None:
         emit_pauses(emit, outcome)

@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel
-
 from ...core import Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
 from ...core.events import Event
@@ -50,6 +48,7 @@ class TurnRunner:
         self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # the same one may be resumed twice at once
         self._look: asyncio.TimerHandle | None = None
         self._keyed = KeyedStarts(self)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._mark = object()  # stands for this runner where it must not be kept alive
 
     @property
@@ -69,8 +68,8 @@ class TurnRunner:
         return self._parts is not None
 
     def open(self, parts: RunnerParts) -> None:
-        """Accept turns from now on."""
-        self._parts = parts
+        """Accept turns from now on, in this event loop."""
+        self._parts, self._loop = parts, asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Accept none, cancel those under way and wait for their end."""
@@ -114,10 +113,6 @@ class TurnRunner:
         if task.cancelled() and self._parts is not parts:
             raise AgentClosed("the agent was closed meanwhile", remedy="call it again once the agent is open")
         return task.result()
-
-    def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Any:
-        """Check a task before a turn is made for it."""
-        return self.parts.engine.work(shape, params)
 
     async def run(self, request: TurnRequest, role: Role | None, *, key: str | None = None) -> Turn:
         """Run one turn to its end; its deltas are not wanted."""
@@ -231,6 +226,12 @@ class TurnRunner:
     def _check_open(self, parts: RunnerParts) -> None:
         if self.parts is not parts:
             raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
+        if asyncio.get_running_loop() is not self._loop:
+            raise AgentClosed(
+                "the agent was started in another event loop",
+                remedy="run its turns there, for example with asyncio.run_coroutine_threadsafe(), or make an agent for "
+                "each loop",
+            )
 
     def _start(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> RunningTurn:
         """Start a run at a turn; its events come from a queue, or from what records them."""

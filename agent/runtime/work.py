@@ -1,4 +1,4 @@
-"""What a run at a turn is handed: values only. `run` runs them."""
+"""What a runner works with, and what a run at a turn is given. `run` runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...harness.limits import Usage, Use
 from ...harness.trace.running import Tracer
 from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
-from ...memory.attachments import Attachments
+from ...memory.attachments import Attachments, Loaded
 from ...memory.branches import Branches
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
@@ -59,11 +59,11 @@ class RunnerParts:
     mcp: McpSources
     profile: Profile
     recorder: Recorder
-    unattended: UnattendedMode = "refuse"
-    notifier: Notifier | None = None
-    account_events: AccountEvents = field(default_factory=AccountEvents)
+    unattended: UnattendedMode
+    notifier: Notifier | None
+    account_events: AccountEvents
+    tracer: Tracer
     drain: Drain = field(default_factory=Drain)
-    tracer: Tracer = field(default_factory=Tracer)
 
     @property
     def threads(self) -> ThreadRegister:
@@ -104,12 +104,16 @@ class Resumption:
 
 @dataclass(slots=True)
 class NewTurn:
-    """A turn to begin, and what records it, if it is recorded. It lets go of the call's role once that is resolved."""
+    """A turn to begin, and what records it, if it is recorded.
+
+    It lets go of the call's role once that is resolved, and of the attachments it has `loaded` once they are kept.
+    """
 
     request: TurnRequest
     role: Role | None = field(repr=False)
     branch: Again | Edit | None = None
     recording: Recording | None = None
+    loaded: tuple[Loaded, ...] = field(default=(), repr=False)
 
     @property
     def scope(self) -> Scope:

@@ -40,7 +40,10 @@ async def run_graph(
         "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
         "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
     }
-    extra = {"durability": DURABILITY.get()} if graph.checkpointer else {}
+    mode = DURABILITY.get()
+    extra = {"durability": mode} if graph.checkpointer else {}
+    if mode != "sync" and turn.lease is not None:
+        await turn.lease.flush()  # no checkpoint comes before the first node, to write the begin of the turn
     try:
         with apart():
             result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)

@@ -38,8 +38,8 @@ _UNWRITTEN: Final = "the input checkpoint"
 class CheckpointSaver(BaseCheckpointSaver[str]):
     """A checkpointer over `storage.Database`, in the tables of LangGraph's own savers. Use it after `create_tables`.
 
-    Each write is one transaction, which verifies the lease of the run that makes it: a late writer's checkpoint would
-    be the newest and move the thread's head back (T4).
+    What a turn writes goes into the batch of its lease, which verifies its epoch: a late writer's checkpoint would be
+    the newest and move the thread's head back (T4). A turn's first checkpoint is kept in memory until the next one.
 
     Args:
         database: Where the checkpoints are; it stays open as long as the saver is used.
@@ -127,7 +127,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             lease.known |= {CheckpointSaver: _copy(newest), _UNWRITTEN: (before.id, new_versions)}
             return _config(key)
         statements = self.tables.put(key, before.id or None, checkpoint, about, new_versions)
-        await self._write(statements, config, newest)
+        await self._write(statements, lease, newest)
         if lease is not None and unwritten is not None:
             # From now on the thread ends with the turn's message, even if the turn comes to nothing.
             await lease.flush()
@@ -148,7 +148,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             found = found._replace(
                 pending_writes=[*(found.pending_writes or ()), *((task_id, *write) for write in writes)]
             )
-        await self._write(statements, config, found)
+        await self._write(statements, lease, found)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints of a thread."""
@@ -163,12 +163,12 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         """This saver: what it reads is restricted in any case."""
         return self
 
-    async def _write(self, statements: Statements, config: Any, newest: CheckpointTuple | None = None) -> None:
-        """Write with what the run's turn writes next, or in a transaction of its own where no turn runs.
+    async def _write(self, statements: Statements, lease: Lease | None, newest: CheckpointTuple | None = None) -> None:
+        """Write with what the turn writes next that has the lease, or in a transaction of its own where no turn runs.
 
         Args:
             statements: What is written.
-            config: The run's; None is no run.
+            lease: The turn's; None is no turn.
             newest: What the thread's newest checkpoint is then, where that is known.
         """
 
@@ -176,7 +176,6 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             for sql, params in statements:
                 transaction.execute(sql, params)
 
-        lease = None if config is None else _lease(config)
         if lease is None:
             await self.database.transact(self._typed(work))
             return

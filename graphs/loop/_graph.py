@@ -137,7 +137,7 @@ async def _act(state: LoopState, runtime: Runtime[Any]) -> Command[Node]:
 
 # A plain function would cost two thread hops.
 async def _first(state: LoopState) -> str:
-    return "act" if state.get("work") or state["status"] == "act" else "think"
+    return "act" if state["status"] == "act" else "think"
 
 
 __all__ = ["HostTask", "LoopGraph", "LoopState", "Run", "build_graph", "first_state"]

@@ -1,7 +1,7 @@
 """For those who run calls themselves: the graphs and the agent. An embedder needs none of it."""
 
 from .._function import check_name, risks, undispatched
-from .._guard import OnError, guarded
+from .._guard import OnError, guarded, harmless
 from .._pipeline import Call, Prepared, call_alone, run_call, timely
 from .._questions import Question, ask_person
 
@@ -14,6 +14,7 @@ __all__ = [
     "call_alone",
     "check_name",
     "guarded",
+    "harmless",
     "risks",
     "run_call",
     "timely",

@@ -186,7 +186,7 @@ async def test_checkpoints_are_pruned_by_the_option_else_by_the_setting(
     assert found == {"checkpoints": 0, "threads": 0, "left": 0, "attachments": 0}
     monkeypatch.setenv("WORLDAGENT_CHECKPOINT_KEEP", "4")
     done = await run("threads", "prune", *SHOP)
-    assert (done.exit_code, done.stderr) == (0, "removed 8 checkpoints of 1 thread\n")
+    assert (done.exit_code, done.stderr) == (0, "removed 4 checkpoints of 1 thread\n")
     done = await run("threads", "prune", "--keep", "1", *SHOP)
     assert done.stderr == "removed 3 checkpoints of 1 thread\n"
 

@@ -15,12 +15,12 @@ import dspy
 import pytest
 from dspy.clients.cache import Cache
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, answering, scripted_agent
 from support.leak_cases import Case
 from support.leak_turns import EXPECTED, Behaviour, Review, ask, fields, opened, put_role, role_of
 from support.memory import holders
 from worldagent import Role
-from worldagent.core.errors import WorldAgentError
+from worldagent.core.errors import ThreadBusy, WorldAgentError
 from worldagent.role_resolution import NO_ROLE, ResolvedRole
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
@@ -127,6 +127,23 @@ async def test_an_error_that_is_kept_holds_no_role_in_the_frames_of_the_call(tmp
         trace = trace.tb_next
     assert shown
     assert_no_role_leak(shown, case.content)
+
+
+@pytest.mark.requirement("R3", "R7")
+async def test_an_error_of_a_turn_that_did_not_come_to_begin_keeps_no_role_alive(tmp_path: Path) -> None:
+    case = Case("stream", "call", "sync", "answers", 400)
+    before = holders(case.content)
+    async with scripted_agent(tmp_path, answering(), settings={"thread_wait": 0.0}) as agent:
+        async with agent._runner.parts.leases.hold("novel/t", wait=1):
+            stream = agent.thread("t").stream("Hi", role=role_of(case))
+            with pytest.raises(ThreadBusy) as caught:
+                async with stream:
+                    await stream.wait()
+        del stream
+        await asyncio.sleep(0)
+        left = holders(case.content) - before
+        assert left == set(), [o for o in gc.get_objects() if id(o) in {i for _, i in left}]
+    assert caught.value.__traceback__ is not None
 
 
 @pytest.mark.requirement("R3", "R7")

@@ -509,7 +509,7 @@ async def test_usage_of_a_day_that_nobody_here_wrote_is_named_and_left_as_it_is(
         assert contents(tmp_path)["wa_usage"] == odd
         assert (await agent.thread("b", account="bob").converse("Hello")).status == "done"
         assert run(tmp_path, f"UPDATE wa_usage SET {column}=? WHERE account='ada'", 0) == 1
-        turn = await thread.resume()
+        turn = await thread.converse("Again")
         assert (turn.status, turn.text) == ("done", "Here I am.")
     assert sound != odd
 

@@ -90,12 +90,12 @@ async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
 ) -> None:
     begin, held = TurnRegister.begin, Held()
 
-    async def slow(self: TurnRegister, record: Any, *, lease: Any, also: Any, at_once: bool) -> None:
+    def slow(self: TurnRegister, record: Any, *, lease: Any, also: Any) -> None:
         def write(transaction: Any) -> None:
             also(transaction)
             held.stand()
 
-        await begin(self, record, lease=lease, also=write, at_once=at_once)
+        begin(self, record, lease=lease, also=write)
 
     monkeypatch.setattr(TurnRegister, "begin", slow)
     lm = answering()

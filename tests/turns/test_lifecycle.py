@@ -220,6 +220,13 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
         agent.program("Converse")
 
 
+async def test_a_turn_in_another_event_loop_than_the_agents_is_refused(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with pytest.raises(AgentClosed, match="started in another event loop; run its turns there"):
+            await asyncio.to_thread(lambda: asyncio.run(agent.thread("t").converse("Hi")))
+        assert (await agent.thread("t").converse("Hi")).text == "Fine."
+
+
 async def test_a_turn_that_closes_its_own_agent_is_cancelled_and_all_is_closed(tmp_path: Path) -> None:
     await turns(tmp_path / "first")
     before, tasks = held(), others()

@@ -24,11 +24,14 @@ from worldagent.core.errors import (
     RoleInvalid,
     RoleRequired,
     RoleTooLong,
+    StorageUnavailable,
 )
 from worldagent.core.events import TurnStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
+from worldagent.memory import TurnRegister
+from worldagent.storage import Transaction
 from worldagent.testing import ScriptedLM
 
 HARSH = Role("harsh", "Be harsh.")
@@ -402,6 +405,40 @@ async def test_an_error_that_quotes_the_prompt_is_replaced_and_on_error_has_the_
         assert "lighthouse" not in f"{error!r} {error} {getattr(error, '__notes__', '')}"
         error = error.__cause__ or error.__context__
     assert "lighthouse" in str(seen[0])
+
+
+@pytest.mark.requirement("R4")
+async def test_a_change_of_a_threads_role_is_written_with_the_first_turn_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(transaction: Transaction) -> None:
+        raise StorageUnavailable("the disk is full", remedy="make room")
+
+    async with scripted_agent(tmp_path, answering()) as agent:
+        thread = agent.thread("t")
+        thread.role.set(LONG)
+        with monkeypatch.context() as patched:
+            patched.setattr(TurnRegister, "begin", lambda register, record, *, lease, also: lease.enqueue(full))
+            with pytest.raises(StorageUnavailable):
+                await thread.converse("Hi")
+        await thread.converse("Hi")
+        assert [message.kind for message in await thread.history()] == ["role", "message", "answer"]
+
+
+@pytest.mark.requirement("R7")
+async def test_an_on_error_that_fails_is_logged_without_what_it_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(error: BaseException) -> None:
+        raise OSError(f"no room for {error}")
+
+    lm = ScriptedLM([dspy.lm15.ServerError(f"400: you sent {LONG.content}"), {"reply": "Fine."}])
+    async with scripted_agent(tmp_path, lm, on_error=broken) as agent:
+        with pytest.raises(ModelUnavailable):
+            await agent.thread("t").converse("Hi", role=LONG)
+        assert (await agent.thread("t").resume(role=LONG)).text == "Fine."
+    assert "on_error failed with OSError" in caplog.text
+    assert "lighthouse" not in caplog.text
 
 
 @pytest.mark.requirement("R7")

@@ -81,7 +81,7 @@ async def test_without_a_limit_every_checkpoint_stays(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", checkpoint_keep=0) as agent:
         for number in range(1, 4):
             await agent.thread("t1").converse("say")
-            assert (await kept(agent))["checkpoints"] == 3 * number
+            assert (await kept(agent))["checkpoints"] == 2 * number
 
 
 @pytest.mark.requirement("T5")
@@ -94,7 +94,7 @@ async def test_a_turn_that_waits_keeps_all_that_it_may_need(tmp_path: Path) -> N
         before = await kept(agent)
         await agent.thread("t2").converse("say")
         pruned = await agent.upkeep.prune(keep=1)
-        assert (pruned.threads, pruned.checkpoints, pruned.left) == (1, 2, 1)
+        assert (pruned.threads, pruned.checkpoints, pruned.left) == (1, 1, 1)
         assert await kept(agent, "novel/t1") == before
     async with opened(tmp_path / "home", checkpoint_keep=1) as agent:
         thread = agent.thread("t1")
@@ -112,7 +112,7 @@ async def test_checkpoints_go_by_age_but_the_newest_stays(tmp_path: Path) -> Non
         assert (await agent.upkeep.prune(age=3600)).checkpoints == 0
         await clock.advance(3700)
         pruned = await agent.upkeep.prune(age=3600)
-        assert (pruned.threads, pruned.checkpoints, pruned.left) == (2, 4, 0)
+        assert (pruned.threads, pruned.checkpoints, pruned.left) == (2, 2, 0)
         assert (await kept(agent))["checkpoints"] == 2
         assert (await agent.upkeep.prune(age=3600)).checkpoints == 0
     async with opened(tmp_path / "home", clock, checkpoint_keep=0, checkpoint_age=3600) as agent:

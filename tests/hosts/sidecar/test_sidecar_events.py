@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.role_hosts import BOUND, Mode
-from support.sidecar_calls import Revision
+from support.sidecar_calls import Call, Revision
 from support.sidecar_clients import HttpClient
 from support.sidecar_pairs import let, status, until
 from support.sidecar_served import Caller, agents, caller_of, served
@@ -89,12 +89,18 @@ async def test_who_goes_on_with_a_turn_that_runs_gets_what_it_tells_to_its_end(
         async with sidecar.client(revision) as leaving, leaving.call("converse", start) as call:
             first = await anext(aiter(call))
         async with again.call("resume", {"thread": "t1", "after": 1}) as going:
+            reading = asyncio.create_task(_all(going))
+            for _ in range(10):  # what is sent after it is answered: by then the sidecar waits for the turn
+                await again.ask("events", turn_id=first["turn_id"], wait=0)
             let([sidecar.home], "later")
-            rest = [event async for event in going]
-            answer = await going.answer()
+            rest, answer = await reading
         every = (await again.ask("events", turn_id=first["turn_id"], wait=0))["events"]
     assert rest == every[1:]
     assert (answer["turn"]["status"], answer["seq"]) == ("done", every[-1]["seq"])
+
+
+async def _all(call: Call) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    return [event async for event in call], await call.answer()
 
 
 async def _stands(client: HttpClient, expected: str) -> bool:
