@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -146,6 +147,13 @@ class Row:
             return False
         return (self.aim is not None and self.value > self.aim) or (self.least is not None and self.value < self.least)
 
+    def short(self) -> str:
+        """The figure with three digits or more, for a table of a page."""
+        if self.value is None:
+            return "-"
+        digits = 0 if self.value >= 100 or self.value == int(self.value) else 1 if self.value >= 10 else 2
+        return f"{self.value:,.{digits}f}{'' if self.unit == 'x' else ' '}{self.unit}".rstrip()
+
     def line(self) -> str:
         shown = "-" if self.value is None else f"{self.value:,.2f} {self.unit}"
         aim = "" if self.aim is None else f"<= {self.aim:g} {self.unit}"
@@ -192,6 +200,13 @@ class Report:
         print(json.dumps(line) if self.quiet else f"\n{json.dumps(line)}", file=sys.stdout)
 
 
+def with_measured(text: str, rows: Sequence[Row]) -> str:
+    """Give README.md's `text` with the figures of `rows` in the column `measured`, which is the last one."""
+    for row in rows:
+        text = re.sub(rf"^(\| `{row.key}` \|.*\|)[^|]*\|$", rf"\1 {row.short()} |", text, flags=re.MULTILINE)
+    return text
+
+
 def main(
     name: str,
     description: str,
@@ -203,6 +218,7 @@ def main(
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a few calls of each: shows that it runs, measures little")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
+    parser.add_argument("--readme", action="store_true", help="write the figures into README.md's column `measured`")
     if options is not None:
         options(parser)
     given = parser.parse_args()
@@ -212,6 +228,9 @@ def main(
         await run(report)
 
     asyncio.run(whole())
+    if given.readme:
+        readme = Path(__file__).with_name("README.md")
+        readme.write_text(with_measured(readme.read_text(encoding="utf-8"), report.rows), encoding="utf-8")
     report.finish()
 
 

@@ -33,8 +33,8 @@ WORKER = "You are the worker. Do the subtask you are given and report back."
 DOES = "does subtasks"
 SESSION_TURNS = 10
 """Turns of a session, thread or conversation that come one after the other, for every peer that keeps one."""
-THRESHOLDS = (50_000, 50, 1_000)
-"""For `gc.set_threshold`, where a job sets the collector."""
+THRESHOLDS = (50_000, 10, 10)
+"""For `gc.set_threshold`, where a job sets the collector: as the command `worldagent` sets it in its own processes."""
 
 Ask = Callable[[str, str], Awaitable[str]]
 """Runs one turn: takes the name of its session and what a person says, gives the answer."""

@@ -1,8 +1,8 @@
 """worldagent beside comparable frameworks: the same turns, against the same HTTP stub of a chat service.
 
-Run `python benchmarks/peers.py [--quick] [--json] [--rounds N] [--only NAME,...]`. It prints a table and, last, one
-JSON line; README.md explains both. The first run installs each framework into an environment of its own below
-`.benchmarks/`.
+Run `python benchmarks/peers.py [--quick] [--json] [--readme] [--rounds N] [--only NAME,...] [--page FILE]`. It prints a
+table and, last, one JSON line; README.md explains both. The first run installs each framework into an environment of
+its own below `.benchmarks/`.
 """
 
 from __future__ import annotations
@@ -338,6 +338,50 @@ async def run(report: Report) -> None:
         await delegations_at_once(runner, report, sizes.at_once)
         await turns_at_once(runner, report, sizes.at_once)
         report.section("Load average of one minute before each block", runner.loads())
+    if page := report.given.page:
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), report.rows), encoding="utf-8")
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+_TITLES: Mapping[str, str] = {
+    "openai": "the openai client, by hand",
+    "dspy": "`dspy.Predict` alone",
+    "ours": "worldagent",
+}
+_ONE = ("turn", "stored_turn", "delegation", "stored_delegation")
+_AT_ONCE: Mapping[str, str] = {
+    "at_once_openai": "the openai client, by hand",
+    "at_once_ours": "worldagent without storage",
+    "stored_at_once_ours": "worldagent with storage",
+    "collected_at_once_ours": "worldagent with storage, the collector set",
+}
+_BEGIN, _END = "<!-- figures of benchmarks/peers.py -->", "<!-- end of the figures -->"
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """The figures as the two tables of docs/performance.md."""
+    found = {row.key: row for row in rows}
+
+    def cells(*keys: str) -> str:
+        return " | ".join(found[key].short() if key in found and found[key].value is not None else "" for key in keys)
+
+    lines = ["| CPU | turn | turn, stored | delegation | delegation, stored |", "|---|--:|--:|--:|--:|"]
+    for peer in PEERS:
+        keys = (f"{what}_{peer.replace('-', '_')}_cpu_ms" for what in _ONE)
+        lines.append(f"| {_TITLES.get(peer, peer)} | {cells(*keys)} |")
+    lines += ["", "| delegations at once | wall of all | CPU of each |", "|---|--:|--:|"]
+    lines += [f"| {title} | {cells(f'{key}_wall_s', f'{key}_cpu_ms')} |" for key, title in _AT_ONCE.items()]
+    return "\n".join(lines)
+
+
+def with_tables(page: str, rows: Sequence[Row]) -> str:
+    """Give the page with new tables between its two marks."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise SystemExit(f"the page lacks the lines {_BEGIN!r} and {_END!r}; add them where the tables go")
+    return f"{before}{begin}\n\n{tables(rows)}\n\n{end}{after}"
 
 
 def _names(given: str) -> frozenset[str]:
@@ -362,6 +406,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"peers to measure: {', '.join(PEERS)}",
     )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write tables there: docs/performance.md has marks")
 
 
 if __name__ == "__main__":

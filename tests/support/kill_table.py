@@ -31,7 +31,10 @@ _HEADINGS = {
 }
 _INTRO = """# Kills
 
-What becomes of a turn whose process is killed with SIGKILL, at any point. The test that kills writes the tables:
+What becomes of a turn whose process is killed with SIGKILL, at any point. What a host does then is in
+[Pauses](pauses.md#when-a-host-starts-again); this page is for who wants to know what is found, and why.
+
+The test that kills writes the tables:
 `PYTHONPATH=.dev:tests .venv/bin/python -P tests/support/kill_matrix.py --table docs/kills.md`. `make test` kills at
 some of the points and compares, `make soak` at all; both on SQLite and on Postgres (`--engine postgres`), where the
 same is found.
