@@ -82,7 +82,7 @@ class Lease:
         self.check()
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda done: None if done.cancelled() or done.exception() else then())
-        self._keep(_nothing, done)
+        self._keep(_mark, done)
 
     def _keep(self, part: Part[object], done: asyncio.Future[Any] | None) -> None:
         self._waiting.append((part, done))
@@ -246,6 +246,10 @@ class Lease:
         self.verify(transaction)
         transaction.execute(_RAISE, (self.epoch,))
         transaction.execute(_DELETE, (self.key,))
+
+
+def _mark(transaction: Transaction) -> None:
+    """The place of an `after` among the parts."""
 
 
 def _nothing(transaction: Transaction) -> None:

@@ -52,6 +52,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             scope = work.request.scope
             resolution = await parts.resolver.resolve(scope, call=call, entry=entry, signatures=others)
             use = await parts.usage.open(turn_id, scope)
+            work.leave_line = await parts.starts.enter()
         del call
         if abandoned is not None:
             await parts.turns.end(abandoned, "abandoned", lease=lease)
@@ -70,6 +71,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         if start is not None or recording is not None or work.loaded:
             # Once it is there it is ended well, whoever cancels it meanwhile.
             _, cancelled = await uninterrupted(lease.flush())
+        lease.after(work.leave_line)  # with its first checkpoint, before its model is asked
         if start is not None:
             lease.known.pop(Branch, None)
         if recording is not None:

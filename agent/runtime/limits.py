@@ -15,6 +15,7 @@ from ...core import Clock
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 
 _LOOK: Final = 0.25  # seconds between two looks
+_STARTING: Final = 16  # one transaction takes all of them; more would cost memory and gain nothing
 
 
 class KeyBegun(Exception):
@@ -49,6 +50,31 @@ class Drain:
                 yield
             finally:
                 self._waiting.discard(refuse)
+
+
+class StartQueue:
+    """Bounds how many turns begin at the same time; the others wait in line.
+
+    A turn that begins builds a graph, a model call and thousands of objects. When a thousand turns arrive at once, each
+    of them would otherwise get that far before the first one reaches its model: that takes memory, and the garbage
+    collector goes through all of it again and again. A turn leaves the line before it waits for a model or a function.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_STARTING)
+
+    async def enter(self) -> Callable[[], None]:
+        """Wait in line; returns the function that leaves it, which can be called more than once."""
+        await self._free.acquire()
+        inside = True
+
+        def leave() -> None:
+            nonlocal inside
+            if inside:
+                inside = False
+                self._free.release()
+
+        return leave
 
 
 @asynccontextmanager

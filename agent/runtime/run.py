@@ -87,6 +87,8 @@ class TurnPath:
         finally:
             if isinstance(self.work, NewTurn):
                 self.work.role = None  # it is still there where the thread could not be owned
+                if self.work.leave_line is not None:
+                    self.work.leave_line()
         # Whoever keeps the error keeps its frames, and what they held of the turn with them.
         clear_frames(failure.__traceback__)
         failure.turn_id = self.turn_id

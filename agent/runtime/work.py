@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +28,7 @@ from .._unset import UNSET, Unset
 from ..events import Recorder, Recording
 from ..threads import Branching, ThreadRegister
 from ..upkeep import Retention, UpkeepParts
-from .limits import Drain
+from .limits import Drain, StartQueue
 from .pins import Pins
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class RunnerParts:
     account_events: AccountEvents
     tracer: Tracer
     drain: Drain = field(default_factory=Drain)
+    starts: StartQueue = field(default_factory=StartQueue)
 
     @property
     def threads(self) -> ThreadRegister:
@@ -107,6 +109,7 @@ class NewTurn:
     """A turn to begin, and what records it, if it is recorded.
 
     It lets go of the call's role once that is resolved, and of the attachments it has `loaded` once they are kept.
+    While it begins it is in a line, see `StartQueue`.
     """
 
     request: TurnRequest
@@ -114,6 +117,7 @@ class NewTurn:
     branch: Again | Edit | None = None
     recording: Recording | None = None
     loaded: tuple[Loaded, ...] = field(default=(), repr=False)
+    leave_line: Callable[[], None] | None = field(default=None, repr=False)
 
     @property
     def scope(self) -> Scope:

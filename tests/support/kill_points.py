@@ -228,6 +228,8 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
 def written(work: Any) -> list[str]:
     """What a transaction writes: each of its parts, by the method that made it and by what that was given."""
     owner, given = _made(work)
+    if owner == "_mark":
+        return []
     if owner == "Lease._transact":
         return [name for part in given["parts"] for name in written(part)]
     return [_WRITERS[owner](given) if owner in _WRITERS else owner]

@@ -18,11 +18,21 @@ from support.openai_stub import openai_stub
 from support.processes import eventually, held, others, run_script
 from support.stores import StoreKind, on_every_store, stored
 from worldagent import Settings, Storage, Tier, WorldAgent
-from worldagent.core.errors import AgentClosed, ModelNotConfigured, NameTaken, StorageInvalid, WorldAgentError
+from worldagent.core.errors import (
+    AgentClosed,
+    ModelNotConfigured,
+    NameTaken,
+    StorageInvalid,
+    StorageUnavailable,
+    WorldAgentError,
+)
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, flow, tool
+from worldagent.memory import TurnRegister
+from worldagent.storage import Lease
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+_MANY = 100  # more than begin at the same time
 PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}
 
 
@@ -218,6 +228,41 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
         thread.stream("Hi")
     with pytest.raises(AgentClosed):
         agent.program("Converse")
+
+
+async def test_any_number_of_turns_wait_for_their_models_at_once(tmp_path: Path) -> None:
+    asked, all_asked = list[str](), asyncio.Event()
+
+    async def answer(call: ScriptedCall) -> dict[str, Any]:
+        asked.append(call.text)
+        if len(asked) == _MANY:
+            all_asked.set()
+        await all_asked.wait()
+        return {"reply": "Fine."}
+
+    async with scripted_agent(tmp_path, ScriptedLM(answer)) as agent:
+        turns = [agent.thread(f"t{number}").converse("Hi") for number in range(_MANY)]
+        async with asyncio.timeout(60):
+            assert {turn.text for turn in await asyncio.gather(*turns)} == {"Fine."}
+
+
+async def test_turns_that_cannot_begin_or_are_cancelled_in_line_hold_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with monkeypatch.context() as patched:
+
+            def full(register: TurnRegister, record: Any, *, lease: Lease, also: Any) -> None:
+                raise StorageUnavailable("the disk is full", remedy="make room")
+
+            patched.setattr(TurnRegister, "begin", full)
+            turns = [asyncio.create_task(agent.thread(f"t{number}").converse("Hi")) for number in range(_MANY)]
+            for step, turn in enumerate(turns[::2]):
+                asyncio.get_running_loop().call_later(step / 1000, turn.cancel)
+            await asyncio.wait(turns)
+        async with asyncio.timeout(60):
+            again = [agent.thread(f"t{number}").converse("Hi") for number in range(_MANY)]
+            assert {turn.text for turn in await asyncio.gather(*again)} == {"Fine."}
 
 
 async def test_a_turn_in_another_event_loop_than_the_agents_is_refused(tmp_path: Path) -> None:
