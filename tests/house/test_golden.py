@@ -1,0 +1,16 @@
+"""What others rely on changes on purpose: the files in `tests/golden` say what it is."""
+
+from __future__ import annotations
+
+import difflib
+
+import pytest
+
+from support.golden import FILES, FOLDER
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_others_rely_on_is_as_the_golden_file_says(name: str) -> None:
+    known, found = (FOLDER / name).read_text(encoding="utf-8").splitlines(), FILES[name]().splitlines()
+    changes = "\n".join(difflib.unified_diff(known, found, "golden", "now", lineterm="", n=1))
+    assert not changes, f"{changes[:4000]}\nif that is meant: PYTHONPATH=.dev:tests python -P tests/support/golden.py"

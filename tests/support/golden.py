@@ -1,0 +1,172 @@
+"""What others rely on, as text: public names, the command line, the schemas of both servers.
+
+The files in `tests/golden` hold it, and a test compares. `PYTHONPATH=.dev:tests python -P tests/support/golden.py`
+writes them anew: a change of what others rely on is then a change of these files, which whoever reviews it sees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from pydantic import BaseModel
+
+import worldagent
+from support.house import ROOT
+from support.pages import pages
+from worldagent import Settings
+from worldagent.core import errors, events
+from worldagent.hosts import role_host, sidecar
+from worldagent.hosts.cli._app import app
+
+FOLDER: Final = Path(__file__).parent.parent / "golden"
+_IMPORT: Final = re.compile(r"^[ >]*from (worldagent[\w.]*) import (?:\(([^)]+)\)|([\w, ]+))", re.MULTILINE)
+_WORD: Final = re.compile(r"\w+")
+_ADDRESS: Final = re.compile(r"<(?:function )?([\w.<>]+) at 0x\w+>")
+
+
+# --- public names -----------------------------------------------------------------------------------------------------
+
+
+def public_names() -> str:
+    """Each public name with its signature, by the module that pages import it from; `__all__` alone says less."""
+    lines: list[str] = []
+    for module, names in sorted(_imported().items()):
+        found = importlib.import_module(module)
+        lines += ["", module, *(line for name in sorted(names) for line in _name(name, getattr(found, name)))]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _imported() -> dict[str, set[str]]:
+    """What the package itself exports, and what README, pages and examples import."""
+    found = {"worldagent": set(worldagent.__all__)}
+    for text in [*(page.read_text(encoding="utf-8") for page in pages()), *map(_read, ROOT.glob("examples/**/*.py"))]:
+        for module, in_brackets, in_line in _IMPORT.findall(text):
+            found.setdefault(module, set()).update(_WORD.findall(in_brackets or in_line))
+    return found
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _name(name: str, value: Any) -> Iterator[str]:
+    if not inspect.isclass(value):
+        yield f"  {name}{_signature(value)}"
+        return
+    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+    yield f"  class {name}({bases})"
+    if issubclass(value, enum.Enum):
+        yield f"    {', '.join(value.__members__)}"
+        return
+    if not issubclass(value, BaseException):
+        yield f"    (){_signature(value)}"
+    for member in sorted(vars(value)):
+        if not member.startswith("_"):
+            yield f"    {member}{_member(value, member)}"
+
+
+def _member(owner: type, name: str) -> str:
+    """Its signature or type, and for a class attribute its value."""
+    value = inspect.getattr_static(owner, name)
+    if isinstance(value, property):
+        return f": {_annotation(value.fget)}"
+    if isinstance(value, staticmethod | classmethod):
+        return _signature(value.__func__)
+    if inspect.isfunction(value):
+        return _signature(value)
+    if dataclasses.is_dataclass(owner) or inspect.isdatadescriptor(value):
+        return ""  # the constructor has its type
+    return f" = {value!r}" if isinstance(value, str | int | bool | None) else ""
+
+
+def _annotation(function: Callable[..., Any] | None) -> str:
+    return str(getattr(function, "__annotations__", {}).get("return", ""))
+
+
+def _signature(value: Any) -> str:
+    if not callable(value):
+        return f": {type(value).__name__}"
+    try:
+        return _ADDRESS.sub(r"<\1>", str(inspect.signature(value)))
+    except (TypeError, ValueError):  # a type of its library's own making
+        return ""
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def command_line() -> str:
+    """Each command with its arguments and options."""
+    return "\n".join(_commands("worldagent", typer.main.get_command(app))) + "\n"
+
+
+def _commands(path: str, command: Any) -> Iterator[str]:
+    yield path
+    for given in command.params:
+        names = " ".join([*given.opts, *given.secondary_opts])
+        flag = getattr(given, "is_flag", False)
+        value = "" if flag else f" {given.metavar or given.bare_type.__name__.upper()}"
+        many = " ..." if given.multiple or given.nargs != 1 else ""
+        yield f"  {names}{value}{many}{' (required)' if given.required else ''}"
+    for name, each in sorted(getattr(command, "commands", {}).items()):
+        yield from _commands(f"{path} {name}", each)
+
+
+# --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+def words() -> str:
+    """Codes of errors, kinds of events with their fields, keys of settings: programs compare these."""
+    found = {"errors": _codes(), "events": _kinds(), "settings": sorted(Settings.model_fields)}
+    return "\n".join(line for title, each in found.items() for line in (title, *(f"  {word}" for word in each))) + "\n"
+
+
+def _codes() -> list[str]:
+    every = (getattr(errors, name) for name in errors.__all__)
+    kinds = {kind for kind in every if inspect.isclass(kind) and issubclass(kind, errors.WorldAgentError)}
+    return sorted({f"{kind.code}{' (retryable)' if kind.retryable else ''}" for kind in kinds})
+
+
+def _kinds() -> list[str]:
+    every = (getattr(events, name) for name in events.__all__)
+    kinds = (kind for kind in every if inspect.isclass(kind) and issubclass(kind, BaseModel))
+    return sorted(f"{kind.model_fields['type'].default}: {', '.join(kind.model_fields)}" for kind in kinds)
+
+
+def sidecar_schemas() -> str:
+    """The schemas of the sidecar's tools, one a line."""
+    return _lines(sidecar.schemas())
+
+
+def role_host_schemas() -> str:
+    """The schemas of the role host's tools, one a line."""
+    return _lines(role_host.schemas())
+
+
+def _lines(schemas: Mapping[str, Any]) -> str:
+    rows = (f"{json.dumps(name)}: {json.dumps(schema, sort_keys=True)}" for name, schema in sorted(schemas.items()))
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+FILES: Final[Mapping[str, Callable[[], str]]] = {
+    "names.txt": public_names,
+    "command_line.txt": command_line,
+    "words.txt": words,
+    "sidecar.json": sidecar_schemas,
+    "role_host.json": role_host_schemas,
+}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in FILES.items():
+        (FOLDER / name).write_text(text(), encoding="utf-8")
