@@ -98,8 +98,8 @@ class Pause:
         approvers: Globs over the accounts that may answer; empty is anybody.
         question: What is asked, for a question.
         options: What can be answered, where there is a choice.
-        schema: The JSON Schema of the answer's value, of the arguments of an approval, or of what the effect that may
-            have happened gives, for `Happened(result)`; None where there is none.
+        schema: The JSON Schema of the answer's value, of the arguments of an approval, or of the result in
+            `Happened(result)`; None if there is none.
         problem: Why the last answer was not taken, where there was one.
         since: When it was asked.
         expires: When it answers itself with a failure; None is never.

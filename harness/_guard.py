@@ -22,12 +22,13 @@ _OF_ANOTHER_TURN = (UsageError, *ABOUT_THE_TURN)
 
 
 def harmless(on_error: OnError) -> OnError:
-    """`on_error`, where a failure of its own is logged without what it says: another error is on its way then."""
+    """Wrap `on_error` so that an exception it raises is logged by its type and does not replace the reported error."""
 
     def tell(problem: BaseException) -> None:
         try:
             on_error(problem)
-        except Exception as error:  # not by name: somebody's code may raise anything
+        # Not by name: this is the host's own callback, which can raise anything.
+        except Exception as error:
             _LOG.warning("on_error failed with %s", type(error).__name__)
 
     return tell

@@ -164,8 +164,9 @@ class TurnRegister:
         lease: Lease,
         also: Callable[[Transaction, str], object] | None = None,
         each: Callable[[Transaction, bool], None] | None = None,
+        final: bool = False,
     ) -> TurnRecord:
-        """Write down what became of a turn, for now or for good; one that somebody wants cancelled does not stay open.
+        """Write down the status of a turn, for now or for good; a turn that is to be cancelled does not stay open.
 
         Args:
             record: The turn.
@@ -174,6 +175,7 @@ class TurnRegister:
             lease: The ownership of its thread.
             also: What is done in the same transaction where the turn is over then; it gets the key of the thread.
             each: What is done there in any case; it gets whether the turn can go on later.
+            final: Whether a cancellation that comes meanwhile has no effect.
 
         Raises:
             LeaseLost: Another owner took the thread over.
@@ -191,7 +193,7 @@ class TurnRegister:
                 each(transaction, written in OPEN)
             return written
 
-        written = await lease.commit(work)
+        written = await lease.commit(work, final=final)
         return self._known(replace(record, status=written, code=code, changed=now), lease)
 
     def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:

@@ -42,7 +42,7 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether another process kept the file for as long as is waited for it."""
+    """Whether another process held the file for longer than the timeout."""
     code: int = getattr(error, "sqlite_errorcode", 0)  # one that Python itself raised has none
     return code & 0xFF == sqlite3.SQLITE_BUSY
 

@@ -70,13 +70,15 @@ class Lane:
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _TOGETHER))]
         results: list[Any] = []
         if len(group) > 1:
-            try:
-                results = self._transacted([work for work, *_ in group], any(synced for *_, synced in group))
-            except Exception as error:  # not by name: each fails with its own below
-                if is_busy(error.__cause__):  # alone, each would wait as long for whoever keeps the file
-                    for _, future, _ in group:
-                        future.set_exception(copy(error))
-                    return
+            with contextlib.suppress(Exception):
+                try:
+                    results = self._transacted([work for work, *_ in group], any(synced for *_, synced in group))
+                except StorageUnavailable as error:
+                    if is_busy(error.__cause__):  # each would wait for the same process again, one after the other
+                        for _, future, _ in group:
+                            future.set_exception(copy(error))
+                        return
+                    raise
         for place, (work, future, synced) in enumerate(group):
             try:
                 future.set_result(results[place] if results else self._transacted([work], synced)[0])
@@ -228,5 +230,5 @@ async def outcome(future: Future[T]) -> T:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({inner})
         if not inner.cancelled():
-            inner.exception()  # it is not asked for: whoever waited is cancelled
+            inner.exception()  # marks it as retrieved: the cancelled caller does not look
         raise

@@ -78,7 +78,7 @@ class Lease:
         self._keep(part, None)
 
     def after(self, then: Callable[[], object]) -> None:
-        """Call `then` once all that is kept by now is on the disk, and never if it is lost; raises as `enqueue`."""
+        """Call `then` once all parts kept so far are on the disk, never if they are lost; raises as `enqueue`."""
         self.check()
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda done: None if done.cancelled() or done.exception() else then())
@@ -90,11 +90,11 @@ class Lease:
             # Not in the turn's context: a loop keeps cancelled timers for a while, and the context would keep the turn.
             self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late, context=Context())
 
-    async def commit(self, part: Part[T]) -> T:
+    async def commit(self, part: Part[T], *, final: bool = False) -> T:
         """Write what waits and `part` in one transaction; returns what `part` returns.
 
-        If the awaiting task is cancelled, the transaction still ends as it would have, and only then does the
-        cancellation go on.
+        If the awaiting task is cancelled, the transaction still ends as it would have. Then the cancellation is raised,
+        or has no effect if the transaction is `final`.
 
         Raises:
             LeaseLost: Another owner took `key` over, or the lease was released.
@@ -112,7 +112,9 @@ class Lease:
                     await asyncio.wait({done})
                 except asyncio.CancelledError:
                     continue
-            done.exception()  # it is not asked for: whoever waited is cancelled
+            if final:
+                return done.result()
+            done.exception()  # marks it as retrieved: the cancelled caller does not look
             raise
 
     async def flush(self) -> None:
@@ -170,7 +172,7 @@ class Lease:
             self._writer.add_done_callback(self._unbegun)
 
     def _unbegun(self, writer: asyncio.Task[None]) -> None:
-        """Tell who waits for a writer that was cancelled before its first step, as by the end of a loop."""
+        """Fail the commits of a writer that was cancelled before its first step, as by the end of a loop."""
         if self._writer is writer:
             self._writer = None
             self._fail(self._waiting, asyncio.CancelledError())
@@ -203,13 +205,13 @@ class Lease:
                 done.set_result(result)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
-        """Tell all that wait that nothing of theirs is written, nor what comes after it."""
+        """Fail each commit in `batch`, and what is written afterwards."""
         self._failure, self._waiting, self._wanted = error, [], False
         self.known.clear()
         for _, done in batch:
             if done is not None and not done.done():
                 done.set_exception(error)
-                done.exception()  # one that is not awaited any more is no news
+                done.exception()  # marks it as retrieved: its caller may be gone
 
     # --- being the owner --------------------------------------------------------------------------------------------
 
@@ -249,7 +251,7 @@ class Lease:
 
 
 def _mark(transaction: Transaction) -> None:
-    """The place of an `after` among the parts."""
+    """Write nothing: marks where `after` was called among the parts."""
 
 
 def _nothing(transaction: Transaction) -> None:

@@ -79,15 +79,9 @@ class Recorder:
     def wake(self, recording: Recording) -> None:
         """A recording has something to write."""
         self._dirty[recording] = None
-        if self._task is None:
+        if self._task is None or self._task.done():  # one that was cancelled before its first step is done, too
             # Not in the context of the turn that happens to be the first, nor with its role: it is for all.
             self._task = asyncio.get_running_loop().create_task(self._write(), context=Context())
-            self._task.add_done_callback(self._unbegun)
-
-    def _unbegun(self, task: asyncio.Task[None]) -> None:
-        """A writer that was cancelled before its first step is followed by another one."""
-        if self._task is task:
-            self._task = None
 
     async def aclose(self) -> None:
         """End with what is being written, and what is looked for."""

@@ -52,7 +52,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             scope = work.request.scope
             resolution = await parts.resolver.resolve(scope, call=call, entry=entry, signatures=others)
             use = await parts.usage.open(turn_id, scope)
-            work.leave_line = await parts.starts.enter()
+            await parts.starts.enter(turn_id)
         del call
         if abandoned is not None:
             await parts.turns.end(abandoned, "abandoned", lease=lease)
@@ -69,9 +69,9 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
         if start is not None or recording is not None or work.loaded:
-            # Once it is there it is ended well, whoever cancels it meanwhile.
+            # A turn that is on the disk must be ended there too, so a cancellation waits for this write.
             _, cancelled = await uninterrupted(lease.flush())
-        lease.after(work.leave_line)  # with its first checkpoint, before its model is asked
+        lease.after(partial(parts.starts.leave, turn_id))  # with the first checkpoint, before the first model call
         if start is not None:
             lease.known.pop(Branch, None)
         if recording is not None:

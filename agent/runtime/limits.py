@@ -1,4 +1,4 @@
-"""What ends a run from outside before its time: a drain, another process that begins the same turn, a time limit.
+"""What bounds and interrupts turns: a drain, another process that begins the same turn, a time limit, a start queue.
 
 `runner` knows which turns are under way; `run` records one that was interrupted.
 """
@@ -62,19 +62,18 @@ class StartQueue:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_STARTING)
+        self._beginning: set[str] = set()
 
-    async def enter(self) -> Callable[[], None]:
-        """Wait in line; returns the function that leaves it, which can be called more than once."""
+    async def enter(self, turn_id: str) -> None:
+        """Wait in line until this turn may begin."""
         await self._free.acquire()
-        inside = True
+        self._beginning.add(turn_id)
 
-        def leave() -> None:
-            nonlocal inside
-            if inside:
-                inside = False
-                self._free.release()
-
-        return leave
+    def leave(self, turn_id: str) -> None:
+        """Let the next turn begin; does nothing if this one has left already or never entered."""
+        if turn_id in self._beginning:
+            self._beginning.remove(turn_id)
+            self._free.release()
 
 
 @asynccontextmanager
@@ -109,7 +108,7 @@ async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
     def too_long() -> TurnTimeout:
         return TurnTimeout(
             f"the turn ran for longer than {seconds:g} s",
-            remedy="resume the turn to go on, or raise the setting turn_timeout",
+            remedy="resume the turn, or raise the setting turn_timeout",
         )
 
     async with interruptible(too_long) as expire:
@@ -147,7 +146,7 @@ async def _look(begun: Callable[[], Awaitable[bool]], stop: Callable[[], None]) 
     found = False
     while not found:
         await asyncio.sleep(_LOOK)
-        with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turn itself
+        with contextlib.suppress(WorldAgentError):  # the turn itself reports a database that is down
             found = await begun()
     stop()
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from traceback import clear_frames
 
 from ...core import Emitter, Tier
-from ...core.awaiting import uninterrupted
 from ...core.errors import StorageUnavailable, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
 from ...core.pauses import Pause
@@ -77,7 +76,8 @@ class TurnPath:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        except BaseException as error:  # any: a bug or an exit too ends the stream with an event, and is raised again
+        # Not by name: tools and handlers can raise anything, SystemExit too, and the stream must end with an event.
+        except BaseException as error:
             clear_frames(error.__traceback__)
             self._end("failed", "internal")
             raise
@@ -85,10 +85,9 @@ class TurnPath:
             self._end(turn.status, text=turn.text)
             return turn
         finally:
+            self.parts.starts.leave(self.turn_id)
             if isinstance(self.work, NewTurn):
-                self.work.role = None  # it is still there where the thread could not be owned
-                if self.work.leave_line is not None:
-                    self.work.leave_line()
+                self.work.role = None  # set until the thread is owned, and the error keeps this frame
         # Whoever keeps the error keeps its frames, and what they held of the turn with them.
         clear_frames(failure.__traceback__)
         failure.turn_id = self.turn_id
@@ -196,10 +195,13 @@ class TurnPath:
             await self._settled(patient=True)
             begun.lease.recover()
             record = await self._write_end(
-                begun, status, lambda emit, status: emit_end(emit, status, _code(status, code)), code=code
+                begun,
+                status,
+                lambda emit, status: emit_end(emit, status, code if status == "failed" else None),
+                code=code,
             )
         except (WorldAgentError, asyncio.CancelledError):
-            return False  # what ended the run is told, not that it could not be written down
+            return False  # the caller gets the error that ended the run, not this one
         return record.status == "stopped"
 
     async def _record(self, begun: Begun, outcome: TurnOutcome) -> Turn:
@@ -228,11 +230,10 @@ class TurnPath:
         """Write what becomes of the turn with what it used and, where it is recorded, the last of its events."""
         parts, recording, writing = self.parts, self.work.recording, begun.use.writing()
         ending = None if recording is None else recording.ending(self.emit, status, tell)
-        end = parts.turns.end(
-            begun.record, status, code=code, lease=begun.lease, also=also, each=together(writing, ending)
+        each = together(writing, ending)
+        record = await parts.turns.end(
+            begun.record, status, code=code, lease=begun.lease, also=also, each=each, final=True
         )
-        # What is written is final: whoever cancels it by now comes too late.
-        record, _ = await uninterrupted(end)
         writing.done()
         if ending is not None:
             ending.done()
@@ -255,7 +256,23 @@ class TurnPath:
             await self.work.recording.settled(patient=patient)
 
     def _emit_pauses(self, emit: Emitter, outcome: TurnOutcome) -> None:
-        emit_pauses(emit, outcome)
+        """Emit what the turn asks a person, and who was notified."""
+        for pause in outcome.pauses:
+            emit(
+                PauseOpened,
+                pause_id=pause.id,
+                kind=pause.kind,
+                function=pause.function,
+                arguments=dict(pause.arguments),
+                hash=pause.hash,
+                risk=pause.risk,
+                reason=pause.reason,
+                caller=pause.caller,
+                approvers=pause.approvers,
+                question=pause.question,
+                options=pause.options,
+                answer_schema=None if pause.schema is None else dict(pause.schema),
+            )
         scope = self.work.scope
         for pause in self._fresh:
             emit(
@@ -296,27 +313,3 @@ def emit_end(emit: Emitter, status: str, code: str | None = None, *, text: str =
     if status != "done" and emit.standing:
         emit(TextReplaced, text="")
     emit(TurnEnded, status=status, code=code, text=text)
-
-
-def emit_pauses(emit: Emitter, outcome: TurnOutcome) -> None:
-    """Emit what is asked of a person."""
-    for pause in outcome.pauses:
-        emit(
-            PauseOpened,
-            pause_id=pause.id,
-            kind=pause.kind,
-            function=pause.function,
-            arguments=dict(pause.arguments),
-            hash=pause.hash,
-            risk=pause.risk,
-            reason=pause.reason,
-            caller=pause.caller,
-            approvers=pause.approvers,
-            question=pause.question,
-            options=pause.options,
-            answer_schema=None if pause.schema is None else dict(pause.schema),
-        )
-
-
-def _code(status: TurnStatus, code: str | None) -> str | None:
-    return code if status == "failed" else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,7 +108,6 @@ class NewTurn:
     """A turn to begin, and what records it, if it is recorded.
 
     It lets go of the call's role once that is resolved, and of the attachments it has `loaded` once they are kept.
-    While it begins it is in a line, see `StartQueue`.
     """
 
     request: TurnRequest
@@ -117,7 +115,6 @@ class NewTurn:
     branch: Again | Edit | None = None
     recording: Recording | None = None
     loaded: tuple[Loaded, ...] = field(default=(), repr=False)
-    leave_line: Callable[[], None] | None = field(default=None, repr=False)
 
     @property
     def scope(self) -> Scope:

@@ -168,7 +168,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
         Args:
             statements: What is written.
-            lease: The turn's; None is no turn.
+            lease: The turn's; None outside a turn.
             newest: What the thread's newest checkpoint is then, where that is known.
         """
 

@@ -43,7 +43,7 @@ _UNBEGUN: Final = 0
 """The epoch of a call that was under way and surely did nothing; an owner's is 1 or more."""
 
 _RUN: Final = object()
-"""What `_admit` gives for a step that may run; None is a result."""
+"""Returned by `_admit` for a step that may run, since None is a valid result."""
 
 UNATTENDED: Final = "unattended"
 """What the gate's records name as the decider where an unattended turn refuses instead of asking."""
@@ -242,7 +242,7 @@ class Drive:
     # --- leave ------------------------------------------------------------------------------------------------------
 
     async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
-        """Whether the step may be done now: what it gives instead, or `_RUN`."""
+        """Check whether the step may run now; returns its record with `_RUN`, or with the result it has instead."""
         lost = record.state == "started" and record.epoch not in (self._epoch, _UNBEGUN) and step.once
         if lost or record.state == "uncertain":
             return await self._uncertain(step, record)

@@ -117,7 +117,7 @@ class Step:
         gate: What the gate said of it, as JSON for the journal.
         by: What let it through, or asks; see `CallStarted.gate`.
         refusal: Why it is not done; the journal keeps it as its failure.
-        result_schema: The JSON Schema of what it gives, for who is asked what became of it; None is any JSON.
+        result_schema: Gives the JSON Schema of its result, for the person who decides about an interrupted effect.
         check: Validates other arguments that a person gave; returns them as JSON, as they will be passed on.
         noted: Hears of what a person decided, or of `refuse` where nobody did in time;
             gives what the journal keeps, as JSON.

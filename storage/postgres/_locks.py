@@ -72,7 +72,7 @@ class AdvisoryLocks:
             self._executor.shutdown(wait=True)
 
     async def release(self, number: int, connection: psycopg.Connection) -> None:
-        """Let go of one lock, unless it went with its connection. Whoever is cancelled meanwhile comes too late."""
+        """Release one lock, unless it was lost with its connection. A cancellation does not interrupt it."""
         if not self._closed:
             await uninterrupted(outcome(self._executor.submit(self._let_go, number, connection)))
 

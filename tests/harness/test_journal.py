@@ -19,6 +19,17 @@ from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.harness.journal import decision_of
 
 
+async def interrupted(turns: Turns, under_way: asyncio.Event) -> Pause:
+    """Interrupt the turn in the middle of an effect; returns the pause that asks about it."""
+    running = asyncio.create_task(turns.drive("main", {}))
+    await under_way.wait()
+    running.cancel()
+    await asyncio.wait({running})
+    pauses: list[Pause] = await turns.drive("main", {})
+    assert len(pauses) == 1
+    return pauses[0]
+
+
 async def test_a_call_that_needs_leave_waits_and_what_was_done_is_not_done_again(tmp_path: Path) -> None:
     done: list[str] = []
 
@@ -92,11 +103,7 @@ async def test_an_effect_that_was_under_way_is_uncertain_until_a_person_says(
             return "lost"
 
     async with turns_of(tmp_path, tool(name="write")(body), flow_of(main)) as turns:
-        running = asyncio.create_task(turns.drive("main", {}))
-        await cut.wait()
-        running.cancel()
-        await asyncio.wait({running})
-        [pause] = await turns.drive("main", {})
+        pause = await interrupted(turns, cut)
         assert (pause.kind, pause.function) == ("uncertain", "write")
         await turns.answer(pause, answer)
         assert await turns.drive("main", {}) == outcome
@@ -119,11 +126,7 @@ async def test_an_effect_without_a_result_that_happened_is_not_made_again_and_a_
         return [await ctx.call("write", {"what": "x"})]
 
     async with turns_of(tmp_path, tool(name="write")(body), flow_of(main)) as turns:
-        running = asyncio.create_task(turns.drive("main", {}))
-        await cut.wait()
-        running.cancel()
-        await asyncio.wait({running})
-        [pause] = await turns.drive("main", {})
+        pause = await interrupted(turns, cut)
         assert pause.schema == {"type": "null"}
         with pytest.raises(AnswerInvalid, match="does not fit its schema"):
             await turns.answer(pause, Happened(5))

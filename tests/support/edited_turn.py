@@ -11,7 +11,8 @@ from support import kill_prefix
 from support.agents import open_pauses
 from support.databases import storage_of
 from support.effects import add, lines
-from support.failing_writes import FailingWrites
+from support.kill_points import Killer
+from support.kill_turn import status_of
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume, StorageUnavailable
@@ -43,29 +44,27 @@ def agent_of(home: Path) -> WorldAgent:
     )
 
 
-async def through(home: Path, failing: FailingWrites) -> dict[str, Any]:
-    """Run a turn, edit it, and go on each time a write of the edit fails, in this agent or in another one."""
+async def through(home: Path, killer: Killer) -> dict[str, Any]:
+    """Run a turn and edit it; if a write of the edit fails, resume it in this agent or in another one."""
     async with agent_of(home) as here, agent_of(home) as there:
         kill_prefix.prepare(home)
         if await here.thread("t").state() is None:
             await here.thread("t").converse(OLD)
-        failing.on = True
+        killer.on, resuming, states = True, here, list[str]()
         while True:
-            thread = (there if failing.elsewhere and failing.failed else here).thread("t")
+            thread = resuming.thread("t")
             try:
                 await _to_the_end(thread, home)
                 break
             except StorageUnavailable as error:
-                failing.mend(error)
-                state = await thread.state()
-                assert state is not None, "the first turn had ended"
-                failing.states.append(state.status)
-        failing.on = False
+                resuming = there if killer.mend(error) else here
+                states.append(await status_of(thread))
+        killer.on = False
         histories = [await _said(agent.thread(name)) for agent in (here, there) for name in ("t", KEPT)]
         threads = sorted([item.thread for item in await here.threads()])
     [now, kept, *same] = histories
     return {
-        "states": failing.states,
+        "states": states,
         "effects": Counter(lines(home / "effects")),
         "now": now,
         "kept": kept,

@@ -20,55 +20,54 @@ from typing import Any
 from support import edited_turn, kill_prefix, kill_turn
 from support.databases import ENGINES, Engine, made, removed
 from support.failing_writes import FailingWrites
-from support.kill_points import AFTER, BEFORE, WITHIN, Point, armed
+from support.kill_points import AFTER, BEFORE, WITHIN, Killer, Point, armed
 from support.processes import forked
 
 TURNS = {"parts": kill_turn.through, "edit": edited_turn.through}
 
 
-def ran(turn: str, point: Point | None, home: Path, engine: Engine, **how: bool) -> dict[str, Any]:
-    """Run a turn in a fork, with or without a write that fails; gives what came of it.
-
-    Where the write kills the process, another one goes on with the turn.
-    """
-    made(engine, home)
+def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
+    """Run a turn in a fork to its end; gives how the fork ended, and what came of the turn."""
     told = home / "told"
 
-    def work(failing: FailingWrites) -> None:
-        armed(failing)
+    def work() -> None:
+        armed(killer)
         kill_prefix.numbered(home)
-        found = asyncio.run(TURNS[turn](home, failing))
-        points = [(when, what, most) for (when, what), most in failing.passed.items()]
-        told.write_text(json.dumps(found | {"failed": failing.failed, "points": points}))
+        found = asyncio.run(TURNS[turn](home, killer))
+        points = [(when, what, most) for (when, what), most in killer.passed.items()]
+        told.write_text(json.dumps(found | {"points": points}))
 
-    failing = FailingWrites(point, home, engine, **how)
-    if failing.kills:
-        assert forked(lambda: work(failing)) == -signal.SIGKILL, f"the turn {turn!r} did not come to {point}"
-        failing = FailingWrites(None, home, engine)
-    assert forked(lambda: work(failing)) == 0, f"the turn {turn!r} did not come through with {point}"
-    found: dict[str, Any] = json.loads(told.read_text())
-    found["gaps"], _ = kill_prefix.lost(home)
-    removed(home)
-    return found
+    ended = forked(work)
+    return ended, json.loads(told.read_text()) if ended == 0 else {}
 
 
 def failures(turn: str, engine: Engine, *, kills: bool, sample: int | None, seed: int) -> Iterator[dict[str, Any]]:
-    """Have each write of a turn fail or kill, or so many of them."""
+    """Have each write of a turn fail, or kill the process there, or do so at `sample` of them."""
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
+        home = made(engine, Path(folder, "counted"))
+        ended, counted = ran(turn, Killer(None, home / "where"), home)
+        assert ended == 0, f"the turn {turn!r} ended with {ended}"
         whens = (BEFORE, WITHIN, AFTER) if kills else (WITHIN,) if engine == "sqlite" else (WITHIN, AFTER)
-        passed = ran(turn, None, Path(folder, "counted"), engine)["points"]
         points = [
             Point(when, what, nth)
-            for within, what, most in passed
+            for within, what, most in counted["points"]
             if within == WITHIN
             for when in whens
             for nth in range(1, most + 1)
         ]
         for number, point in enumerate(points if sample is None else source.sample(points, min(sample, len(points)))):
-            how = {"kills": True} if kills else {"elsewhere": source.random() < 0.5}
-            found = ran(turn, point, Path(folder, str(number)), engine, **how)
-            yield {"when": point.when, "what": point.what, "nth": point.nth} | how | found
+            home = made(engine, Path(folder, str(number)))
+            if kills:
+                ended, _ = ran(turn, Killer(point, home / "where"), home)
+                assert ended == -signal.SIGKILL, f"the turn {turn!r} did not come to {point}"
+                ended, found = ran(turn, Killer(None, home / "where"), home)
+            else:
+                ended, found = ran(turn, FailingWrites(point, home, engine, elsewhere=source.random() < 0.5), home)
+            assert ended == 0, f"the turn {turn!r} did not come through with {point}"
+            gaps, _ = kill_prefix.lost(home)
+            removed(home)
+            yield {"when": point.when, "what": point.what, "nth": point.nth, "gaps": gaps, "kills": kills} | found
 
 
 def main() -> None:

@@ -26,28 +26,18 @@ class FailingWrites(Killer):
         point: Where; within or after a transaction.
         home: The home of the turn.
         engine: Where the turn is kept.
-        elsewhere: Whether another agent goes on with the turn.
-        kills: Whether the process is killed there instead; before a transaction, too.
-
-    Attributes:
-        failed: Whether it came to pass.
-        states: How the turn stood after each failure.
+        elsewhere: Whether another agent resumes the turn.
     """
 
-    def __init__(
-        self, point: Point | None, home: Path, engine: Engine, *, elsewhere: bool = False, kills: bool = False
-    ) -> None:
+    def __init__(self, point: Point | None, home: Path, engine: Engine, *, elsewhere: bool) -> None:
         super().__init__(point, home / "where")
-        self.engine, self.elsewhere, self.kills = engine, elsewhere, kills
-        self.failed = self._full = False
-        self.states: list[str] = []
+        self._engine, self._elsewhere = engine, elsewhere
+        self._failed = self._mended = self._full = False
 
     async def __call__(self, when: str, what: str) -> bool:
         """As `Killer` has it; after a commit its answer is lost here."""
-        if self.kills:
-            return await super().__call__(when, what)
-        if when == AFTER and not self.failed and self.point == Point(AFTER, what, self._pass(when, what)):
-            self.failed = True
+        if when == AFTER and not self._failed and self.point == Point(AFTER, what, self._pass(when, what)):
+            self._failed = True
             raise StorageUnavailable("the connection was lost", remedy="try again")
         return when != AFTER and await super().__call__(when, what)
 
@@ -59,21 +49,20 @@ class FailingWrites(Killer):
 
     def end(self, transaction: Transaction) -> None:
         """Fail the transaction; a group of which it is one runs it again alone, and the disk is still full then."""
-        if self.kills:
-            super().end(transaction)
-        if self.failed:
+        if self._failed:
             return
-        self.failed = True
-        if self.engine == "postgres":
+        self._failed = True
+        if self._engine == "postgres":
             transaction.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         self._full = True
         self._write_too_much(transaction)
 
-    def mend(self, error: StorageUnavailable) -> None:
-        """Make room on the disk; a failure that nobody caused is none that is mended."""
-        if not self.failed or len(self.states) > 0:
+    def mend(self, error: StorageUnavailable) -> bool:
+        """See `Killer.mend`. The failure was caused here, once; any other one is raised."""
+        if not self._failed or self._mended:
             raise error
-        self._full = False
+        self._full, self._mended = False, True
+        return self._elsewhere
 
     @staticmethod
     def _write_too_much(transaction: Transaction) -> None:

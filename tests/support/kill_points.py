@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from support.kill_crowd import Crowd
+from worldagent.core.errors import StorageUnavailable
 from worldagent.storage import Lease, Transaction
 from worldagent.storage import _lane as lane
 from worldagent.storage.postgres import PostgresDatabase
@@ -100,6 +101,10 @@ class Killer:
     def end(self, transaction: Transaction) -> None:
         """What happens at a point inside a transaction."""
         self._kill()
+
+    def mend(self, error: StorageUnavailable) -> bool:
+        """Handle a failed write of the turn; returns whether another agent is to resume it. Here no write may fail."""
+        raise error
 
     def enqueued(self, what: str) -> None:
         """Pass the point where a part was enqueued; nothing of the owner's is committed any more where it dies here."""

@@ -55,9 +55,9 @@ def numbered(home: Path) -> None:
     def lease_enqueue(self: Lease, part: Callable[[Any], Any]) -> None:
         enqueue(self, numbered_part(self, part)[0])
 
-    async def lease_commit(self: Lease, part: Callable[[Any], Any]) -> Any:
+    async def lease_commit(self: Lease, part: Callable[[Any], Any], **how: bool) -> Any:
         written, line = numbered_part(self, part)
-        done = await commit(self, written)
+        done = await commit(self, written, **how)
         os.write(committed, line)
         return done
 

@@ -81,8 +81,8 @@ is always a prefix of what the turn did. After the name of a transaction come th
   question: done; the log: plan; the log: result; a checkpoint after the first; a row of an `idempotent` leaf.
 
 A transaction that fails, because the disk is full or the connection is cut, is gone as a whole, and the turn fails with
-`StorageUnavailable`. Its status is `failed` where that can still be written, else `cut_off`; where it had not begun
-there is no turn. `resume` goes on with it as after a kill (`tests/turns/test_failed_writes.py`).
+`StorageUnavailable`. Its status is `failed` if that can still be written, else `cut_off`. If the begin failed there is
+no turn. `resume` continues it as after a kill (`tests/turns/test_failed_writes.py`).
 """
 
 

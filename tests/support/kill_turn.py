@@ -19,7 +19,6 @@ from support import kill_prefix
 from support.agents import open_pauses
 from support.databases import contents_of, rows_of, storage_of
 from support.effects import add, lines
-from support.failing_writes import FailingWrites
 from support.kill_points import AFTER, BEFORE, IN, Killer
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
@@ -189,26 +188,26 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
     }
 
 
-async def through(home: Path, failing: FailingWrites) -> dict[str, Any]:
-    """Run the turn from its begin to its end, and go on each time a write fails, in this agent or in another one."""
+async def through(home: Path, killer: Killer) -> dict[str, Any]:
+    """Run the turn from its begin to its end; if a write fails, resume it in this agent or in another one."""
     asked: dict[str, bool] = {}
-    async with agent_of(home, failing) as here, agent_of(home, failing) as there:
-        await _ready(home, here, failing)
-        failing.on = True
+    async with agent_of(home, killer) as here, agent_of(home, killer) as there:
+        await _ready(home, here, killer)
+        killer.on, resuming, states = True, here, list[str]()
         while True:
-            thread = (there if failing.elsewhere and failing.failed else here).thread("t")
+            thread = resuming.thread("t")
             try:
                 await _to_the_end(thread, home, asked)
                 break
             except StorageUnavailable as error:
-                failing.mend(error)
-                failing.states.append(await status_of(thread))
-        failing.on = False
+                resuming = there if killer.mend(error) else here
+                states.append(await status_of(thread))
+        killer.on = False
         histories = [await agent.thread("t").history() for agent in (here, there)]
         after = [(await agent.thread("t").converse("And now?")).text for agent in (here, there)]
     [history, same] = histories
     return {
-        "states": failing.states,
+        "states": states,
         "effects": Counter(lines(home / "effects")),
         "noted": Counter(lines(home / "noted")),
         "history": [message.kind for message in history],
@@ -218,7 +217,7 @@ async def through(home: Path, failing: FailingWrites) -> dict[str, Any]:
 
 
 async def status_of(thread: Thread) -> str:
-    """How a thread's last turn stands; "no turn" where it has none."""
+    """The status of a thread's last turn; "no turn" if it has none."""
     state = await thread.state()
     return "no turn" if state is None else state.status
 
