@@ -36,7 +36,7 @@ THREADS = 50
 PLAIN, NOTED = ("a", "b"), ("n",)
 """What each turn does: two effects side by side that nobody can take back, and one whose receiver knows its key."""
 
-SPAN = 2.5  # seconds after its start within which a process is killed
+SPAN, MAX_SPAN = 2.5, 15.0  # seconds after its start within which a process is killed, on an idle and on a busy machine
 LAST = 300.0  # seconds for the process that is not killed
 TURN = ("message", "plan", "result", "result", "result", "answer")
 _EFFECTS, _ASKED = "effects", "asked"
@@ -164,10 +164,12 @@ def killed(engine: Engine, kills: int, seed: int) -> dict[str, Any]:
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         home = made(engine, Path(folder) / "home")
-        progress = []
+        progress, span = [0], SPAN
         for _ in range(kills):
-            _killed(home, source.uniform(0, SPAN))
+            _killed(home, source.uniform(0, span))
             progress.append(len(lines(home / _EFFECTS)))
+            # On a busy machine a process takes longer to get to its effects, and kills must still come amid them.
+            span = min(span * 1.1, MAX_SPAN) if progress[-1] == progress[-2] else max(span / 1.1, SPAN)
         assert forked(lambda: _run(home, last=True)) == 0, f"seed {seed}: no process could finish"
         told: dict[str, list[tuple[str, str]]] = json.loads((home / "told").read_text())
         effects, asked = Counter(lines(home / _EFFECTS)), lines(home / _ASKED)
