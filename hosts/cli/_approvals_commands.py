@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, PolicyCheckOptions, RejectOptions
-from ._options import options_of
+from .options import options_of
 
 _APPROVALS = """\
 The calls of a workspace that wait for a person's leave.
@@ -90,25 +90,25 @@ def add_approvals(app: typer.Typer) -> None:
 
 
 def _list(options: ApprovalsListOptions) -> int:
-    from ._approvals import list_approvals
+    from .approvals import list_approvals
 
     return list_approvals(options)
 
 
 def _approve(options: ApproveOptions) -> int:
-    from ._approvals import approve
+    from .approvals import approve
 
     return approve(options)
 
 
 def _reject(options: RejectOptions) -> int:
-    from ._approvals import reject
+    from .approvals import reject
 
     return reject(options)
 
 
 def _check(options: PolicyCheckOptions) -> int:
-    from ._policy import check_policy
+    from .policy import check_policy
 
     return check_policy(options)
 

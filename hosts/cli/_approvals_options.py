@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ._options import JsonResult
 from ._thread_options import GoOnOptions, ThreadsOptions
+from .options import JsonResult
 
 _WHERE, _WHICH, _ANSWERS = "Where", "Which", "Answers"
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import HostOptions
+from .options import HostOptions
 
 _HOST, _INSTALLATION, _OUTPUT = "For a role host", "For this installation", "Output"
 

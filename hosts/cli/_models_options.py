@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import JsonResult
+from .options import JsonResult
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...profiles import GENERAL, Profile, Profiles, find_project
-from ._options import AgentOptions
-from ._output import Output
+from .options import AgentOptions
+from .output import Output
 
 if TYPE_CHECKING:
     from ...agent import Settings

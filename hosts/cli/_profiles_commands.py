@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from ._options import options_of
 from ._profiles_options import (
     ProfilesCheckOptions,
     ProfilesListOptions,
@@ -12,6 +11,7 @@ from ._profiles_options import (
     ProfilesShowOptions,
     ProfilesTrustOptions,
 )
+from .options import options_of
 
 _PROFILES = """\
 Profiles: what an agent starts up with. Persona, tools and memory, in YAML files.
@@ -92,31 +92,31 @@ def add_profiles(app: typer.Typer) -> None:
 
 
 def _list(options: ProfilesListOptions) -> int:
-    from ._profiles import list_profiles
+    from .profiles import list_profiles
 
     return list_profiles(options)
 
 
 def _show(options: ProfilesShowOptions) -> int:
-    from ._profiles import show_profile
+    from .profiles import show_profile
 
     return show_profile(options)
 
 
 def _check(options: ProfilesCheckOptions) -> int:
-    from ._profiles import check_profiles
+    from .profiles import check_profiles
 
     return check_profiles(options)
 
 
 def _schema(options: ProfilesSchemaOptions) -> int:
-    from ._profiles import print_schema
+    from .profiles import print_schema
 
     return print_schema(options)
 
 
 def _trust(options: ProfilesTrustOptions) -> int:
-    from ._profiles_trust import trust_project
+    from .profiles_trust import trust_project
 
     return trust_project(options)
 

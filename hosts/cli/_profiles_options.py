@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import JsonResult
+from .options import JsonResult
 
 _WHERE, _WHICH = "Where", "Which"
 

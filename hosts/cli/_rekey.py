@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import InvalidArgument
 from ._doctor_options import DoctorOptions
-from ._output import Output, table
-from ._session import FAILED
+from .output import Output, table
+from .session import FAILED
 
 if TYPE_CHECKING:
     from ..doctor import KeyState

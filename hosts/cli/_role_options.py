@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import WORKSPACE, AllowRemote, HostOptions, Http, JsonResult, Stdio
+from .options import WORKSPACE, AllowRemote, HostOptions, Http, JsonResult, Stdio
 
 _STORED, _WHERE = "Stored roles", "Where"
 _WHICH, _REACH = "Which", "How it is reached"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ._options import options_of
 from ._serve_options import PsOptions, ServeOptions
+from .options import options_of
 
 _SERVE = """\
 Serve agents to programs in any language: an MCP server over its standard streams or HTTP, the sidecar.
@@ -43,13 +43,13 @@ def add_serve(app: typer.Typer) -> None:
 
 
 def _serve(options: ServeOptions) -> int:
-    from ._serve import serve
+    from .serve import serve
 
     return serve(options)
 
 
 def _ps(options: PsOptions) -> int:
-    from ._ps import ps
+    from .ps import ps
 
     return ps(options)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import (
+from .options import (
     AllowRemote,
     Home,
     Http,

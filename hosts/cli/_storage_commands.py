@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ._options import options_of
 from ._storage_options import StorageCopyOptions, StorageDropOptions
+from .options import options_of
 
 _STORAGE = """\
 Where conversations, turns and checkpoints are kept: the home's file, or a Postgres database.
@@ -52,13 +52,13 @@ def add_storage(app: typer.Typer) -> None:
 
 
 def _copy_storage(options: StorageCopyOptions) -> int:
-    from ._storage import copy
+    from .storage import copy
 
     return copy(options)
 
 
 def _drop_storage(options: StorageDropOptions) -> int:
-    from ._storage import drop
+    from .storage import drop
 
     return drop(options)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import JsonResult
+from .options import JsonResult
 
 _PLACES = "Places"
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ._options import WORKSPACE, AgentOptions, Events, Home, JsonResult
+from .options import WORKSPACE, AgentOptions, Events, Home, JsonResult
 
 _WHERE, _WHICH, _NEW = "Where", "Which", "New thread"
 _ANSWERS, _ROLE = "Answers", "Model and role"

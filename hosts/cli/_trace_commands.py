@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ._options import options_of
 from ._thread_options import ThreadsOptions
+from .options import options_of
 
 _WHERE, _WHICH, _OUTPUT = "Where", "Which", "Output"
 
@@ -116,19 +116,19 @@ def add_trace(app: typer.Typer) -> None:
 
 
 def _list(options: TraceListOptions) -> int:
-    from ._trace import list_traces
+    from .trace import list_traces
 
     return list_traces(options)
 
 
 def _show(options: TraceShowOptions) -> int:
-    from ._trace import show_trace
+    from .trace import show_trace
 
     return show_trace(options)
 
 
 def _export(options: TraceExportOptions) -> int:
-    from ._trace import export_trace
+    from .trace import export_trace
 
     return export_trace(options)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ._options import options_of
 from ._upkeep_options import BackupOptions, ExportOptions, ImportOptions, PruneOptions, RemoveOptions
+from .options import options_of
 
 _REMOVE = """\
 Remove a thread with all that was said and done on it, so that no file holds any of it.
@@ -74,31 +74,31 @@ def add_upkeep(app: typer.Typer, threads: typer.Typer) -> None:
 
 
 def _remove(options: RemoveOptions) -> int:
-    from ._upkeep import remove_thread
+    from .upkeep import remove_thread
 
     return remove_thread(options)
 
 
 def _export(options: ExportOptions) -> int:
-    from ._upkeep import export_thread
+    from .upkeep import export_thread
 
     return export_thread(options)
 
 
 def _import(options: ImportOptions) -> int:
-    from ._upkeep import import_thread
+    from .upkeep import import_thread
 
     return import_thread(options)
 
 
 def _prune(options: PruneOptions) -> int:
-    from ._upkeep import prune_threads
+    from .upkeep import prune_threads
 
     return prune_threads(options)
 
 
 def _backup(options: BackupOptions) -> int:
-    from ._upkeep import backup
+    from .upkeep import backup
 
     return backup(options)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ._options import Home, JsonResult
 from ._thread_options import ThreadOptions, ThreadsOptions
+from .options import Home, JsonResult
 
 STREAM: Final = "-"
 """Names standard output or input in place of a file."""

@@ -28,10 +28,10 @@ from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
 from worldagent.hosts.cli._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
-from worldagent.hosts.cli._options import AskOptions, TaskOptions
 from worldagent.hosts.cli._role_options import RolesPutOptions
 from worldagent.hosts.cli._serve_options import PsOptions, ServeOptions
 from worldagent.hosts.cli._thread_options import ResumeOptions, ThreadsListOptions
+from worldagent.hosts.cli.options import AskOptions, TaskOptions
 from worldagent.signatures._escape import escape_markers, unescape_markers
 
 DECISIONS = DOCS / "decisions"

@@ -21,8 +21,8 @@ from support.house import ROOT
 from support.pages import DOCS, rows
 from support.plain_hosts import plain_host
 from worldagent.core import Tier
-from worldagent.hosts.cli._app import app
 from worldagent.hosts.cli._doctor_options import DoctorOptions
+from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import HOST_POINTS, INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.hosts.doctor._installation import CHECKS

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from support.forks import start
 from support.openai_stub import OpenAIStub, openai_stub
 from support.processes import clean_environment
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
 APP = ("--app", "support.hat_shop:agent")
@@ -76,7 +76,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
     # A command leaves the embedded model to its process, and this one runs other tests.
-    monkeypatch.setattr("worldagent.hosts.cli._session._begin_loading", lambda lm, identity: None)
+    monkeypatch.setattr("worldagent.hosts.cli.session._begin_loading", lambda lm, identity: None)
     return folder
 
 

@@ -6,11 +6,11 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import ModelWaiting
-from ._options import TaskOptions
-from ._output import Output
-from ._session import open_agent, run, thread_of
-from ._sources import one_reader, params, role
-from ._turn import one_turn
+from .options import TaskOptions
+from .output import Output
+from .session import open_agent, run, thread_of
+from .sources import one_reader, params, role
+from .turn import one_turn
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent

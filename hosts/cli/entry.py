@@ -44,7 +44,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     _mend_streams()
     try:
-        from ._app import app
+        from .app import app
 
         app()
     except KeyboardInterrupt:  # inside a command it has been handled

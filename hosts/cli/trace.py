@@ -15,12 +15,12 @@ from ...core.errors import InvalidArgument, StorageUnavailable, TraceInvalid
 from ...harness.trace import Traces, TurnTrace, read_trace
 from ...harness.trace.running import HEADER, TraceIndex
 from ...storage import Storage
-from ._output import Output
-from ._session import run
 from ._thread_options import ThreadsOptions
 from ._trace_commands import TraceExportOptions, TraceListOptions, TraceShowOptions
-from ._trace_page import BEGIN, trace_page
-from ._trace_text import count_text, trace_text
+from .output import Output
+from .session import run
+from .trace_page import BEGIN, trace_page
+from .trace_text import count_text, trace_text
 
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 

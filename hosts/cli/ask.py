@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core import new_id
-from ._attachments import attachments
-from ._options import AskOptions
-from ._output import Output
-from ._session import open_agent, run, thread_of
-from ._sources import message, one_reader, role
-from ._turn import one_form, one_turn
+from .attachments import attachments
+from .options import AskOptions
+from .output import Output
+from .session import open_agent, run, thread_of
+from .sources import message, one_reader, role
+from .turn import one_form, one_turn
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...signatures.models import PROVIDERS, Abilities, abilities_of
 from ._models_options import ModelsOptions
-from ._output import Output
-from ._session import run
+from .output import Output
+from .session import run
 
 if TYPE_CHECKING:
     from ...agent import Settings

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import check_id
 from ...core.errors import InvalidArgument, NothingToResume
 from ...core.pauses import PersonAnswer
-from ._output import Output
-from ._sources import one_reader, role
 from ._thread_options import GoOnOptions
-from ._turn import one_form, one_turn
+from .output import Output
+from .sources import one_reader, role
+from .turn import one_form, one_turn
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import STORED_TIERS, Tier
 from ...core.errors import InvalidArgument
-from ._hosts import TOKEN_VARIABLE
-from ._output import Output
 from ._role_options import RoleHostOptions
-from ._session import INTERRUPTED, run
+from .hosts import TOKEN_VARIABLE
+from .output import Output
+from .session import INTERRUPTED, run
 
 if TYPE_CHECKING:
     from ..role_host import Address, Grant, RoleHost, Tokens

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import InvalidArgument
 from ...storage import Storage
-from ._output import Output, table
-from ._session import run
 from ._storage_options import StorageCopyOptions, StorageDropOptions
+from .output import Output, table
+from .session import run
 
 if TYPE_CHECKING:
     from ...agent.copying import Copied, Progress

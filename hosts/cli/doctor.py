@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import Tier, check_id
 from ...core.errors import InvalidArgument
 from ._doctor_options import DoctorOptions
-from ._hosts import EMBEDDED, check_hosts, named_host
-from ._output import Output
 from ._rekey import rekey
-from ._session import FAILED, run
+from .hosts import EMBEDDED, check_hosts, named_host
+from .output import Output
+from .session import FAILED, run
 
 if TYPE_CHECKING:
     from ...mcp_client import HttpHost, StdioHost

@@ -15,13 +15,13 @@ from ...storage import Storage
 from ..pauses import is_late, unanswered
 from ._approvals_options import ApprovalsListOptions, ApproveOptions, RejectOptions
 from ._approvals_text import Always, leave
-from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
-from ._output import Output, time_text
 from ._pauses import pause_text
-from ._session import open_agent, run
-from ._sources import json_object, text
-from ._threads import open_threads
-from ._turn import where
+from .answers import GoingOn, checked_role, go_on, no_thread, output_of
+from .output import Output, time_text
+from .session import open_agent, run
+from .sources import json_object, text
+from .threads import open_threads
+from .turn import where
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent

@@ -67,6 +67,3 @@ def _type(error: BaseException) -> str:
 
 def _print(lines: list[str]) -> None:
     print("\n".join(f"debug: {line}" for line in lines), file=sys.stderr)
-
-
-__all__ = ["DEBUG", "print_error", "print_original"]

@@ -13,10 +13,10 @@ from ...core.errors import InvalidArgument
 from ...mcp_client import StdioHost
 from ...mcp_client.tools import McpEntry
 from ...profiles import ProfileEntry, ProjectTrust, find_project
-from ._output import Output
-from ._profiles import open_profiles
 from ._profiles_options import ProfilesTrustOptions
-from ._session import FAILED, run
+from .output import Output
+from .profiles import open_profiles
+from .session import FAILED, run
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!/@+~-]+")
 

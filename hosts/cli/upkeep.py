@@ -11,11 +11,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...core import check_id
 from ...core.errors import InvalidArgument
-from ._output import Output
-from ._session import FAILED, TERMINATED, run
-from ._signals import until_sigterm
 from ._thread_options import ThreadsOptions
 from ._upkeep_options import STREAM, BackupOptions, ExportOptions, ImportOptions, PruneOptions, RemoveOptions
+from .output import Output
+from .session import FAILED, TERMINATED, run
+from .signals import until_sigterm
 
 if TYPE_CHECKING:
     from ...agent import Settings

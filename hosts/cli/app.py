@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from ._approvals_commands import add_approvals
-from ._debug import DEBUG
 from ._doctor_options import DoctorOptions
 from ._models_options import ModelsOptions
-from ._options import AskOptions, ChatOptions, TaskOptions, options_of
 from ._profiles_commands import add_profiles
 from ._role_options import RoleHostOptions, RolesOptions, RolesPutOptions
 from ._serve_commands import add_serve
@@ -26,6 +24,8 @@ from ._thread_options import (
 )
 from ._trace_commands import add_trace
 from ._upkeep_commands import add_upkeep
+from .debug import DEBUG
+from .options import AskOptions, ChatOptions, TaskOptions, options_of
 
 _ASK = """\
 Say something to the agent and print its answer.
@@ -272,7 +272,7 @@ app = typer.Typer(
 
 
 def _ask(options: AskOptions) -> int:
-    from ._ask import ask
+    from .ask import ask
 
     return ask(options)
 
@@ -284,85 +284,85 @@ def _chat(options: ChatOptions) -> int:
 
 
 def _task(options: TaskOptions) -> int:
-    from ._task import task
+    from .task import task
 
     return task(options)
 
 
 def _resume(options: ResumeOptions) -> int:
-    from ._resume import resume
+    from .resume import resume
 
     return resume(options)
 
 
 def _list_threads(options: ThreadsListOptions) -> int:
-    from ._threads import list_threads
+    from .threads import list_threads
 
     return list_threads(options)
 
 
 def _show_thread(options: ShowOptions) -> int:
-    from ._threads import show_thread
+    from .threads import show_thread
 
     return show_thread(options)
 
 
 def _rename_thread(options: RenameOptions) -> int:
-    from ._threads import rename_thread
+    from .threads import rename_thread
 
     return rename_thread(options)
 
 
 def _cancel_thread(options: ThreadOptions) -> int:
-    from ._threads import cancel_thread
+    from .threads import cancel_thread
 
     return cancel_thread(options)
 
 
 def _fork_thread(options: ForkOptions) -> int:
-    from ._threads import fork_thread
+    from .threads import fork_thread
 
     return fork_thread(options)
 
 
 def _list_roles(options: RolesOptions) -> int:
-    from ._roles import list_roles
+    from .roles import list_roles
 
     return list_roles(options)
 
 
 def _get_role(options: RolesOptions) -> int:
-    from ._roles import get_role
+    from .roles import get_role
 
     return get_role(options)
 
 
 def _put_role(options: RolesPutOptions) -> int:
-    from ._roles import put_role
+    from .roles import put_role
 
     return put_role(options)
 
 
 def _delete_role(options: RolesOptions) -> int:
-    from ._roles import delete_role
+    from .roles import delete_role
 
     return delete_role(options)
 
 
 def _role_host(options: RoleHostOptions) -> int:
-    from ._role_host import role_host
+    from .role_host import role_host
 
     return role_host(options)
 
 
 def _doctor(options: DoctorOptions) -> int:
-    from ._doctor import doctor
+    from .doctor import doctor
 
     return doctor(options)
 
 
 def _models(options: ModelsOptions) -> int:
-    from ._models import models
+    from .models import models
 
     return models(options)
 

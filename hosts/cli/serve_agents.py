@@ -12,12 +12,12 @@ from ...core import check_id
 from ...core.errors import InvalidArgument
 from ...core.files import others_may
 from ...storage import Storage
-from ._apps import app_maker, check_app
-from ._options import WORKSPACE, AgentOptions
-from ._output import Output
 from ._serve_options import ServeOptions
-from ._session import EMBEDDED_MODEL, agent_maker
-from ._sources import expanded
+from .apps import app_maker, check_app
+from .options import WORKSPACE, AgentOptions
+from .output import Output
+from .session import EMBEDDED_MODEL, agent_maker
+from .sources import expanded
 
 if TYPE_CHECKING:
     from ...agent import Settings, WorldAgent

@@ -10,10 +10,10 @@ from typing import Any
 from ...harness import Function, Policy
 from ...harness.gate import Rule, surprises
 from ._approvals_options import PolicyCheckOptions
-from ._options import AgentOptions
-from ._output import Output
-from ._session import open_agent, run
-from ._sources import policy
+from .options import AgentOptions
+from .output import Output
+from .session import open_agent, run
+from .sources import policy
 
 
 def check_policy(options: PolicyCheckOptions) -> int:

@@ -10,13 +10,13 @@ from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of
 from ..pauses import is_late, unanswered
-from ._going_on import GoingOn, checked_role, go_on, no_thread, output_of
-from ._output import Output
 from ._pauses import read_answer
-from ._session import open_agent, run
 from ._thread_options import ResumeOptions
-from ._threads import open_threads
-from ._turn import resume_command, tell
+from .answers import GoingOn, checked_role, go_on, no_thread, output_of
+from .output import Output
+from .session import open_agent, run
+from .threads import open_threads
+from .turn import resume_command, tell
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent

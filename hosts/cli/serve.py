@@ -10,13 +10,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...core.errors import InvalidArgument
-from ._hosts import check_hosts
-from ._output import Output
-from ._serve_agents import Served, agent_options, served_by
 from ._serve_options import ServeOptions
-from ._session import INTERRUPTED, TERMINATED, load_engine, run
-from ._sidecar_files import RunningSidecar, SidecarFile
-from ._sources import expanded
+from .hosts import check_hosts
+from .output import Output
+from .serve_agents import Served, agent_options, served_by
+from .session import INTERRUPTED, TERMINATED, load_engine, run
+from .sidecar_files import RunningSidecar, SidecarFile
+from .sources import expanded
 
 if TYPE_CHECKING:
     from ..serving import Address

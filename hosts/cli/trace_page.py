@@ -8,7 +8,7 @@ from html import escape
 
 from ...harness.trace import TurnTrace
 from ...harness.trace.running import TraceNode
-from ._trace_text import DEEPEST, captured, head, shown, words
+from .trace_text import DEEPEST, captured, head, shown, words
 
 BEGIN = "<!doctype html><!-- worldagent trace/1 -->"
 

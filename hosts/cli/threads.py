@@ -21,13 +21,13 @@ from ...memory.events import EventLog
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...storage import Database, Leases, Storage
 from ..pauses import unanswered
-from ._messages import author_text, message_text
-from ._options import WORKSPACE, AgentOptions
-from ._output import Output, time_text
 from ._pauses import pause_text
-from ._session import FAILED, open_agent, run
 from ._thread_options import ForkOptions, RenameOptions, ShowOptions, ThreadOptions, ThreadsListOptions, ThreadsOptions
-from ._turn import pauses_text, resume_command
+from .messages import author_text, message_text
+from .options import WORKSPACE, AgentOptions
+from .output import Output, time_text
+from .session import FAILED, open_agent, run
+from .turn import pauses_text, resume_command
 
 _COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
 _WIDTHS: Final = (16, 9, 16, 8)  # of thread, status, since and account; with the rest the table fits 80 columns

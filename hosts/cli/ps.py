@@ -9,11 +9,11 @@ from rich.cells import cell_len
 
 from ...agent.threads import ThreadState
 from ...storage import Storage
-from ._output import Output, table, time_text
 from ._serve_options import PsOptions
-from ._session import run
-from ._sidecar_files import RunningSidecar, running_sidecars
-from ._threads import open_threads
+from .output import Output, table, time_text
+from .session import run
+from .sidecar_files import RunningSidecar, running_sidecars
+from .threads import open_threads
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
