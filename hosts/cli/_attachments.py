@@ -1,5 +1,5 @@
-"""For `_chat`, which still imports this name; see `attachments`."""
+"""For `_chat`, which still imports this name; see `messages`."""
 
-from .attachments import attachment, attachments, left_out_text, named
+from .messages import attachment, attachments, left_out_text, named
 
 __all__ = ["attachment", "attachments", "left_out_text", "named"]

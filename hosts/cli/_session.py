@@ -1,5 +1,7 @@
-"""For `_chat`, which still imports this name; see `session`."""
+"""For `_chat`, which still imports this name; see `command`, `exits` and `session`."""
 
-from .session import DONE, FAILED, INTERRUPTED, PAUSED, open_agent, run
+from .command import run
+from .exits import DONE, FAILED, INTERRUPTED, PAUSED
+from .session import EMBEDDED_MODEL, open_agent, thread_of
 
-__all__ = ["DONE", "FAILED", "INTERRUPTED", "PAUSED", "open_agent", "run"]
+__all__ = ["DONE", "EMBEDDED_MODEL", "FAILED", "INTERRUPTED", "PAUSED", "open_agent", "run", "thread_of"]

@@ -261,6 +261,3 @@ def _where(error: BaseException) -> str:
     own = [frame for frame in frames if frame.filename.startswith(here) and "site-packages" not in frame.filename]
     at = (own or frames)[-1]
     return f"{kind} in {os.path.basename(at.filename)!r}, line {at.lineno}"
-
-
-__all__ = ["app_agent", "app_maker", "check_app"]

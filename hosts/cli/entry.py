@@ -1,4 +1,4 @@
-"""The way in. It checks that the extra is there and sets up the process; the commands are in `_app`.
+"""The way in. It checks that the extra is there and sets up the process; the commands are in `app`.
 
 Before `main` begins, an interrupt is a traceback. So what is imported up here is there as soon as Python is.
 """
@@ -10,12 +10,7 @@ import io
 import os
 import sys
 
-FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-
-# As `_output` writes it, for a moment in which nothing can be imported.
-_EARLY = """{{"error": {{"code": "{code}", "message": "{message}", "remedy": "run the command again", \
-"retryable": {retryable}, "turn_id": null}}}}
-"""
+from .exits import FAILED, INTERRUPTED, USAGE, leave
 
 
 def main() -> None:
@@ -73,21 +68,3 @@ def _mend_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?` and no traceback
-
-
-def leave(number: int, frame: object) -> None:
-    """End the process at a signal, as long as nothing is under way that would have to be cancelled or stopped."""
-    interrupted = number == _signal.SIGINT
-    options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
-    out = sys.__stdout__  # `sys.stdout` is another one while an app loads
-    if ("--json" in options or "--events" in options) and out is not None:
-        told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
-        text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
-        try:  # noqa: SIM105 -- `contextlib` may not be there yet
-            os.write(out.fileno(), text.encode())
-        except (OSError, ValueError):  # nobody reads
-            pass
-    os._exit(INTERRUPTED if interrupted else TERMINATED)
-
-
-__all__ = ["leave", "main"]

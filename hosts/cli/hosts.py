@@ -93,6 +93,3 @@ def _words(command: str) -> list[str]:
     except ValueError:
         pass
     raise InvalidArgument("--role-host-stdio has a quote that is not closed", remedy="write it as in a shell")
-
-
-__all__ = ["EMBEDDED", "TOKEN_VARIABLE", "check_hosts", "host_of", "named_host"]

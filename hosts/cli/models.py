@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ...signatures.models import PROVIDERS, Abilities, abilities_of
-from ._models_options import ModelsOptions
+import typer
+
+from .command import Work, command
+from .options import JsonResult
 from .output import Output
-from .session import run
 
 if TYPE_CHECKING:
     from ...agent import Settings
@@ -20,19 +21,48 @@ _STATES: Final = {True: "yes", False: "no", None: "-"}
 _KNOWN: Final = {True: "yes", False: "no", None: "?"}
 _UNKNOWN: Final = "? is not known offline. Whether such a model takes tools is tried at its first call."
 
-
-def models(options: ModelsOptions) -> int:
-    """Run the command and return its exit code."""
-    output = Output.of(json=options.json)
-    return run(output, lambda: _models(options, output))
+app = typer.Typer()
 
 
-async def _models(options: ModelsOptions, output: Output) -> None:
+@app.command(rich_help_panel="Configuration")
+@command
+def models(
+    output: Output,
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Model strings, or names from the setting models: what they can do. Left out, the providers, and what "
+            "their examples and the models of the settings can do.",
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """List the providers of models that --lm and the setting lm can name, and what models can do.
+
+    For each provider: its prefix, the environment variable of its key, whether that is set, what else it needs, and an
+    example. Keys are not printed, and nothing is contacted. Any other server that speaks OpenAI's chat protocol is
+    openai/MODEL with the setting api_base.
+
+    For each model: whether it takes tools, images and documents, can hold its answers to a JSON Schema, and reasons,
+    and how many tokens its prompt and its answer may have. With MODEL only that is told.
+
+    [bold]Examples[/bold]
+
+      worldagent models
+
+      worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
+    """
+    return _models(which, output)
+
+
+async def _models(which: Sequence[str] | None, output: Output) -> None:
     from ...agent import Settings
+    from ...signatures.models import PROVIDERS
 
     settings = Settings()
-    if options.which:
-        chosen = [(settings.models.get(name, name), name if name in settings.models else "") for name in options.which]
+    if which:
+        chosen = [(settings.models.get(name, name), name if name in settings.models else "") for name in which]
         told = _abilities(chosen, settings, strict=True)
         output.result({"abilities": told}, _shown(told))
         return
@@ -46,6 +76,8 @@ async def _models(options: ModelsOptions, output: Output) -> None:
 
 
 def _providers() -> list[dict[str, Any]]:
+    from ...signatures.models import PROVIDERS
+
     return [
         {
             "prefix": each.prefix,
@@ -60,6 +92,8 @@ def _providers() -> list[dict[str, Any]]:
 
 
 def _provider_table() -> str:
+    from ...signatures.models import PROVIDERS
+
     return _table(
         _PROVIDERS,
         [
@@ -81,6 +115,8 @@ def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict:
     Raises:
         ModelNotConfigured: One names no service that is known.
     """
+    from ...signatures.models import Abilities, abilities_of
+
     # The setting `api_base` is the address of the agent's own model, and of others of its vendor.
     vendor, slash, _ = (settings.lm or "").partition("/")
     elsewhere = f"{vendor}/" if settings.api_base and slash else None
@@ -111,6 +147,3 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
     )
-
-
-__all__ = ["models"]

@@ -1,4 +1,7 @@
-"""What a command prints: answers and JSON on stdout, everything about them on stderr."""
+"""What a command prints: answers and JSON on stdout, everything about them on stderr.
+
+It loads with every command's help, so the package is imported inside functions.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from rich.cells import cell_len, chop_cells
 
-from ...core.errors import WorldAgentError
-from ...core.events import AnswerChecked, AttachmentLeftOut, Event, ModelWaiting, StepEnded, TextDelta, TextReplaced
-from ..pauses import printable
-from .attachments import left_out_text
-
 if TYPE_CHECKING:
     from ...agent import Turn
+    from ...core.errors import WorldAgentError
+    from ...core.events import Event, ModelWaiting
 
 Form = Literal["text", "json", "events"]
 
@@ -50,23 +50,26 @@ class Output:
 
     def event(self, event: Event) -> None:
         """Show one event of a turn, where it is wanted while the turn runs."""
-        if isinstance(event, ModelWaiting) and event.seconds >= _NOTED_WAIT:
+        from ...core import events as kinds
+        from .messages import left_out_text
+
+        if isinstance(event, kinds.ModelWaiting) and event.seconds >= _NOTED_WAIT:
             self.note(waiting_text(event))
         if self.form == "events":
             self._line(event.model_dump_json())
         elif not self.live:
             pass
-        elif isinstance(event, TextDelta):
+        elif isinstance(event, kinds.TextDelta):
             self._shown += event.text
             self._write(event.text)
-        elif isinstance(event, TextReplaced):
+        elif isinstance(event, kinds.TextReplaced):
             self._start_anew(event.text)
-        elif isinstance(event, StepEnded) and event.interim and self._shown:
+        elif isinstance(event, kinds.StepEnded) and event.interim and self._shown:
             self._write("\n")  # it was said beside calls, and the answer begins on a line of its own
             self._shown = ""
-        elif isinstance(event, AnswerChecked) and not event.satisfied:
+        elif isinstance(event, kinds.AnswerChecked) and not event.satisfied:
             self.note(WANTING)
-        elif isinstance(event, AttachmentLeftOut):
+        elif isinstance(event, kinds.AttachmentLeftOut):
             self.note(left_out_text(event))
 
     def turn(self, turn: Turn, *, resume: str | None = None) -> None:
@@ -114,7 +117,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Tell something beside the answer."""
-        print(printable(text) if sys.stderr.isatty() else text, file=sys.stderr)
+        print(_printable(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
     def _start_anew(self, text: str) -> None:
         """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""
@@ -158,8 +161,14 @@ class Output:
         self._write(f"{text}\n")
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(printable(text) if self._terminal else text)
+        sys.stdout.write(_printable(text) if self._terminal else text)
         sys.stdout.flush()
+
+
+def _printable(text: str) -> str:
+    from ..pauses import printable
+
+    return printable(text)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
@@ -191,6 +200,11 @@ def time_text(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, such as `2 turns`."""
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
 def _cut(cell: str, width: int) -> str:
     line = " ".join(cell.split())
     if cell_len(line) > width:
@@ -204,6 +218,3 @@ def _result_text(turn: Turn) -> str:
         return turn.text
     text = getattr(turn.result, "text", None)
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
-
-
-__all__ = ["WANTING", "Form", "Output", "table", "time_text", "waiting_text"]

@@ -3,48 +3,92 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ...harness import Function, Policy
-from ...harness.gate import Rule, surprises
-from ._approvals_options import PolicyCheckOptions
-from .options import AgentOptions
+import typer
+
+from .command import Work, command
+from .options import WHERE, AgentOptions, JsonResult
 from .output import Output
-from .session import open_agent, run
-from .sources import policy
+
+if TYPE_CHECKING:
+    from ...harness import Function, Policy
+    from ...harness.gate import Rule
+
+app = typer.Typer(no_args_is_help=True)
 
 
-def check_policy(options: PolicyCheckOptions) -> int:
-    """Run the command and return its exit code."""
-    output = Output.of(json=options.json)
+@app.callback()
+def _policy() -> None:
+    """Policies: what may be called without asking, what a person is asked for, what is refused.
 
-    def begin() -> Coroutine[Any, Any, None]:
-        read = policy(options.file)
-        assert read is not None, "a file is named"
-        return _check(options, output, read)
+    [bold]--policy[/bold] of the commands that run turns takes one, as does the setting policy.
 
-    return run(output, begin)
+    [bold]Example[/bold]
+
+      worldagent policy check policy.yaml
+    """
 
 
-async def _check(options: PolicyCheckOptions, output: Output, read: Policy) -> None:
+@app.command()
+@command
+def check(
+    output: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy, as YAML or JSON.")],
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="An agent of your own: each rule must be about something that it can call. It is opened for that.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """Check a policy: whether it can be read, and with --app whether each rule is about something that can be called.
+
+    For each rule that approves it also names a call that the rule takes and that a person would not expect, with the
+    predicate to use instead; the exit code is 0, since you may want it so.
+
+    Where something is wrong, it says what and in which line, and the exit code is 2.
+
+    [bold]Examples[/bold]
+
+      worldagent policy check policy.yaml
+
+      worldagent policy check policy.yaml --app shop:agent
+    """
+    from .sources import policy
+
+    read = policy(file)
+    assert read is not None, "a file is named"
+    return _check(output, read, file, app)
+
+
+async def _check(output: Output, read: Policy, file: Path, app: str | None) -> None:
     functions: Sequence[Function] | None = None
-    if options.app is not None:
-        async with open_agent(AgentOptions(app=options.app), output) as agent:
+    if app is not None:
+        from .session import open_agent
+
+        async with open_agent(AgentOptions(app=app), output) as agent:
             functions = agent.functions
         read.check(functions)
     rules = [_told(rule, functions) for rule in read.rules]
     for rule, told in zip(read.rules, rules, strict=True):
         if told["matches"] == [] and not rule.optional:
             output.note(f"the rule {rule.name!r} matches nothing that there is")
-    found = {"file": str(options.file), "default": read.default, "rules": rules}
+    found = {"file": str(file), "default": read.default, "rules": rules}
     count = "1 rule" if len(rules) == 1 else f"{len(rules)} rules"
-    lines = [f"{options.file}: {count}; where none matches: {read.default}", *map(_line, rules)]
+    lines = [f"{file}: {count}; where none matches: {read.default}", *map(_line, rules)]
     output.result({"policy": found}, "\n".join(lines))
 
 
 def _told(rule: Rule, functions: Sequence[Function] | None) -> dict[str, Any]:
+    from ...harness.gate import surprises
+
     globs = [rule.function] if isinstance(rule.function, str) else list(rule.function)
     matches = None if functions is None else _matched(rule, functions)
     risks = None if functions is None else {each.name: each.risk for each in functions if each.name in (matches or ())}
@@ -67,6 +111,3 @@ def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:
         return []
     anyhow = rule.model_copy(update={"caller": ("*",), "arguments": {}})
     return sorted(function.name for function in functions if anyhow.matches(function.name, function.risk, "", {}))
-
-
-__all__ = ["check_policy"]

@@ -1,4 +1,4 @@
-"""The commands `profiles list`, `show`, `check` and `schema`: which profiles there are and what they say."""
+"""The commands `profiles list`, `show`, `check`, `schema` and `trust`: which profiles there are and what they say."""
 
 from __future__ import annotations
 
@@ -7,57 +7,150 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ...core.errors import ProfileInvalid, UsageError
-from ...graphs import SUBAGENT
-from ...profiles import Profile, ProfileEntry, Profiles, find_project
-from ._profiles_options import (
-    ProfilesCheckOptions,
-    ProfilesListOptions,
-    ProfilesSchemaOptions,
-    ProfilesShowOptions,
-)
-from .options import AgentOptions
+import typer
+
+from .command import Work, command
+from .exits import USAGE
+from .options import WHERE, WHICH, AgentOptions, JsonResult
 from .output import Output
-from .session import USAGE, open_agent, run
+
+if TYPE_CHECKING:
+    from ...core.errors import UsageError
+    from ...profiles import Profile, ProfileEntry, Profiles
 
 _SUFFIXES: Final = (".yaml", ".yml")
 
-
-def list_profiles(options: ProfilesListOptions) -> int:
-    """Run `profiles list` and return its exit code."""
-    output = Output.of(json=options.json)
-    return run(output, lambda: _list(output))
+app = typer.Typer(no_args_is_help=True)
 
 
-def show_profile(options: ProfilesShowOptions) -> int:
-    """Run `profiles show` and return its exit code."""
-    output = Output.of(json=options.json)
-    return run(output, lambda: _show(options, output))
+@app.callback()
+def _profiles() -> None:
+    """Profiles: what an agent starts up with. Persona, tools and memory, in YAML files.
+
+    They are built in, in your own folder, or in .worldagent/profiles of a project that you trust; the later go over the
+    earlier by name. [bold]ask[/bold], [bold]chat[/bold], [bold]task[/bold], [bold]resume[/bold], [bold]serve[/bold] and
+    [bold]approvals approve[/bold] and [bold]reject[/bold] take one as --profile.
+
+    [bold]Example[/bold]
+
+      worldagent profiles list
+    """
 
 
-def check_profiles(options: ProfilesCheckOptions) -> int:
-    """Run `profiles check` and return its exit code."""
-    output = Output.of(json=options.json)
-    return run(output, lambda: _check(options, output))
+@app.command("list")
+@command
+def list_profiles(output: Output, json: JsonResult = False) -> Work:
+    """List the profiles that there are, with what they are for, and what is wrong with those that cannot be used.
+
+    [bold]Example[/bold]
+
+      worldagent profiles list --json
+    """
+    return _list(output)
 
 
-def print_schema(_: ProfilesSchemaOptions) -> int:
-    """Run `profiles schema` and return its exit code."""
-    output = Output.of(json=False)
+@app.command("show")
+@command
+def show_profile(
+    output: Output,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The profile, as `profiles list` tells it.")],
+    json: JsonResult = False,
+) -> Work:
+    """Show every setting of a profile that takes effect, and which file and line it is from.
 
-    async def show() -> None:
-        from ...profiles.files import profile_schema
+    What no file gives is from [bold]default[/bold]. Of an MCP server only the program or the address is shown.
 
+    [bold]Example[/bold]
+
+      worldagent profiles show searcher
+    """
+    return _show(name, output)
+
+
+@app.command("check")
+@command
+def check_profiles(
+    output: Output,
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE|NAME...", help="What to check. Default: every profile that there is."),
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="An agent of your own: its functions, workers and shapes are known tools. It is opened for that.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """Check profiles: whether their files can be read, what they extend, and whether the tools that they name exist.
+
+    All that is wrong is told, with file and line, and the exit code is 2. Tools are looked for once nothing else is
+    wrong with a profile and what it extends. A project need not be trusted for it.
+
+    Tools of an agent of your own are known with --app.
+
+    [bold]Examples[/bold]
+
+      worldagent profiles check
+
+      worldagent profiles check reviewer.yaml searcher --app shop:agent
+    """
+    return _check(which, app, output)
+
+
+@app.command("schema")
+@command
+def print_schema(output: Output) -> Work:
+    """Print the JSON Schema of a profile's file, for editors.
+
+    [bold]Example[/bold]
+
+      worldagent profiles schema > profile.schema.json
+    """
+    from ...profiles.files import profile_schema
+
+    async def work() -> None:
         output.result({}, json.dumps(profile_schema(), indent=2))
 
-    return run(output, show)
+    return work()
+
+
+@app.command("trust")
+@command
+def trust_project(
+    output: Output,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A folder of the project. Default: the current one.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust the project no more.", rich_help_panel=WHICH)] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it unasked.", rich_help_panel=WHICH)] = False,
+    json: JsonResult = False,
+) -> Work:
+    """Trust the profiles of a project, as they are now. One that changes is trusted no more.
+
+    It shows what is in them first, and asks, unless --yes is given. The project is the nearest folder at or above DIR
+    that has a folder .worldagent/profiles. With --remove, where it was not trusted, the exit code is 1.
+
+    [bold]Examples[/bold]
+
+      worldagent profiles trust
+
+      worldagent profiles trust ../shop --remove
+    """
+    from .profiles_trust import trust, untrust
+
+    return untrust(folder, output) if remove else trust(folder, output, yes=yes)
 
 
 def open_profiles(project: Path | None = None) -> Profiles:
     """All profiles for a project; None is the one of the current folder, if it is in one."""
     from ...agent import Settings
+    from ...profiles import Profiles, find_project
 
     return Profiles.open(Settings().profiles, project if project is not None else find_project())
 
@@ -104,9 +197,9 @@ def _told(entry: ProfileEntry) -> str:
 # --- showing ---------------------------------------------------------------------------------------------------------
 
 
-async def _show(options: ProfilesShowOptions, output: Output) -> None:
+async def _show(name: str, output: Output) -> None:
     profiles = open_profiles()
-    profile = profiles.get(options.name)
+    profile = profiles.get(name)
     entry = next(entry for entry in profiles.entries() if entry.used and entry.name == profile.name)
     settings = {
         key: {"value": value, "from": profile.sources.get(key, "default")} for key, value in _settings(profile).items()
@@ -149,17 +242,19 @@ def _lines(key: str, value: object, where: str) -> list[str]:
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
-async def _check(options: ProfilesCheckOptions, output: Output) -> int | None:
+async def _check(which: Sequence[str] | None, app: str | None, output: Output) -> int | None:
+    from ...core.errors import ProfileInvalid
+
     profiles = open_profiles()
-    entries = _chosen(profiles, options.which) if options.which else profiles.entries()
-    known, prefixes = await _tools(options, output)
-    more = "" if options.app is not None else "; tools of an agent of your own are known with --app"
+    entries = _chosen(profiles, which) if which else profiles.entries()
+    known, prefixes = await _tools(app, output)
+    more = "" if app is not None else "; tools of an agent of your own are known with --app"
     checked: list[tuple[ProfileEntry, list[UsageError]]] = []
     for entry in entries:
         unknown = entry.unknown_tools(known, prefixes)
         told = [ProfileInvalid(each.problem, remedy=each.remedy + more) for each in unknown]
         checked.append((entry, [*entry.problems, *told]))
-    unread = () if options.which else profiles.unreadable
+    unread = () if which else profiles.unreadable
     problems = [*unread, *(problem for _, found in checked for problem in found)]
     fine = [f"{entry.file}: {entry.name}" for entry, found in checked if not found]
     if output.form == "text":
@@ -188,16 +283,18 @@ def _chosen(profiles: Profiles, which: Sequence[str]) -> list[ProfileEntry]:
     return found
 
 
-async def _tools(options: ProfilesCheckOptions, output: Output) -> tuple[list[str], list[str]]:
+async def _tools(app: str | None, output: Output) -> tuple[list[str], list[str]]:
     """The names of tools that there are, and what those of MCP servers begin with."""
     from ...agent import Settings
+    from ...graphs import SUBAGENT
     from ...harness import load_workers
     from ...tools import BUILTIN
+    from .session import open_agent
 
     settings = Settings()
     known = [*BUILTIN, SUBAGENT]
-    if options.app is not None:
-        async with open_agent(AgentOptions(app=options.app), output) as agent:
+    if app is not None:
+        async with open_agent(AgentOptions(app=app), output) as agent:
             known += [function.name for function in agent.functions]
     elif settings.workers is not None:
         known += [worker.name for worker in load_workers(settings.workers.expanduser())]
@@ -207,13 +304,3 @@ async def _tools(options: ProfilesCheckOptions, output: Output) -> tuple[list[st
 
 def _problem(problem: UsageError) -> dict[str, str]:
     return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}
-
-
-__all__ = [
-    "check_profiles",
-    "list_profiles",
-    "open_profiles",
-    "print_schema",
-    "profile_object",
-    "show_profile",
-]

@@ -1,10 +1,9 @@
-"""The command `profiles trust`: a project's profiles are shown, and count from then on while they stay the same."""
+"""`profiles trust`: a project's profiles are shown, and count from then on while they stay the same."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,37 +12,21 @@ from ...core.errors import InvalidArgument
 from ...mcp_client import StdioHost
 from ...mcp_client.tools import McpEntry
 from ...profiles import ProfileEntry, ProjectTrust, find_project
-from ._profiles_options import ProfilesTrustOptions
+from .command import agreed
+from .exits import FAILED
 from .output import Output
 from .profiles import open_profiles
-from .session import FAILED, run
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!/@+~-]+")
 
 
-def trust_project(options: ProfilesTrustOptions) -> int:
-    """Run `profiles trust` and return its exit code."""
-    output = Output.of(json=options.json)
+async def untrust(folder: Path | None, output: Output) -> int | None:
+    """Trust the project of a folder no more, and give the exit code.
 
-    async def work() -> int | None:
-        project = _project(options)
-        return _remove(project, output) if options.remove else _trust(project, options, output)
-
-    return run(output, work)
-
-
-def _project(options: ProfilesTrustOptions) -> Path:
-    project = find_project(options.folder)
-    if project is None:
-        start = "the current one" if options.folder is None else repr(str(options.folder))
-        raise InvalidArgument(
-            f"no folder at or above {start} has a folder .worldagent/profiles",
-            remedy="name a folder of the project that has one",
-        )
-    return project
-
-
-def _remove(project: Path, output: Output) -> int | None:
+    Raises:
+        InvalidArgument: The folder is in no project that has profiles.
+    """
+    project = _project(folder)
     if not ProjectTrust().untrust(project):
         output.failed("not_found", f"the project {str(project)!r} was not trusted", "see `worldagent profiles list`")
         return FAILED
@@ -52,23 +35,41 @@ def _remove(project: Path, output: Output) -> int | None:
     return None
 
 
-def _trust(project: Path, options: ProfilesTrustOptions, output: Output) -> int | None:
-    trust, profiles = ProjectTrust(), open_profiles(project)
+async def trust(folder: Path | None, output: Output, *, yes: bool) -> int | None:
+    """Show a project's profiles, ask unless `yes`, trust them as they were shown, and give the exit code.
+
+    Raises:
+        InvalidArgument: The folder is in no project that has profiles, or there is no person to ask.
+    """
+    project = _project(folder)
+    store, profiles = ProjectTrust(), open_profiles(project)
     entries = [entry for entry in profiles.entries() if entry.level == "project"]
-    standing = trust.standing(project)
+    standing = store.standing(project)
     if entries and standing != "trusted":
         changed = ", which have changed since they were trusted" if standing == "changed" else ""
         output.note(f"the profiles of the project {str(project)!r}{changed}:")
         for entry in entries:
             output.note(_shown(entry))
-        if not (options.yes or _agreed(project, output)):
+        question = f"Trust the profiles of {str(project)!r}?"
+        if not (yes or agreed(output, question, problem=f"the project {str(project)!r} is not trusted unasked")):
             output.note("nothing was changed")
             return FAILED
-    digest = trust.trust(project, digest=profiles.project_digest)  # what was shown, and nothing that came meanwhile
+    digest = store.trust(project, digest=profiles.project_digest)  # what was shown, and nothing that came meanwhile
     names = [entry.name for entry in entries]
     output.note(_joined([f"trusted as they are now: {', '.join(map(_quoted, names))}"]))
     output.result({"trusted": {"project": str(project), "profiles": names, "digest": digest}})
     return None
+
+
+def _project(folder: Path | None) -> Path:
+    project = find_project(folder)
+    if project is None:
+        start = "the current one" if folder is None else repr(str(folder))
+        raise InvalidArgument(
+            f"no folder at or above {start} has a folder .worldagent/profiles",
+            remedy="name a folder of the project that has one",
+        )
+    return project
 
 
 def _shown(entry: ProfileEntry) -> str:
@@ -118,22 +119,3 @@ def _quoted(name: str) -> str:
 def _joined(lines: Sequence[str]) -> str:
     """Lines to print, with what is none of a line's letters escaped: no text of a file makes a line of its own."""
     return "\n".join("".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in line) for line in lines)
-
-
-def _agreed(project: Path, output: Output) -> bool:
-    """Ask whether a project may be trusted.
-
-    Raises:
-        InvalidArgument: There is nobody to ask.
-    """
-    import typer
-
-    if output.form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidArgument(f"the project {str(project)!r} is not trusted unasked", remedy="give --yes")
-    try:
-        return typer.confirm(f"Trust the profiles of {str(project)!r}?", err=True)
-    except typer.Abort:
-        return False
-
-
-__all__ = ["trust_project"]

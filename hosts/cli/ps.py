@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.cells import cell_len
 
-from ...agent.threads import ThreadState
-from ...storage import Storage
-from ._serve_options import PsOptions
+from .command import Work, command
+from .options import Home, JsonResult
 from .output import Output, table, time_text
-from .session import run
-from .sidecar_files import RunningSidecar, running_sidecars
-from .threads import open_threads
+
+if TYPE_CHECKING:
+    from ...agent.threads import ThreadState
+    from .sidecar_files import RunningSidecar
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
 _WIDEST = 40  # terminal cells of a column whose texts somebody chose
 
-
-def ps(options: PsOptions) -> int:
-    """Run the command and return its exit code."""
-    output = Output.of(json=options.json)
-
-    def begin() -> Coroutine[Any, Any, int | None]:
-        from ...agent import Settings
-
-        return _ps(Settings().storage(Storage(home=options.home)), output)
-
-    return run(output, begin)
+app = typer.Typer()
 
 
-async def _ps(storage: Storage, output: Output) -> None:
-    sidecars = running_sidecars(storage.sidecars)
-    turns: tuple[tuple[str, ThreadState], ...] = ()
-    async with open_threads(storage) as threads:
-        if threads is not None:
-            turns = await threads.register.running()
-    told = {
-        "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
-        "turns": [_turn_object(workspace, state) for workspace, state in turns],
-    }
-    tables = [_sidecars(sidecars)] if sidecars else []
-    tables += [_turns(turns)] if turns else []
-    output.result(told, "\n\n".join(tables) or None)
-    if output.form == "text" and not sidecars:
-        output.note("no sidecar of this home runs")
-    if output.form == "text" and not turns:
-        output.note("no turn runs")
+@app.command(rich_help_panel="Servers")
+@command
+def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
+    """List the sidecars of this home that run, and the turns that run or were cut off, of all workspaces.
+
+    No text of a turn is shown, and no token. [bold]worldagent threads cancel[/bold] ends a turn, [bold]worldagent
+    resume[/bold] goes on with one that was cut off.
+
+    [bold]Examples[/bold]
+
+      worldagent ps
+
+      worldagent ps --json
+    """
+    from ...agent import Settings
+    from ...storage import Storage
+    from .sidecar_files import running_sidecars
+    from .threads import open_threads
+
+    storage = Settings().storage(Storage(home=home))
+
+    async def work() -> None:
+        sidecars = running_sidecars(storage.sidecars)
+        turns: tuple[tuple[str, ThreadState], ...] = ()
+        async with open_threads(storage) as threads:
+            if threads is not None:
+                turns = await threads.register.running()
+        told = {
+            "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
+            "turns": [_turn_object(workspace, state) for workspace, state in turns],
+        }
+        tables = [_sidecars(sidecars)] if sidecars else []
+        tables += [_turns(turns)] if turns else []
+        output.result(told, "\n\n".join(tables) or None)
+        if output.form == "text" and not sidecars:
+            output.note("no sidecar of this home runs")
+        if output.form == "text" and not turns:
+            output.note("no turn runs")
+
+    return work()
 
 
 def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
@@ -90,6 +104,3 @@ def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:
         "status": state.status,
         "since": state.since.isoformat(),
     }
-
-
-__all__ = ["ps"]

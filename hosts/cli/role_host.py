@@ -4,33 +4,92 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from ...core import STORED_TIERS, Tier
-from ...core.errors import InvalidArgument
-from ._role_options import RoleHostOptions
-from .hosts import TOKEN_VARIABLE
+import typer
+
+from .command import Work, bad_usage, command
+from .exits import INTERRUPTED
+from .options import REACH, WHERE, WHICH, AllowRemote, Http, Stdio
 from .output import Output
-from .session import INTERRUPTED, run
 
 if TYPE_CHECKING:
+    from ...core import Tier
     from ..role_host import Address, Grant, RoleHost, Tokens
 
+app = typer.Typer()
 
-def role_host(options: RoleHostOptions) -> int:
-    """Run the command and return its exit code."""
-    output = Output.of(json=False)
 
-    def begin() -> Coroutine[Any, Any, int | None]:
-        _check(options)
-        from ..role_host import Address
+@dataclass(frozen=True, kw_only=True)
+class RoleHostOptions:
+    """What `role-host` takes."""
 
-        grant = _grant(options)
-        address = None if options.http is None else Address.parse(options.http)
-        return _serve(options, output, address, None if address is None else _tokens(options, grant), grant)
+    stdio: Stdio = False
+    http: Http = None
+    allow_remote: AllowRemote = False
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The token that callers over HTTP must have, or, as .toml, several with their scopes. Left out, the "
+            "token is in WORLDAGENT_ROLE_HOST_TOKEN.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="A workspace that callers may use; * is any. Repeatable. Where any scope is named, "
+            "all others are refused.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None
+    account: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="An account that callers may use; * is any. Repeatable.", rich_help_panel=WHICH
+        ),
+    ] = None
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="A channel that callers may use; * is any. Repeatable.", rich_help_panel=WHICH),
+    ] = None
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keeps the roles in the embedded store there. Default: the setting home, else the user's data folder.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keeps the roles in this file instead.", rich_help_panel=WHERE),
+    ] = None
 
-    return run(output, begin)
+
+@app.command("role-host", rich_help_panel="Servers")
+@command
+def role_host(options: RoleHostOptions, output: Output) -> Work:
+    """Keep roles for others: a role host that speaks MCP, over its standard streams or HTTP.
+
+    Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
+
+    [bold]Examples[/bold]
+
+      worldagent role-host --stdio --store roles.db
+
+      worldagent role-host --http 127.0.0.1:8100 --token-file token.txt
+    """
+    _check(options)
+    from ..role_host import Address
+
+    grant = _grant(options)
+    address = None if options.http is None else Address.parse(options.http)
+    return _serve(options, output, address, None if address is None else _tokens(options, grant), grant)
 
 
 async def _serve(
@@ -70,13 +129,13 @@ async def _until_stopped(
 def _check(options: RoleHostOptions) -> None:
     """Refuse options that do not go together, before anything is loaded."""
     if options.stdio == (options.http is not None):
-        raise InvalidArgument("role-host takes one of --stdio and --http", remedy="give one of them")
+        raise bad_usage("role-host takes one of --stdio and --http", remedy="give one of them")
     if options.stdio and (options.token_file is not None or options.allow_remote):
-        raise InvalidArgument("--token-file and --allow-remote are for --http", remedy="leave them out with --stdio")
+        raise bad_usage("--token-file and --allow-remote are for --http", remedy="leave them out with --stdio")
     if options.home is not None and options.store is not None:
-        raise InvalidArgument("--home and --store exclude each other", remedy="give one of them")
+        raise bad_usage("--home and --store exclude each other", remedy="give one of them")
     if options.token_file is not None and options.token_file.suffix == ".toml" and _named(options):
-        raise InvalidArgument(
+        raise bad_usage(
             "scopes are named both by options and by the token file", remedy="leave --workspace and the like out"
         )
 
@@ -90,6 +149,7 @@ def _grant(options: RoleHostOptions) -> Grant:
 
 def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens[Grant] | None:
     from ..role_host import Tokens, read_token_file
+    from .hosts import TOKEN_VARIABLE
 
     if options.token_file is not None:
         return read_token_file(options.token_file, grant)
@@ -98,8 +158,7 @@ def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens[Grant] | None:
 
 
 def _named(options: RoleHostOptions) -> dict[Tier, list[str]]:
+    from ...core import STORED_TIERS
+
     given: dict[Tier, list[str] | None] = {tier: getattr(options, tier.value) for tier in STORED_TIERS}
     return {tier: ids for tier, ids in given.items() if ids}
-
-
-__all__ = ["role_host"]

@@ -4,42 +4,189 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-from ...core.errors import InvalidArgument
-from ._serve_options import ServeOptions
-from .hosts import check_hosts
+import typer
+
+from .command import Work, bad_usage, command
+from .exits import INTERRUPTED, TERMINATED
+from .options import (
+    OUTPUT,
+    REACH,
+    STORED,
+    WHERE,
+    AllowRemote,
+    Home,
+    Http,
+    Identity,
+    Lm,
+    Policy,
+    ProfileName,
+    RoleHostToken,
+    Stdio,
+    WorkersFolder,
+    WorkerTexts,
+)
 from .output import Output
-from .serve_agents import Served, agent_options, served_by
-from .session import INTERRUPTED, TERMINATED, load_engine, run
-from .sidecar_files import RunningSidecar, SidecarFile
-from .sources import expanded
 
 if TYPE_CHECKING:
     from ..serving import Address
     from ..sidecar import Sidecar
+    from .serve_agents import Served
+    from .sidecar_files import RunningSidecar, SidecarFile
 
+_LIMITS: Final = "Limits"
 _FORMATS: Final = ("text", "json")
 _LEVELS: Final = ("debug", "info", "warning")
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
 _OF_HTTP: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
 _CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
+app = typer.Typer()
 
-def serve(options: ServeOptions) -> int:
-    """Run the command and return its exit code."""
-    output = Output.of(json=options.json and not options.stdio)
 
-    def begin() -> Coroutine[Any, Any, int | None]:
-        _check(options)
-        served = served_by(options, output)
-        load_engine()  # now, since the first agent starts while others are served
-        return _Serving(options, output, served).run()
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What `serve` takes."""
 
-    return run(output, begin)
+    stdio: Stdio = False
+    http: Http = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The token that callers over HTTP must have, or, as .toml, several and what each may use. Left out, "
+            "the token is in WORLDAGENT_SIDECAR_TOKEN.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="A workspace that is served; * is any. Repeatable. Default: those that the tokens name, else default.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    allow_remote: AllowRemote = False
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate, with its chain, as PEM.", rich_help_panel=REACH),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its private key, as PEM.", rich_help_panel=REACH)
+    ] = None
+    server_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name under which other machines reach it, beside its address and the names of loopback; requests "
+            "for another one are refused. Repeatable. Default: any; where it listens on loopback, no other.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Agents of your own, with their functions and shapes: a function that takes a workspace's id and "
+            "makes its WorldAgent, or a WorldAgent, of one workspace. Modules of the current folder can be named.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None
+    home: Home = None
+    policy: Policy = None
+    lm: Lm = None
+    identity: Identity = None
+    profile: ProfileName = None
+    worker: WorkerTexts = None
+    workers: WorkersFolder = None
+    role_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|embedded",
+            help="The role host that keeps them, or the embedded store. Default: the setting role_host, else embedded. "
+            "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
+            rich_help_panel=STORED,
+        ),
+    ] = None
+    role_host_stdio: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="A role host that is a program, such as 'my-host --stdio'.", rich_help_panel=STORED
+        ),
+    ] = None
+    role_host_token_file: RoleHostToken = None
+    turns: Annotated[
+        int,
+        typer.Option(metavar="N", help="Turns of one workspace at once; more are refused.", rich_help_panel=_LIMITS),
+    ] = 1000
+    workspaces: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Workspaces whose agents are open at once; idle ones are closed.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 64
+    drain: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long turns have to come to their next step at SIGTERM; what is not there is broken off.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 5.0
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="text|json", help="How each request is told on stderr.", rich_help_panel=OUTPUT),
+    ] = "text"
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="debug, info or warning: from where on it is told. Requests are told at info. Default: info, with "
+            "--stdio warning.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object when it can be reached: address, process, workspaces; or the error.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False
+
+
+@app.command(rich_help_panel="Servers")
+@command
+def serve(options: ServeOptions, output: Output) -> Work:
+    """Serve agents to programs in any language: an MCP server over its standard streams or HTTP, the sidecar.
+
+    Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input. Turns stop at their next step then, and can be
+    resumed. Tokens come from a file or the environment, never from arguments.
+
+    [bold]Examples[/bold]
+
+      worldagent serve --stdio --lm openai/gpt-4o
+
+      worldagent serve --http 127.0.0.1:8200 --token-file token.txt --app shop:agent
+
+      worldagent serve --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --token-file tokens.toml
+    """
+    from .serve_agents import served_by
+    from .session import load_engine
+
+    _check(options)
+    served = served_by(options, output)
+    load_engine()  # now, since the first agent starts while others are served
+    return _Serving(options, output, served).run()
 
 
 class _Serving:
@@ -76,6 +223,7 @@ class _Serving:
 
     async def _until_stopped(self, sidecar: Sidecar) -> int | None:
         from ..serving import Address, HttpOptions, serve_http, serve_stdio
+        from .sources import expanded
 
         options = self._options
         if options.http is None:
@@ -112,6 +260,10 @@ class _Serving:
 
     def _tell(self, address: str | None) -> RunningSidecar:
         """Write down that it runs."""
+        from importlib.metadata import version
+
+        from .sidecar_files import RunningSidecar, SidecarFile
+
         told = RunningSidecar(
             pid=os.getpid(),
             transport="stdio" if address is None else "http",
@@ -132,15 +284,18 @@ class _Serving:
 
 def _check(options: ServeOptions) -> None:
     """Refuse options that do not go together, before anything is loaded."""
+    from .hosts import check_hosts
+    from .serve_agents import agent_options
+
     if options.stdio == (options.http is not None):
-        raise InvalidArgument("serve takes one of --stdio and --http", remedy="give one of them")
+        raise bad_usage("serve takes one of --stdio and --http", remedy="give one of them")
     given = [f"--{name.replace('_', '-')}" for name in _OF_HTTP if getattr(options, name)]
     if options.stdio and given:
-        raise InvalidArgument(f"{given[0]} is for --http", remedy="leave it out with --stdio")
+        raise bad_usage(f"{given[0]} is for --http", remedy="leave it out with --stdio")
     if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):
-        raise InvalidArgument("--worker reads standard input, which is the client's", remedy="give it as @FILE")
+        raise bad_usage("--worker reads standard input, which is the client's", remedy="give it as @FILE")
     if (options.tls_cert is None) != (options.tls_key is None):
-        raise InvalidArgument("--tls-cert and --tls-key go together", remedy="give both, or neither")
+        raise bad_usage("--tls-cert and --tls-key go together", remedy="give both, or neither")
     check_hosts(agent_options(options))
     _check_values(options)
 
@@ -148,15 +303,12 @@ def _check(options: ServeOptions) -> None:
 def _check_values(options: ServeOptions) -> None:
     for name in ("turns", "workspaces"):
         if getattr(options, name) < 1:
-            raise InvalidArgument(f"--{name} is {getattr(options, name)}", remedy="give 1 or more")
+            raise bad_usage(f"--{name} is {getattr(options, name)}", remedy="give 1 or more")
     if not 0 <= options.drain < float("inf"):
-        raise InvalidArgument(f"--drain is {options.drain}", remedy="give seconds, 0 or more")
+        raise bad_usage(f"--drain is {options.drain}", remedy="give seconds, 0 or more")
     for option, value, known in (
         ("--log-format", options.log_format, _FORMATS),
         ("--log-level", options.log_level or "info", _LEVELS),
     ):
         if value not in known:
-            raise InvalidArgument(f"{option} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")
-
-
-__all__ = ["serve"]
+            raise bad_usage(f"{option} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")

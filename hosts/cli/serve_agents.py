@@ -12,7 +12,6 @@ from ...core import check_id
 from ...core.errors import InvalidArgument
 from ...core.files import others_may
 from ...storage import Storage
-from ._serve_options import ServeOptions
 from .apps import app_maker, check_app
 from .options import WORKSPACE, AgentOptions
 from .output import Output
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ...agent import Settings, WorldAgent
     from ..serving import Tokens
     from ..sidecar import ClientRoles, Grant
+    from .serve import ServeOptions
 
 _ANY: Final = "*"
 _NAMED: Final = 5  # workspaces that an error names
@@ -240,6 +240,3 @@ def _common(one: Collection[str], other: Collection[str]) -> Collection[str]:
     if _ANY in other:
         return one
     return other if _ANY in one else frozenset(one) & frozenset(other)
-
-
-__all__ = ["Served", "agent_options", "served_by"]

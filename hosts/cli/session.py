@@ -1,33 +1,26 @@
-"""From options to an open agent, and from how a command ends to an exit code. The commands fill in the rest."""
+"""From the options of a command to the agent that they name. It opens when it is entered."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
-import signal
-import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...core.errors import ModelFacing, UsageError, WorldAgentError
-from ._profile import chosen_profile
 from .apps import app_agent, check_app
-from .debug import DEBUG, print_error, print_original
-from .entry import leave
+from .debug import DEBUG, print_original
 from .hosts import EMBEDDED, check_hosts, named_host
 from .options import AgentOptions, SpeakerOptions
 from .output import Output
 from .sources import expanded, generation, policy, workers
 
 if TYPE_CHECKING:
-    from ...agent import Thread, WorldAgent
+    from ...agent import Settings, Thread, WorldAgent
+    from ...profiles import Profile
     from ...role_resolution import RoleStore
-
-DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 EMBEDDED_MODEL: Final = "local"
 """The model where none is named."""
@@ -36,46 +29,6 @@ LOCAL_NOTE = (
     "note: no model is set, so the embedded one answers. It is tiny and shows wiring, not wit; "
     "set WORLDAGENT_LM or --lm to another one, such as openai/gpt-4o."
 )
-
-
-def run(output: Output, begin: Callable[[], Coroutine[Any, Any, int | None]]) -> int:
-    """Run one command and return its exit code.
-
-    Args:
-        output: Where its errors go.
-        begin: Reads what the options name, and returns the rest of the command as a coroutine. What that returns is the
-            exit code where the command failed without an error; None is 0.
-    """
-    try:
-        work = begin()
-        with asyncio.Runner() as runner:
-            runner.get_loop()  # it is made by now, since an interrupt in the middle of that would be a traceback
-            if signal.getsignal(signal.SIGINT) is leave:  # all is loaded: from here on asyncio cancels the turn
-                _hold_interrupts(True)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                work = _interrupted_from_here(work)
-            code = runner.run(work)
-        gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves
-    except KeyboardInterrupt:
-        output.interrupted()  # asyncio has cancelled what ran, such as a turn, and waited for its end
-        return INTERRUPTED
-    except WorldAgentError as error:
-        output.error(error)
-        print_error(error)
-        return _exit_code(error)
-    return DONE if code is None else code
-
-
-async def _interrupted_from_here(work: Coroutine[Any, Any, int | None]) -> int | None:
-    """Run a command. Until it runs in its task, asyncio has no place for an interrupt, and it would be a traceback."""
-    _hold_interrupts(False)
-    return await work
-
-
-def _hold_interrupts(held: bool, /) -> None:
-    """Keep interrupts back, or let them come, those that were kept back too. Windows cannot."""
-    if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def open_agent(
@@ -128,7 +81,7 @@ def agent_maker(
         from ...storage import Storage
 
     settings = Settings()
-    profile = chosen_profile(options, settings, output)
+    profile = _chosen_profile(options, settings, output)
     if (profile.tools is not None or profile.name != GENERAL) and not settings.tool_roots:
         settings = settings.model_copy(update={"tool_roots": [Path.cwd()]})
     if options.workers is not None:
@@ -163,6 +116,30 @@ def thread_of(agent: WorldAgent, options: SpeakerOptions, thread: str) -> Thread
     return agent.thread(thread, account=options.account, channel=options.channel)
 
 
+def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -> Profile:
+    """The profile that the options name, else the settings; a project's counts where its folder is trusted.
+
+    Args:
+        options: The command's options.
+        settings: The settings.
+        output: Where the name goes, where somebody wants to know, and the hint.
+
+    Raises:
+        ProfileInvalid: There is none of that name, or its file does not fit.
+        ProfileUntrusted: It is one of a project that is not trusted.
+    """
+    from ...profiles import GENERAL, Profiles, find_project
+
+    profiles = Profiles.open(settings.profiles, find_project())
+    role = options.role or ""
+    if len(role) <= 64 and role.isidentifier() and role in profiles:
+        output.note(f"hint: {role!r} is a profile as well as a role of one word; --profile {role} starts up with it.")
+    profile = profiles.get(settings.profile if options.profile is None else options.profile)
+    if options.verbose and profile.name != GENERAL:
+        output.note(f"profile: {profile.name}")
+    return profile
+
+
 def _begin_loading(lm: str | None, identity: str | None) -> None:
     """Load the embedded model's weights in a thread while the rest is imported, where it is going to be used."""
     kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _likely()).partition(":")
@@ -190,24 +167,3 @@ def _likely() -> str:
     named = os.environ.get("WORLDAGENT_SETTINGS")
     folder = platformdirs.user_config_path("worldagent", appauthor=False)
     return "" if (Path(named) if named else folder / "settings.toml").exists() else "local"
-
-
-def _exit_code(error: WorldAgentError) -> int:
-    """Bad usage is what was refused before there was a turn; an unknown worker inside a turn is the model's mistake."""
-    refused = isinstance(error, UsageError) or (isinstance(error, ModelFacing) and error.turn_id is None)
-    return USAGE if refused else FAILED
-
-
-__all__ = [
-    "DONE",
-    "EMBEDDED_MODEL",
-    "FAILED",
-    "INTERRUPTED",
-    "PAUSED",
-    "TERMINATED",
-    "agent_maker",
-    "load_engine",
-    "open_agent",
-    "run",
-    "thread_of",
-]

@@ -155,6 +155,3 @@ def _remove(file: Path, lock: FileLock) -> None:
 def _lock(file: Path) -> FileLock:
     # Without the fallback, which is a mere file: it would outlive a killed process.
     return FileLock(file, mode=0o600, thread_local=False, fallback_to_soft=False)
-
-
-__all__ = ["RunningSidecar", "SidecarFile", "running_sidecars"]

@@ -54,6 +54,3 @@ async def until_sigterm(work: Coroutine[Any, Any, T]) -> T | None:
         if not asked:
             raise
     return None
-
-
-__all__ = ["signals_handled", "until_sigterm"]

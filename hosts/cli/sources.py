@@ -211,7 +211,7 @@ def expanded(option: str, path: Path) -> Path:
     raise InvalidArgument(f"{option} {str(path)!r} names a user who is not known here", remedy="give an absolute path")
 
 
-def params(document: str | None, pairs: Iterable[str] | None) -> dict[str, Any]:
+def task_params(document: str | None, pairs: Iterable[str] | None) -> dict[str, Any]:
     """A task's params: the JSON object of `--params`, and over it each `--param KEY=VALUE`.
 
     Raises:
@@ -284,17 +284,3 @@ def json_object(option: str, document: str) -> dict[str, Any]:
     if isinstance(found, dict):
         return found
     raise InvalidArgument(f"{option} is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
-
-
-__all__ = [
-    "expanded",
-    "generation",
-    "json_object",
-    "message",
-    "one_reader",
-    "params",
-    "policy",
-    "role",
-    "text",
-    "workers",
-]

@@ -3,41 +3,87 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
-from ...core.errors import InvalidArgument
-from ...storage import Storage
-from ._storage_options import StorageCopyOptions, StorageDropOptions
+import typer
+
+from .command import Work, bad_usage, command
+from .options import JsonResult
 from .output import Output, table
-from .session import run
 
 if TYPE_CHECKING:
     from ...agent.copying import Copied, Progress
+    from ...storage import Storage
 
-_SCHEMES = ("postgresql://", "postgres://")
+_PLACES: Final = "Places"
+_SCHEMES: Final = ("postgresql://", "postgres://")
 
-
-def copy(options: StorageCopyOptions) -> int:
-    """Run `storage copy` and return its exit code."""
-    output = Output.of(json=options.json)
-
-    def begin() -> Coroutine[Any, Any, int | None]:
-        return _copy(_source(options.source), _target(options.target), output)
-
-    return run(output, begin)
+app = typer.Typer(no_args_is_help=True)
 
 
-def drop(options: StorageDropOptions) -> int:
-    """Run `storage drop` and return its exit code."""
-    output = Output.of(json=options.json)
+@app.callback()
+def _storage() -> None:
+    """Where conversations, turns and checkpoints are kept: the home's file, or a Postgres database.
 
-    def begin() -> Coroutine[Any, Any, int | None]:
-        return _drop(_storage(options.place), output)
+    [bold]Example[/bold]
 
-    return run(output, begin)
+      worldagent storage copy --to postgresql://ana@db.example/agents
+    """
+
+
+@app.command("copy")
+@command
+def copy(
+    output: Output,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PLACE", help="What to copy. Default: the home.", rich_help_panel=_PLACES),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="PLACE", help="Where to. Default: the setting database_url.", rich_help_panel=_PLACES
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """Copy all that agents keep from one place to another, such as from a home to a Postgres database, or back.
+
+    Stop the agents on both before. A copy that was stopped goes on when the command is run again; until it is whole,
+    nobody else can open the target. Both are compared in the end. Roles, the role key and attachments stay in the home.
+
+    PLACE is a home's folder, or postgresql://... Left out, --from is the home, and --to is the setting database_url.
+    Other users of the machine may see a password in PLACE among its processes; one in the setting, or in libpq's own
+    file, is not seen.
+
+    [bold]Examples[/bold]
+
+      worldagent storage copy --to postgresql://ana@db.example/agents
+
+      worldagent storage copy --from postgresql://ana@db.example/agents --to ./home --json
+    """
+    return _copy(_source(source), _target(target), output)
+
+
+@app.command("drop")
+@command
+def drop(
+    output: Output,
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="Where the copy was going to.")],
+    json: JsonResult = False,
+) -> Work:
+    """Give up a copy that was begun and is not finished: what it has written is removed.
+
+    What is no such copy is refused.
+
+    [bold]Example[/bold]
+
+      worldagent storage drop postgresql://ana@db.example/agents
+    """
+    return _drop(_named(place), output)
 
 
 async def _copy(source: Storage, target: Storage, output: Output) -> None:
@@ -98,43 +144,42 @@ def _report(copied: Copied) -> str:
 
 
 def _source(place: str | None) -> Storage:
-    if place is not None:
-        return _storage(place)
     from ...agent import Settings
+    from ...storage import Storage
 
+    if place is not None:
+        return _named(place)
     return Storage(home=Settings().storage().home)
 
 
 def _target(place: str | None) -> Storage:
     if place is not None:
-        return _storage(place)
+        return _named(place)
     from ...agent import Settings
 
     storage = Settings().storage()
     if storage.url is None:
-        raise InvalidArgument(
+        raise bad_usage(
             "--to is left out, and the setting database_url is not set",
             remedy="give --to, a folder or postgresql://...",
         )
     return storage
 
 
-def _storage(place: str) -> Storage:
+def _named(place: str) -> Storage:
     """The storage that an argument names; on a server it needs no home, so it gets the settings' one.
 
     Raises:
         InvalidArgument: It is empty, or an address that cannot be used.
     """
-    if place.startswith(_SCHEMES):
-        from ...agent import Settings
+    from ...agent import Settings
+    from ...storage import Storage
 
+    if place.startswith(_SCHEMES):
         return Storage(home=Settings().storage().home, url=place)
     if not place or "://" in place:
-        raise InvalidArgument(
+        raise bad_usage(
             f"{place.partition('://')[0][:40]!r} is neither a folder nor the address of a Postgres database",
             remedy="give a home's folder, or postgresql://USER@HOST:PORT/DATABASE",
         )
     return Storage(home=Path(place))
-
-
-__all__ = ["copy", "drop"]

@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ...core.events import ModelWaiting
-from .options import TaskOptions
+import typer
+
+from .command import Work, command
+from .options import TurnModels, TurnOptions, Unattended
 from .output import Output
-from .session import open_agent, run, thread_of
-from .sources import one_reader, params, role
-from .turn import one_turn
 
 if TYPE_CHECKING:
-    from ...agent import Turn, WorldAgent
-    from ...role_resolution import Role
+    from ...agent import Turn
+
+app = typer.Typer()
 
 
-def task(options: TaskOptions) -> int:
-    """Run the command and return its exit code."""
-    output = Output.of(json=options.json, verbose=options.verbose)
+@app.command(rich_help_panel="Turns")
+@command
+def task(
+    options: TurnOptions,
+    output: Output,
+    shape: Annotated[str, typer.Argument(metavar="SHAPE", help="The kind of work, such as subagent.")],
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="KEY=VALUE", help="One param, as text. Repeatable; goes over --params."),
+    ] = None,
+    params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None,
+    turn_model: TurnModels = None,
+    unattended: Unattended = None,
+) -> Work:
+    """Dispatch one task to a shape and print its result.
 
-    def begin() -> Coroutine[Any, Any, int]:
-        one_reader(options, "--params", options.params)
-        given, call_role = params(options.params, options.param), role(options.role)
-        return _dispatch(open_agent(options, output), options, output, given, call_role)
+    The shape that ships is [bold]subagent[/bold]: it runs a worker by its name, with the params worker and request.
 
-    return run(output, begin)
+    [bold]Example[/bold]
 
+      worldagent task subagent --worker 'critic=You judge in one sentence.' -p worker=critic -p request='Judge: ...'
 
-async def _dispatch(
-    agent: WorldAgent, options: TaskOptions, output: Output, given: Mapping[str, Any], call_role: Role | None
-) -> int:
-    thread = thread_of(agent, options, options.thread)  # refused before anything is opened
+      worldagent task buy -p what=hat --app shop:agent --thread t1
+    """
+    from ...core.events import ModelWaiting
+    from .session import open_agent, thread_of
+    from .sources import one_reader, role, task_params
+    from .turn import one_turn
+
+    one_reader(options, "--params", params)
+    given, call_role = task_params(params, param), role(options.role)
+    agent = open_agent(options, output)
+    thread = thread_of(agent, options, options.thread)
+    mode: Any = unattended  # an unknown one is refused there
 
     async def begin() -> Turn:
-        model = options.turn_model or None
-        mode: Any = options.unattended  # an unknown one is refused there
-        async with thread.stream_task(options.shape, given, role=call_role, model=model, unattended=mode) as stream:
+        async with thread.stream_task(
+            shape, given, role=call_role, model=turn_model or None, unattended=mode
+        ) as stream:
             async for event in stream:
                 if isinstance(event, ModelWaiting):  # the rest of a task is its result
                     output.event(event)
         return stream.turn
 
-    return await one_turn(agent, options, output, options.thread, begin)
-
-
-__all__ = ["task"]
+    return one_turn(agent, options, output, options.thread, begin)

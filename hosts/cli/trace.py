@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ...core import check_id, summed
-from ...core.errors import InvalidArgument, StorageUnavailable, TraceInvalid
-from ...harness.trace import Traces, TurnTrace, read_trace
-from ...harness.trace.running import HEADER, TraceIndex
-from ...storage import Storage
-from ._thread_options import ThreadsOptions
-from ._trace_commands import TraceExportOptions, TraceListOptions, TraceShowOptions
+import typer
+
+from .command import Work, command
+from .options import OUTPUT, WHERE, WHICH, ThreadsOptions
 from .output import Output
-from .session import run
-from .trace_page import BEGIN, trace_page
-from .trace_text import count_text, trace_text
 
+if TYPE_CHECKING:
+    from ...harness.trace import Traces, TurnTrace
+
+_COLUMNS: Final = ("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS")
+_MOST: Final = 1000  # traces that are looked at for the newest turn
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 
-Work = Callable[[Traces, Output], Awaitable[None]]
+app = typer.Typer(no_args_is_help=True)
 
 
-def list_traces(options: TraceListOptions) -> int:
-    """Run `trace list` and return its exit code."""
+@app.callback()
+def _trace() -> None:
+    """What turns and calls did: when, what let them through, how many tokens, what it cost.
 
-    async def work(traces: Traces, output: Output) -> None:
-        found = await traces.list(thread=options.thread, limit=options.limit)
+    Traces hold no text of a person or a model, unless the agent captures it, and never a role.
+
+    [bold]Example[/bold]
+
+      worldagent trace list --thread t1
+    """
+
+
+@app.command("list")
+@command
+def list_traces(
+    options: ThreadsOptions,
+    output: Output,
+    thread: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this thread.", rich_help_panel=WHICH)
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=WHICH)] = 50,
+) -> Work:
+    """List the newest turns and calls of a workspace, the newest first.
+
+    TOKENS are those that models were sent and gave, together.
+
+    [bold]Example[/bold]
+
+      worldagent trace list --thread t1 --limit 20
+    """
+    from ...core import summed
+    from .trace_text import count_text
+
+    async def work(traces: Traces) -> None:
+        found = await traces.list(thread=thread, limit=limit)
         if not found:
-            which = f" of the thread {options.thread!r}" if options.thread else ""
+            which = f" of the thread {thread!r}" if thread else ""
             output.note(f"the workspace {options.workspace!r} has no trace{which}")
         rows = [
             (
@@ -45,94 +73,172 @@ def list_traces(options: TraceListOptions) -> int:
             )
             for trace in found
         ]
-        told = output.table(("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS"), rows, widths=_WIDTHS) if rows else None
+        told = output.table(_COLUMNS, rows, widths=_WIDTHS) if rows else None
         output.result({"traces": [_object(trace) for trace in found]}, told)
 
-    return _run(options, work)
+    return _on_traces(options, work)
 
 
-def show_trace(options: TraceShowOptions) -> int:
-    """Run `trace show` and return its exit code."""
+@app.command("show")
+@command
+def show_trace(
+    options: ThreadsOptions,
+    output: Output,
+    turn: Annotated[
+        str | None,
+        typer.Argument(metavar="[TURN]", help="The turn, or the call outside any. Default: the newest turn."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", metavar="FILE", help="Traces as JSON Lines, instead of the home's.", rich_help_panel=WHERE
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write it as one page that needs nothing else; of what is there, only such a page is replaced.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> Work:
+    """Draw what a turn did as a tree, with times, decisions, tokens and costs.
 
-    async def work(traces: Traces, output: Output) -> None:
-        trace = await _found(traces, options, output)
+    TURN is a turn's id, or that of a call outside any turn, as [bold]trace list[/bold] tells it. Without it, the newest
+    turn of the workspace is drawn, or of a file with one turn that one.
+
+    [bold]Examples[/bold]
+
+      worldagent trace show
+
+      worldagent trace show turn_01a2
+
+      worldagent trace show turn_01a2 --html turn.html
+
+      worldagent trace show --file agent.jsonl
+    """
+    import asyncio
+
+    from .trace_page import BEGIN, trace_page
+    from .trace_text import trace_text
+
+    async def work(traces: Traces) -> None:
+        trace = await _found(traces, turn, file, output)
         records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
         value: dict[str, Any] = {"trace": _object(trace) | {"records": records}}
-        if options.html is None:
+        if html is None:
             output.result(value, trace_text(trace))
             return
-        await asyncio.to_thread(_replace, options.html, trace_page(trace), BEGIN)
-        output.note(f"wrote {str(options.html)!r}")
-        output.result(value | {"file": str(options.html)})
+        await asyncio.to_thread(_replace, html, trace_page(trace), BEGIN)
+        output.note(f"wrote {str(html)!r}")
+        output.result(value | {"file": str(html)})
 
-    return _run(options, work)
+    return _on_traces(options, work)
 
 
-def export_trace(options: TraceExportOptions) -> int:
-    """Run `trace export` and return its exit code."""
+@app.command("export")
+@command
+def export_trace(
+    options: ThreadsOptions,
+    output: Output,
+    turn: Annotated[str, typer.Argument(metavar="TURN", help="The turn, or the call outside any.")],
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write; of what is there, only a trace is replaced.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> Work:
+    """Write a turn's trace as JSON Lines (trace/1), to standard output or a file.
 
-    async def work(traces: Traces, output: Output) -> None:
-        trace = await traces.get(options.turn)
+    [bold]Example[/bold]
+
+      worldagent trace export turn_01a2 -o turn.jsonl
+    """
+    import asyncio
+
+    from ...harness.trace.running import HEADER
+
+    async def work(traces: Traces) -> None:
+        trace = await traces.get(turn)
         lines = [HEADER, *(record.line() for record in trace.records)]
-        if options.output is None:
+        if file is None:
             output.result({"trace": lines}, "\n".join(lines))
             return
-        await asyncio.to_thread(_replace, options.output, "".join(f"{line}\n" for line in lines), HEADER)
-        output.note(f"wrote {len(trace.records)} records to {str(options.output)!r}")
-        output.result({"exported": {"turn": trace.id, "file": str(options.output), "records": len(trace.records)}})
+        await asyncio.to_thread(_replace, file, "".join(f"{line}\n" for line in lines), HEADER)
+        output.note(f"wrote {len(trace.records)} records to {str(file)!r}")
+        output.result({"exported": {"turn": trace.id, "file": str(file), "records": len(trace.records)}})
 
-    return _run(options, work)
+    return _on_traces(options, work)
 
 
-async def _found(traces: Traces, options: TraceShowOptions, output: Output) -> TurnTrace:
-    if options.file is None:
-        if options.turn is None:
-            raise InvalidArgument("no turn is named", remedy="name TURN; `worldagent trace list` tells which there are")
-        return await traces.get(options.turn)
-    read = await asyncio.to_thread(read_trace, options.file)
+async def _found(traces: Traces, turn: str | None, file: Path | None, output: Output) -> TurnTrace:
+    import asyncio
+
+    from ...core.errors import TraceInvalid
+    from ...harness.trace import TurnTrace, read_trace
+
+    if file is None:
+        return await traces.get(turn or await _newest(traces))
+    read = await asyncio.to_thread(read_trace, file)
     if read.skipped:
-        output.note(f"skipped what is no record: line {', '.join(map(str, read.skipped))} of {str(options.file)!r}")
+        output.note(f"skipped what is no record: line {', '.join(map(str, read.skipped))} of {str(file)!r}")
     turns = {record.turn: None for record in read.records if record.kind == "turn"}
-    turn = options.turn or (next(iter(turns)) if len(turns) == 1 else None)
+    turn = turn or (next(iter(turns)) if len(turns) == 1 else None)
     cut = sorted({record.turn for record in read.records} - turns.keys())
     if turn in cut or (not turns and cut):
         named = ", ".join(repr(each) for each in ([turn] if turn in cut else cut[:20]))
         raise TraceInvalid(
-            f"{str(options.file)!r} tells what happened in the turn {named}, and neither its begin nor its end",
+            f"{str(file)!r} tells what happened in the turn {named}, and neither its begin nor its end",
             remedy="give the file in which it begins or ends, or leave out --file where the home has it",
         )
     if turn is None or turn not in turns:
         problem = f"has no turn {turn!r}" if turn else f"has {len(turns)} turns"
         raise TraceInvalid(
-            f"{str(options.file)!r} {problem}",
+            f"{str(file)!r} {problem}",
             remedy=f"name one of them: {', '.join(list(turns)[:20]) or 'there is none'}",
         )
     return TurnTrace.of(record for record in read.records if record.turn == turn)
 
 
-def _run(options: ThreadsOptions, work: Work) -> int:
-    output = Output.of(json=options.json)
+async def _newest(traces: Traces) -> str:
+    """The id of the workspace's newest turn. Calls outside turns, which have no thread, are passed over."""
+    from ...core.errors import TraceInvalid
 
-    def begin() -> Coroutine[Any, Any, None]:
-        check_id("--workspace", options.workspace)
-        return _with_traces(options, output, work)
+    for trace in await traces.list(limit=_MOST):
+        if trace.thread:
+            return trace.id
+    raise TraceInvalid(
+        "the workspace has no trace of a turn",
+        remedy="give the --workspace and --home of the turn, or name TURN; `worldagent trace list` lists what there is",
+    )
 
-    return run(output, begin)
 
-
-async def _with_traces(options: ThreadsOptions, output: Output, work: Work) -> None:
+async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable[None]]) -> None:
     from ...agent import Settings
+    from ...core import check_id
+    from ...harness.trace import Traces
+    from ...harness.trace.running import TraceIndex
+    from ...storage import Storage
 
-    storage = Settings().storage(Storage(home=options.home))
-    index = TraceIndex(storage.traces)
+    check_id("--workspace", options.workspace)
+    index = TraceIndex(Settings().storage(Storage(home=options.home)).traces)
     try:
-        await work(Traces(index, options.workspace), output)
+        await work(Traces(index, options.workspace))
     finally:
         await index.aclose()
 
 
 def _replace(file: Path, text: str, begin: str) -> None:
     """Write a file for its owner alone; what is there is replaced only if it begins as such files do."""
+    from ...core.errors import InvalidArgument, StorageUnavailable
+
     problem = ""
     try:
         with contextlib.suppress(FileNotFoundError), file.open("rb") as there:
@@ -174,6 +280,3 @@ def _object(trace: TurnTrace) -> dict[str, Any]:
         "cost": trace.cost,
         "unpriced": trace.unpriced,
     }
-
-
-__all__ = ["export_trace", "list_traces", "show_trace"]

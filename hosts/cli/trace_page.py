@@ -97,6 +97,3 @@ def _bar(node: TraceNode, trace: TurnTrace) -> str:
             wide = 100 * (run.end - run.start).total_seconds() / whole
             bars.append(f'<i style="left:{max(left, 0):.3f}%;width:{wide:.3f}%"></i>')
     return f'<div class="bar">{"".join(bars)}</div>' if bars else ""
-
-
-__all__ = ["BEGIN", "trace_page"]

@@ -163,6 +163,3 @@ def _label(node: TraceNode) -> Text:
 
 def _counted(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
-
-
-__all__ = ["DEEPEST", "captured", "count_text", "head", "shown", "trace_text", "words"]

@@ -30,10 +30,9 @@ from ...core.errors import (
 from ...core.pauses import Pause
 from ..pauses import is_late
 from ._pauses import pause_text
-from ._thread_options import GoOnOptions, ThreadsOptions
-from .options import WORKSPACE, AgentOptions
+from .exits import DONE, FAILED, PAUSED, TERMINATED
+from .options import WORKSPACE, AgentOptions, GoOnOptions, ThreadsOptions
 from .output import Output
-from .session import DONE, FAILED, PAUSED, TERMINATED
 from .signals import signals_handled
 
 if TYPE_CHECKING:
@@ -236,6 +235,3 @@ class _Stopping:
         if not self.opened:
             main.cancel()
         self._task = asyncio.ensure_future(self._agent.drain(DRAIN))
-
-
-__all__ = ["DRAIN", "as_said_here", "one_form", "one_turn", "pauses_text", "resume_command", "tell", "where"]

@@ -3,53 +3,116 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Final
 
-from ...core import check_id
-from ...core.errors import InvalidArgument
-from ._thread_options import ThreadsOptions
-from ._upkeep_options import STREAM, BackupOptions, ExportOptions, ImportOptions, PruneOptions, RemoveOptions
-from .output import Output
-from .session import FAILED, TERMINATED, run
-from .signals import until_sigterm
+import typer
+
+from .command import Work, agreed, bad_usage, command
+from .exits import FAILED, TERMINATED
+from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions
+from .output import Output, counted
+from .threads import app as threads_app
 
 if TYPE_CHECKING:
     from ...agent import Settings
     from ...agent.upkeep import Upkeep
 
-Work = Callable[["Upkeep", "Settings", Output], Awaitable[int | None]]
+_STREAM: Final = "-"  # names standard output or input in place of a file
+
+app = typer.Typer()
 
 
-def remove_thread(options: RemoveOptions) -> int:
-    """Run `threads rm` and return its exit code."""
+@threads_app.command("rm")
+@command
+def remove_thread(
+    options: ThreadOptions,
+    output: Output,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it unasked.", rich_help_panel=WHICH)] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Cancel its turn, if one runs or can go on.", rich_help_panel=WHICH),
+    ] = False,
+) -> Work:
+    """Remove a thread with all that was said and done on it, so that no file holds any of it.
 
-    async def work(upkeep: Upkeep, _: Settings, output: Output) -> int | None:
-        return await _remove(upkeep, output, options)
+    Messages that a fork shares stay with the fork. A thread whose turn runs or can go on is removed only with --cancel.
+    The database file is written anew for it, which takes time with its size; where there is no such thread, the exit
+    code is 1.
 
-    def check(output: Output) -> bool:
-        check_id("THREAD", options.thread)
-        return options.yes or _agreed(options, output)
+    [bold]Example[/bold]
 
-    return _run(options, work, check=check)
+      worldagent threads rm t1 --yes
+    """
+    _check(options)
+    asked = f"Remove the thread {options.thread!r} for good?"
+    if not (yes or agreed(output, asked, problem=f"the thread {options.thread!r} is not removed unasked")):
+        output.note("nothing was removed")
+        raise typer.Exit(FAILED)
+
+    async def work(upkeep: Upkeep, _: Settings) -> int | None:
+        removed = await upkeep.remove(options.thread, cancel=cancel)
+        if removed is None:
+            return _missing(options, output)
+        value = {
+            "messages": removed.messages,
+            "turns": removed.turns,
+            "calls": removed.calls,
+            "checkpoints": removed.checkpoints,
+            "attachments": removed.attachments,
+        }
+        parts = [counted(count, key[:-1]) for key, count in value.items() if count or key != "attachments"]
+        output.note(f"removed the thread {options.thread!r}: {', '.join(parts)}")
+        output.result({"removed": {"thread": options.thread, **value}})
+        return None
+
+    return _with_upkeep(options, output, work)
 
 
-def export_thread(options: ExportOptions) -> int:
-    """Run `threads export` and return its exit code."""
-    stream = sys.stdout.buffer if str(options.output) == STREAM else None
+@threads_app.command("export")
+@command
+def export_thread(
+    options: ThreadOptions,
+    output: Output,
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write, - for standard output; of what is there, only an export is replaced.",
+            rich_help_panel=WHERE,
+        ),
+    ],
+) -> Work:
+    """Write a thread's conversation to a file of JSON Lines: messages and attachments, and no role.
 
-    async def work(upkeep: Upkeep, _: Settings, output: Output) -> None:
-        found = await upkeep.export(options.thread, stream or options.output)
+    What a turn called, and a turn that waits, are not in it.
+
+    [bold]Example[/bold]
+
+      worldagent threads export t1 -o t1.jsonl
+
+      worldagent threads export t1 -o - | gzip > t1.jsonl.gz
+    """
+    _check(options)
+    stream = sys.stdout.buffer if str(file) == _STREAM else None
+    if stream is not None and (options.json or sys.stdout.isatty()):
+        what = "--json writes to standard output too" if options.json else "standard output is a terminal"
+        raise bad_usage(what, remedy="give --output a file, or redirect standard output, without --json")
+
+    async def work(upkeep: Upkeep, _: Settings) -> None:
+        found = await upkeep.export(options.thread, stream or file)
         place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
-        told = f"{_counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
+        told = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
         if found.attachments:
-            told += f", with {_counted(found.attachments, 'attachment')}"
+            told += f", with {counted(found.attachments, 'attachment')}"
         output.note(told)
         if found.missing:
-            output.note(f"gone from the home, so not in the file: {_counted(len(found.missing), 'attachment')}")
+            output.note(f"gone from the home, so not in the file: {counted(len(found.missing), 'attachment')}")
         value = {
             "thread": options.thread,
             "file": str(found.file),
@@ -59,52 +122,95 @@ def export_thread(options: ExportOptions) -> int:
         }
         output.result({"exported": value})
 
-    def check(output: Output) -> bool:
-        check_id("THREAD", options.thread)
-        if stream is not None and (options.json or sys.stdout.isatty()):
-            what = "--json writes to standard output too" if options.json else "standard output is a terminal"
-            raise InvalidArgument(what, remedy="give --output a file, or redirect standard output, without --json")
-        return True
-
-    return _run(options, work, check=check)
+    return _with_upkeep(options, output, work)
 
 
-def import_thread(options: ImportOptions) -> int:
-    """Run `threads import` and return its exit code."""
-    source: Path | IO[bytes] = sys.stdin.buffer if str(options.file) == STREAM else options.file
+@threads_app.command("import")
+@command
+def import_thread(
+    options: ThreadsOptions,
+    output: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `threads export` wrote, - for standard input.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="THREAD",
+            help="The thread that gets the conversation. Default: the name it had.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+) -> Work:
+    """Read an exported conversation into a thread: all of it, or nothing where the file was changed.
 
-    async def work(upkeep: Upkeep, _: Settings, output: Output) -> None:
-        found = await upkeep.import_thread(source, to=options.to)
-        messages = _counted(found.messages, "message")
+    A thread that has the conversation already is left as it is.
+
+    [bold]Example[/bold]
+
+      worldagent threads import t1.jsonl --as t1-again
+
+      gunzip -c t1.jsonl.gz | worldagent threads import -
+    """
+    from ...agent.upkeep.exchange import readable
+
+    _check(options)
+    given: Path | IO[bytes] = sys.stdin.buffer if str(file) == _STREAM else file
+    opened = ExitStack()
+    # Read here, where an interrupt ends it at once: the writer of a pipe may take any time.
+    source = opened.enter_context(readable(given))
+
+    async def work(upkeep: Upkeep, _: Settings) -> None:
+        found = await upkeep.import_thread(source, to=to)
+        messages = counted(found.messages, "message")
         told = f"made the thread {found.thread!r} with {messages}"
         output.note(told if found.made else f"the thread {found.thread!r} has the {messages} already")
         value = {"thread": found.thread, "messages": found.messages, "added": found.added, "made": found.made}
         output.result({"imported": value})
 
-    with ExitStack() as opened:
-
-        def check(_: Output) -> bool:
-            from ...agent.upkeep.exchange import readable
-
-            nonlocal source
-            # Read here, where an interrupt ends it at once: whoever writes to a pipe may take any time.
-            source = opened.enter_context(readable(source))
-            return True
-
-        return _run(options, work, make=True, check=check)
+    return _with_upkeep(options, output, work, make=opened)
 
 
-def prune_threads(options: PruneOptions) -> int:
-    """Run `threads prune` and return its exit code."""
+@threads_app.command("prune")
+@command
+def prune_threads(
+    options: ThreadsOptions,
+    output: Output,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many checkpoints of each thread stay, 1 to 1000000000. Default: the setting checkpoint_keep.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None,
+    age: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How old they may be, up to 315360000. Default: the setting checkpoint_age.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None,
+) -> Work:
+    """Remove old checkpoints that no turn goes on from, and give the space back.
 
-    async def work(upkeep: Upkeep, settings: Settings, output: Output) -> None:
-        given = options.keep is not None or options.age is not None
-        keep = options.keep if given else settings.checkpoint_keep or None
-        age = options.age if given else settings.checkpoint_age
-        found = await upkeep.prune(keep=keep, age=age)
-        told = f"removed {_counted(found.checkpoints, 'checkpoint')} of {_counted(found.threads, 'thread')}"
+    Each thread keeps its newest one, and a thread whose turn runs or can go on keeps all. Attachments that no message
+    refers to are removed too.
+
+    [bold]Example[/bold]
+
+      worldagent threads prune --keep 10
+    """
+    _check(options)
+
+    async def work(upkeep: Upkeep, settings: Settings) -> None:
+        given = keep is not None or age is not None
+        found = await upkeep.prune(
+            keep=keep if given else settings.checkpoint_keep or None, age=age if given else settings.checkpoint_age
+        )
+        told = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
         if found.attachments:
-            told += f", and {_counted(found.attachments, 'attachment')} of no message"
+            told += f", and {counted(found.attachments, 'attachment')} of no message"
         output.note(f"{told}; left {found.left} alone whose turn runs or can go on" if found.left else told)
         value = {
             "checkpoints": found.checkpoints,
@@ -114,134 +220,102 @@ def prune_threads(options: PruneOptions) -> int:
         }
         output.result({"pruned": value})
 
-    return _run(options, work)
+    return _with_upkeep(options, output, work)
 
 
-def backup(options: BackupOptions) -> int:
-    """Run `backup` and return its exit code."""
-    output = Output.of(json=options.json)
-    return run(output, lambda: _backup(options, output))
+@app.command(rich_help_panel="Data")
+@command
+def backup(
+    output: Output,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to make.")],
+    home: Home = None,
+    without_roles: Annotated[
+        bool,
+        typer.Option(
+            "--without-roles", help="Leave out the stored roles and the key of role digests.", rich_help_panel=WHICH
+        ),
+    ] = False,
+    home_only: Annotated[
+        bool,
+        typer.Option(
+            "--home-only",
+            help="Copy the home alone, where its database is on a Postgres server; pg_dump copies that.",
+            rich_help_panel=WHICH,
+        ),
+    ] = False,
+    json: JsonResult = False,
+) -> Work:
+    """Copy a home while agents use it. The copy is a home: --home FOLDER uses it.
 
+    It holds the stored roles and the key of role digests, unless --without-roles leaves them out.
 
-async def _backup(options: BackupOptions, output: Output) -> int | None:
+    [bold]Example[/bold]
+
+      worldagent backup /backups/monday
+    """
     from ...agent import Settings
     from ...agent.upkeep import back_up
     from ...storage import Storage
+    from .signals import until_sigterm
 
-    storage = Settings().storage(Storage(home=options.home))
-    found = await until_sigterm(
-        back_up(storage, options.folder, roles=not options.without_roles, home_only=options.home_only)
-    )
-    if found is None:
-        output.failed("terminated", "stopped by SIGTERM; no part of a copy is left", "run the command again")
-        return TERMINATED
-    output.note(f"copied {_counted(len(found.files), 'file')}, {found.size} bytes, to {str(found.folder)!r}")
-    if found.missing:
-        output.note(f"gone from the home, so not in the copy: {_counted(len(found.missing), 'attachment')}")
-    value = {
-        "folder": str(found.folder),
-        "files": list(found.files),
-        "bytes": found.size,
-        "missing": list(found.missing),
-    }
-    output.result({"backup": value})
-    return None
+    async def work() -> int | None:
+        storage = Settings().storage(Storage(home=home))
+        found = await until_sigterm(back_up(storage, folder, roles=not without_roles, home_only=home_only))
+        if found is None:
+            output.failed("terminated", "stopped by SIGTERM; no part of a copy is left", "run the command again")
+            return TERMINATED
+        output.note(f"copied {counted(len(found.files), 'file')}, {found.size} bytes, to {str(found.folder)!r}")
+        if found.missing:
+            output.note(f"gone from the home, so not in the copy: {counted(len(found.missing), 'attachment')}")
+        value = {
+            "folder": str(found.folder),
+            "files": list(found.files),
+            "bytes": found.size,
+            "missing": list(found.missing),
+        }
+        output.result({"backup": value})
+        return None
 
-
-async def _remove(upkeep: Upkeep, output: Output, options: RemoveOptions) -> int | None:
-    removed = await upkeep.remove(options.thread, cancel=options.cancel)
-    if removed is None:
-        return _missing(options, output)
-    parts = [
-        _counted(removed.messages, "message"),
-        _counted(removed.turns, "turn"),
-        _counted(removed.calls, "call"),
-        _counted(removed.checkpoints, "checkpoint"),
-    ]
-    if removed.attachments:
-        parts.append(_counted(removed.attachments, "attachment"))
-    output.note(f"removed the thread {options.thread!r}: {', '.join(parts)}")
-    value = {
-        "thread": options.thread,
-        "messages": removed.messages,
-        "turns": removed.turns,
-        "calls": removed.calls,
-        "checkpoints": removed.checkpoints,
-        "attachments": removed.attachments,
-    }
-    output.result({"removed": value})
-    return None
+    return work()
 
 
-def _run(
-    options: ThreadsOptions, work: Work, *, make: bool = False, check: Callable[[Output], bool] | None = None
-) -> int:
-    """Run a command on the database of a home, which is made where `make` says so; nothing is done unless `check`."""
-    output = Output.of(json=options.json)
+def _check(options: ThreadsOptions) -> None:
+    from ...core import check_id
 
-    def begin() -> Coroutine[Any, Any, int | None]:
-        check_id("--workspace", options.workspace)
-        go = check is None or check(output)
-        return _with_upkeep(options, output, work, make) if go else _leave(output)
-
-    return run(output, begin)
+    check_id("--workspace", options.workspace)
+    if isinstance(options, ThreadOptions):
+        check_id("THREAD", options.thread)
 
 
-async def _with_upkeep(options: ThreadsOptions, output: Output, work: Work, make: bool) -> int | None:
+async def _with_upkeep(
+    options: ThreadsOptions,
+    output: Output,
+    work: Callable[[Upkeep, Settings], Awaitable[int | None]],
+    *,
+    make: ExitStack | None = None,
+) -> int | None:
+    """Run `work` on the database of a home. One that is not there is made for what `make` holds open, and closes."""
     from ...agent import Settings
-    from ...storage import Storage
-
-    settings = Settings()
-    storage = settings.storage(Storage(home=options.home))
-    if not make and not storage.begun():
-        return _missing(options, output)
-    async with _opened(storage, settings, options.workspace) as upkeep:
-        return await work(upkeep, settings, output)
-
-
-@asynccontextmanager
-async def _opened(storage: Any, settings: Settings, workspace: str) -> AsyncGenerator[Upkeep]:
     from ...agent.threads import SCHEMAS
     from ...agent.upkeep import Upkeep, UpkeepParts
-    from ...storage import Database
+    from ...storage import Database, Storage
 
-    database = await Database.open(storage.place, schemas=SCHEMAS)
-    try:
-        yield Upkeep(replace(UpkeepParts.of(storage, database), wait=settings.thread_wait), workspace)
-    finally:
-        await database.aclose()
+    with make or ExitStack():
+        settings = Settings()
+        storage = settings.storage(Storage(home=options.home))
+        if make is None and not storage.begun():
+            return _missing(options, output)
+        database = await Database.open(storage.place, schemas=SCHEMAS)
+        try:
+            parts = replace(UpkeepParts.of(storage, database), wait=settings.thread_wait)
+            return await work(Upkeep(parts, options.workspace), settings)
+        finally:
+            await database.aclose()
 
 
 def _missing(options: ThreadsOptions, output: Output) -> int:
-    thread = getattr(options, "thread", None)
-    problem = f"the workspace {options.workspace!r} has no thread" + (f" {thread!r}" if thread else "")
-    output.failed("not_found", problem, "see `worldagent threads list`")
+    thread = f" {options.thread!r}" if isinstance(options, ThreadOptions) else ""
+    output.failed(
+        "not_found", f"the workspace {options.workspace!r} has no thread{thread}", "see `worldagent threads list`"
+    )
     return FAILED
-
-
-async def _leave(output: Output) -> int:
-    output.note("nothing was removed")
-    return FAILED
-
-
-def _agreed(options: RemoveOptions, output: Output) -> bool:
-    """Ask whether the thread may go.
-
-    Raises:
-        InvalidArgument: There is nobody to ask.
-    """
-    import typer
-
-    if output.form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidArgument(f"the thread {options.thread!r} is not removed unasked", remedy="give --yes")
-    try:
-        return typer.confirm(f"Remove the thread {options.thread!r} for good?", err=True)
-    except typer.Abort:
-        return False
-
-
-def _counted(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number} {what}s"
-
-
-__all__ = ["backup", "export_thread", "import_thread", "prune_threads", "remove_thread"]

@@ -412,7 +412,7 @@ import asyncio, threading
 from pathlib import Path
 from worldagent.hosts.cli.output import Output
 from worldagent.hosts.cli.serve_agents import served_by
-from worldagent.hosts.cli._serve_options import ServeOptions
+from worldagent.hosts.cli.serve import ServeOptions
 from worldagent.core.files import others_may
 from worldagent.hosts.cli.app import app
 

@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from support.forks import start
@@ -63,6 +65,14 @@ async def started(home: Path, *words: str, **more: str) -> AsyncGenerator[asynci
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def options_of(*words: str) -> list[str]:
+    """The options of a command, such as `--role-host`, each under its first name."""
+    found: Any = get_command(app)
+    for word in words:
+        found = found.commands[word]
+    return [each.opts[0] for each in found.params if each.opts[0].startswith("-")]
 
 
 Run = Callable[..., Awaitable[Result]]
