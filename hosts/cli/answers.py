@@ -15,10 +15,10 @@ from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, Noth
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
 from ..pauses import is_late, unanswered
 from ._pauses import read_answer
+from .home_threads import open_threads
 from .options import GoOnOptions
 from .output import Output
 from .sources import one_reader, role
-from .threads import open_threads
 from .turn import one_form, one_turn
 
 if TYPE_CHECKING:

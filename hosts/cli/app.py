@@ -59,7 +59,7 @@ def _worldagent(
 ) -> None:
     """A World Agent: turns and tasks whose approach is shaped by roles that nothing stores.
 
-    Without a command it opens a chat, where it is run at a terminal.
+    Without a command, it opens a chat if it runs at a terminal.
 
     [bold]Example[/bold]
 

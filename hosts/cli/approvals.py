@@ -198,7 +198,7 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
     from ...storage import Storage
     from ..pauses import unanswered
     from .answers import asking
-    from .threads import open_threads
+    from .home_threads import open_threads
 
     found: list[tuple[ThreadState, Pause]] = []
     async with open_threads(Settings().storage(Storage(home=options.home))) as threads:

@@ -39,8 +39,8 @@ def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
     """
     from ...agent import Settings
     from ...storage import Storage
+    from .home_threads import open_threads
     from .sidecar_files import running_sidecars
-    from .threads import open_threads
 
     storage = Settings().storage(Storage(home=home))
 

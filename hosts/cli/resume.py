@@ -94,7 +94,7 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     from ...agent import Turn
     from ..pauses import unanswered
     from .answers import Asked, check_resumable, go_on, only_waits
-    from .threads import open_threads
+    from .home_threads import open_threads
     from .turn import resume_command, tell
 
     scope = agent.thread(options.thread).scope

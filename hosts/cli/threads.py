@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,12 +18,12 @@ from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, Threa
 from .output import Output, time_text
 
 if TYPE_CHECKING:
-    from ...agent.threads import Branching, ThreadRegister, ThreadState, Wanted
+    from ...agent.threads import ThreadState, Wanted
     from ...core import Scope
     from ...core.pauses import Pause
-    from ...memory import ConversationLog, Message
-    from ...memory.branches import Branches
-    from ...storage import Database, Leases, Storage
+    from ...memory import Message
+    from ...storage import Storage
+    from .home_threads import OpenThreads
 
 _NEW: Final = "New thread"
 _COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
@@ -285,71 +284,6 @@ def fork_thread(
     return _on_threads(options, output, work)
 
 
-# --- the threads of a home -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class OpenThreads:
-    """A home's threads.
-
-    Attributes:
-        register: Where they stand.
-        log: What was said on them.
-        leases: Who owns them.
-        branches: Which were branched off.
-        database: The database.
-    """
-
-    register: ThreadRegister
-    log: ConversationLog
-    leases: Leases
-    branches: Branches
-    database: Database
-
-    async def branching(self) -> Branching:
-        """What branches threads off."""
-        from ...agent.threads import Branching
-        from ...graphs.heads import Heads  # its folder loads langgraph
-
-        return Branching(self.leases, self.branches, await Heads.open(self.database, self.branches), self.log)
-
-
-@asynccontextmanager
-async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
-    """Open the threads of a home, without an agent; None where it has no database, and none is made.
-
-    Raises:
-        InvalidArgument: The home is a file.
-        StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
-    """
-    from ...agent.threads import SCHEMAS, ThreadRegister
-    from ...harness.journal import SqlJournal
-    from ...memory import ConversationLog, TurnRegister
-    from ...memory.branches import Branches
-    from ...memory.events import EventLog
-    from ...memory.titles import ThreadSearch, ThreadTitles
-    from ...storage import Database, Leases
-
-    if not storage.begun():
-        yield None
-        return
-    database = await Database.open(storage.place, schemas=SCHEMAS)
-    try:
-        turns, leases, branches = TurnRegister(database), Leases(database, storage.locks), Branches(database)
-        register = ThreadRegister(
-            turns,
-            SqlJournal(database),
-            leases,
-            branches,
-            EventLog(database),
-            ThreadTitles(database),
-            ThreadSearch(database),
-        )
-        yield OpenThreads(register, ConversationLog(database), leases, branches, database)
-    finally:
-        await database.aclose()
-
-
 def _on_threads(
     options: ThreadsOptions,
     output: Output,
@@ -373,6 +307,7 @@ async def _with_threads(
 ) -> int | None:
     from ...agent import Settings
     from ...storage import Storage
+    from .home_threads import open_threads
 
     async with open_threads(storage or Settings().storage(Storage(home=options.home))) as threads:
         if threads is not None:

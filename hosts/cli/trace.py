@@ -125,7 +125,10 @@ def show_trace(
     from .trace_text import trace_text
 
     async def work(traces: Traces) -> None:
-        trace = await _found(traces, turn, file, output)
+        if file is not None:
+            trace = await asyncio.to_thread(_in_file, file, turn, output)
+        else:
+            trace = await traces.get(turn or await _newest(traces, options.workspace))
         records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
         value: dict[str, Any] = {"trace": _object(trace) | {"records": records}}
         if html is None:
@@ -178,15 +181,16 @@ def export_trace(
     return _on_traces(options, work)
 
 
-async def _found(traces: Traces, turn: str | None, file: Path | None, output: Output) -> TurnTrace:
-    import asyncio
+def _in_file(file: Path, turn: str | None, output: Output) -> TurnTrace:
+    """The trace of a turn in a file, or of the only turn in it.
 
+    Raises:
+        TraceInvalid: The file cannot be read, or has no such turn as a whole.
+    """
     from ...core.errors import TraceInvalid
     from ...harness.trace import TurnTrace, read_trace
 
-    if file is None:
-        return await traces.get(turn or await _newest(traces))
-    read = await asyncio.to_thread(read_trace, file)
+    read = read_trace(file)
     if read.skipped:
         output.note(f"skipped what is no record: line {', '.join(map(str, read.skipped))} of {str(file)!r}")
     turns = {record.turn: None for record in read.records if record.kind == "turn"}
@@ -207,15 +211,15 @@ async def _found(traces: Traces, turn: str | None, file: Path | None, output: Ou
     return TurnTrace.of(record for record in read.records if record.turn == turn)
 
 
-async def _newest(traces: Traces) -> str:
-    """The id of the workspace's newest turn. Calls outside turns, which have no thread, are passed over."""
+async def _newest(traces: Traces, workspace: str) -> str:
+    """The id of a workspace's newest turn. Calls outside turns, which have no thread, are passed over."""
     from ...core.errors import TraceInvalid
 
     for trace in await traces.list(limit=_MOST):
         if trace.thread:
             return trace.id
     raise TraceInvalid(
-        "the workspace has no trace of a turn",
+        f"the workspace {workspace!r} has no trace of a turn",
         remedy="give the --workspace and --home of the turn, or name TURN; `worldagent trace list` lists what there is",
     )
 

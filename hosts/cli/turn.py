@@ -1,6 +1,6 @@
 """One turn on the command line: its agent, SIGTERM while it runs, how its end is told, and the exit code.
 
-What the turn is about the commands know; what is printed of it, `_output`.
+What the turn is about, the commands know; what is printed of it, `output`.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_every_event_shown_as_json_is_one() -> None:
 
 
 _COMMANDS = (
-    *("ask", "task", "resume", "threads list", "trace show", "roles put"),
+    *("ask", "task", "resume", "threads list", "roles put"),
     *("approvals list", "approvals approve", "approvals reject", "serve", "ps"),
 )
 
