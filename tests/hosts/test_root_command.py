@@ -38,6 +38,7 @@ async def test_without_a_command_and_a_terminal_it_prints_the_help(environment: 
 def test_help_shows_the_commands_in_groups() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
     found: dict[str, list[str]] = {}
+    group: list[str] = []
     for line in shown.splitlines():
         if title := re.match(r"╭─ (\w+)", line):
             group = found.setdefault(title[1], [])
