@@ -3,6 +3,6 @@
 Only `main` is public. Importing this folder loads nothing but the standard library.
 """
 
-from ._main import main
+from .entry import main
 
 __all__ = ["main"]

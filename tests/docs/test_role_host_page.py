@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from support.command_line import options_of
 from support.house import pyproject
 from support.pages import DOCS, Block, blocks, rows
 from support.role_hosts import BOUND, COMMAND, environment
-from worldagent.hosts.cli._role_options import RoleHostOptions
 from worldagent.hosts.role_host import Grant, read_token_file, schemas
 from worldagent.hosts.role_host._contract import TOOLS, Code
 
@@ -52,8 +51,7 @@ def test_the_tools_codes_and_options_of_the_page_are_those_of_the_host() -> None
         assert [name for name in spec.arguments.model_fields if f"`{name}`" not in row] == []
     assert [row.split("|")[1].strip(" `") for row in rows(PAGE, "code")] == list(get_args(Code))
     options = "\n".join(rows(PAGE, "option"))
-    named = [field.name.replace("_", "-") for field in dataclasses.fields(RoleHostOptions)]
-    assert [name for name in named if f"`--{name}" not in options] == []
+    assert [name for name in options_of("role-host") if f"`{name}" not in options] == []
 
 
 @pytest.mark.requirement("R9")

@@ -12,7 +12,7 @@ from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event
-from worldagent.hosts.cli._sources import MAX_STDIN_BYTES
+from worldagent.hosts.cli.sources import MAX_STDIN_BYTES
 
 __all__ = ["run_on_stub", "stub"]  # fixtures
 

@@ -22,7 +22,7 @@ from support.house import ROOT
 from support.openai_stub import OpenAIStub, openai_stub
 from support.terminal import Terminal as RealTerminal
 from worldagent.core.events import TextDelta, TextReplaced
-from worldagent.hosts.cli._output import Output
+from worldagent.hosts.cli.output import Output
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")

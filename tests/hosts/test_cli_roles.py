@@ -17,7 +17,7 @@ from support.agents import answering, scripted_agent
 from support.house import ROOT
 from support.role_hosts import COMMAND, http_host
 from worldagent.core import Tier
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 from worldagent.role_resolution import Role
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."

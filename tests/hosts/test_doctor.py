@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import shlex
 import shutil
@@ -17,12 +16,12 @@ from typer.testing import CliRunner, Result
 
 from support.agents import answering, scripted_agent
 from support.broken_hosts import broken_over_http
+from support.command_line import options_of
 from support.house import ROOT
 from support.pages import DOCS, rows
 from support.plain_hosts import plain_host
 from worldagent.core import Tier
-from worldagent.hosts.cli._app import app
-from worldagent.hosts.cli._doctor_options import DoctorOptions
+from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import HOST_POINTS, INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.hosts.doctor._installation import CHECKS
@@ -424,5 +423,4 @@ def test_the_pages_show_the_points_of_the_code() -> None:
 
 def test_the_page_of_the_command_line_names_every_option_of_doctor() -> None:
     text = (DOCS / "cli.md").read_text(encoding="utf-8")
-    names = [field.name.replace("_", "-") for field in dataclasses.fields(DoctorOptions)]
-    assert [name for name in names if f"`--{name}" not in text] == []
+    assert [name for name in options_of("doctor") if f"`{name}" not in text] == []

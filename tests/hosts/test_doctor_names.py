@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.broken_hosts import broken_host, broken_over_http
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import HostCheckOptions, check_host
 from worldagent.mcp_client import TOOLS, HttpHost
 

@@ -64,7 +64,7 @@ async def ended(process: asyncio.subprocess.Process) -> Done:
     ("module", "words"),
     [
         ("typer", ("ask", "Hello", "--events", *APP)),
-        ("worldagent.hosts.cli._session", ("task", "buy", "-p", "what=hat", "--json", *APP)),
+        ("worldagent.hosts.cli.session", ("task", "buy", "-p", "what=hat", "--json", *APP)),
         ("support.jobs", ("resume", "main", "--json", *APP)),
         ("support.jobs", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # what an app prints goes to stderr
         ("dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
@@ -106,7 +106,7 @@ async def test_an_interrupt_just_as_the_command_begins_is_no_traceback(
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-@pytest.mark.parametrize("module", ["logging", "typer", "worldagent.hosts.cli._serve", "mcp"])
+@pytest.mark.parametrize("module", ["logging", "typer", "worldagent.hosts.cli.serve", "mcp"])
 async def test_a_server_that_is_still_loading_ends_at_a_signal(
     tmp_path: Path, number: int, code: int, module: str
 ) -> None:

@@ -6,16 +6,14 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, COMMAND, Run, command, environment, home, run
+from support.command_line import APP, BOUND, COMMAND, Run, command, environment, home, options_of, run
 from support.pages import DOCS, text_of
 from support.terminal import ENTER, Terminal
-from worldagent.hosts.cli._profiles_options import ProfilesCheckOptions, ProfilesTrustOptions
 from worldagent.profiles.files import profile_schema
 
 __all__ = ["home", "run"]  # fixtures
@@ -427,5 +425,5 @@ def test_the_page_names_every_command_and_option() -> None:
     text = text_of(DOCS / "profiles.md")
     for name in ("list", "show", "check", "schema", "trust"):
         assert f"`profiles {name}" in text
-    options = {each.name for kind in (ProfilesCheckOptions, ProfilesTrustOptions) for each in fields(kind)}
-    assert not [name for name in options - {"which", "folder"} if f"`--{name}" not in text]
+    options = [option for name in ("check", "trust") for option in options_of("profiles", name)]
+    assert not [option for option in options if f"`{option}" not in text]

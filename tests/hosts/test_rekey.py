@@ -19,7 +19,7 @@ from support.terminal import ENTER, Terminal
 from worldagent import Tier
 from worldagent.agent import Composed
 from worldagent.core.errors import InvalidArgument, RoleChanged, RoleKeyMismatch, StorageInvalid, StorageUnavailable
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import InstallationOptions, check_installation, look_at_key, make_key
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.role_resolution.keys import RoleKey

@@ -27,8 +27,8 @@ from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
 from worldagent.core.files import others_may
-from worldagent.hosts.cli._app import app
-from worldagent.hosts.cli._sidecar_files import running_sidecars
+from worldagent.hosts.cli.app import app
+from worldagent.hosts.cli.sidecar_files import running_sidecars
 
 TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
 NOTE = "note: no token is asked for, so every program of this machine may use the agents"
@@ -410,11 +410,11 @@ async def test_the_embedded_model_is_loaded_once_for_all_workspaces(tmp_path: Pa
     script = f"""
 import asyncio, threading
 from pathlib import Path
-from worldagent.hosts.cli._output import Output
-from worldagent.hosts.cli._serve_agents import served_by
-from worldagent.hosts.cli._serve_options import ServeOptions
+from worldagent.hosts.cli.output import Output
+from worldagent.hosts.cli.serve_agents import served_by
+from worldagent.hosts.cli.serve import ServeOptions
 from worldagent.core.files import others_may
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 
 async def main():
     options = ServeOptions(stdio=True, lm="local", home=Path({str(tmp_path)!r}), workspace=["a", "b", "c"])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from support.openai_stub import openai_stub
 from worldagent.core.errors import ModelNotConfigured
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 from worldagent.signatures._engines import connect_model
 from worldagent.signatures._engines._http import find_route
 from worldagent.signatures._engines._providers import PROVIDERS, declared

@@ -9,15 +9,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from support.forks import start
 from support.openai_stub import OpenAIStub, openai_stub
 from support.processes import clean_environment
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
 APP = ("--app", "support.hat_shop:agent")
@@ -65,6 +67,14 @@ async def started(home: Path, *words: str, **more: str) -> AsyncGenerator[asynci
             await process.wait()
 
 
+def options_of(*words: str) -> list[str]:
+    """The options of a command, such as `--role-host`, each under its first name."""
+    found: Any = get_command(app)
+    for word in words:
+        found = found.commands[word]
+    return [each.opts[0] for each in found.params if each.opts[0].startswith("-")]
+
+
 Run = Callable[..., Awaitable[Result]]
 
 
@@ -76,7 +86,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
     # A command leaves the embedded model to its process, and this one runs other tests.
-    monkeypatch.setattr("worldagent.hosts.cli._session._begin_loading", lambda lm, identity: None)
+    monkeypatch.setattr("worldagent.hosts.cli.session._begin_loading", lambda lm, identity: None)
     return folder
 
 

@@ -25,7 +25,7 @@ from support.pages import pages
 from worldagent import Settings
 from worldagent.core import errors, events
 from worldagent.hosts import role_host, sidecar
-from worldagent.hosts.cli._app import app
+from worldagent.hosts.cli.app import app
 
 FOLDER: Final = Path(__file__).parent.parent / "golden"
 _IMPORT: Final = re.compile(r"^[ >]*from (worldagent[\w.]*) import (?:\(([^)]+)\)|([\w, ]+))", re.MULTILINE)

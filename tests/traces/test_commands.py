@@ -76,7 +76,19 @@ async def test_a_turn_without_a_trace_is_told_with_the_remedy(home: Path, run: R
         )
     told = json.loads((await run("trace", "show", "turn_x", *NOVEL, "--json")).stdout)["error"]
     assert told["code"] == "trace_invalid"
-    assert "no turn is named" in (await run("trace", "show", *NOVEL)).stderr
+
+
+async def test_the_newest_turn_is_drawn_where_none_is_named(home: Path, run: Run) -> None:
+    empty = await run("trace", "show", *NOVEL)
+    assert (empty.exit_code, empty.stdout) == (2, "")
+    assert "the workspace 'novel' has no trace of a turn" in empty.stderr
+    async with shop(home) as agent:
+        await agent.thread("talk").converse("Hello")
+        hats = await agent.thread("hats").task("shop", {"what": "hat"})
+        await agent.call("look", {"what": "hat"})  # outside any turn
+    shown = await run("trace", "show", *NOVEL)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout == (await run("trace", "show", hats.id, *NOVEL)).stdout
 
 
 class Page(HTMLParser):

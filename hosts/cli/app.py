@@ -1,0 +1,90 @@
+"""The command line as a whole. Each command is in a module of its own, or with others of its group."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from . import (
+    approvals,
+    ask,
+    chat_command,
+    doctor,
+    models,
+    policy,
+    profiles,
+    ps,
+    resume,
+    role_host,
+    roles,
+    serve,
+    storage,
+    task,
+    threads,
+    trace,
+    upkeep,
+)
+from .debug import DEBUG
+from .exits import USAGE
+from .options import ChatOptions
+
+# No tracebacks with local variables: one of them may hold a role.
+app = typer.Typer(
+    name="worldagent",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"worldagent {version('worldagent')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _worldagent(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print on stderr where an error comes from; never prompts or answers.")
+    ] = False,
+) -> None:
+    """A World Agent: turns and tasks whose approach is shaped by roles that nothing stores.
+
+    Without a command, it opens a chat if it runs at a terminal.
+
+    [bold]Example[/bold]
+
+      worldagent ask 'What is the capital of France?'
+
+    Exit codes: 0 done, 1 failed, 2 bad usage, 3 waits for a person, 130 interrupted, 143 stopped by SIGTERM.
+    """
+    DEBUG.set(debug)
+    if ctx.invoked_subcommand is not None:
+        return
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        raise typer.Exit(chat_command.open_chat(ChatOptions()))
+    typer.echo(ctx.get_help(), nl=False)
+    raise typer.Exit(USAGE)
+
+
+# In the order of `--help`. Typer adds the commands of what has no name to its own.
+for module in (ask, chat_command, task, resume):
+    app.add_typer(module.app)
+app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
+app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
+app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
+app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
+app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
+app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
+for module in (models, doctor, serve, role_host, ps, upkeep):
+    app.add_typer(module.app)
+app.add_typer(storage.app, name="storage", rich_help_panel="Data")

@@ -1,0 +1,238 @@
+"""The commands `approvals list`, `approve` and `reject`: calls that wait for leave, over all threads of a workspace."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from .command import Work, bad_usage, command
+from .options import ANSWERS, WHERE, WHICH, GoOnOptions, ThreadsOptions
+from .output import Output, time_text
+
+if TYPE_CHECKING:
+    from ...agent.threads import ThreadState
+    from ...core.pauses import Pause, PersonAnswer
+    from ...role_resolution import Role
+
+_WITH: Final = "answer with one of these, and with the --app or other options that the turn began with:"
+
+_Ids = Annotated[
+    list[str],
+    typer.Argument(metavar="ID...", help="What waits, as `approvals list` tells it; all on one thread."),
+]
+_Thread = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="The thread; else that whose turn the ids name.", rich_help_panel=WHERE),
+]
+_Say = Callable[["Pause"], "PersonAnswer"]
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _approvals() -> None:
+    """The calls of a workspace that wait for a person's leave.
+
+    Some of them can be answered, in any order and from any process on the same home.
+
+    [bold]Example[/bold]
+
+      worldagent approvals list
+    """
+
+
+@app.command("list")
+@command
+def list_approvals(
+    options: ThreadsOptions,
+    output: Output,
+    thread: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only what waits on this thread.", rich_help_panel=WHICH)
+    ] = None,
+) -> Work:
+    """List the calls that wait for leave, over all threads of the workspace, the longest waiting first.
+
+    No model is asked, and none is needed. Questions and calls that were cut off are told by [bold]threads show[/bold].
+
+    [bold]Example[/bold]
+
+      worldagent approvals list --thread t1
+    """
+    from ...core import check_id
+
+    check_id("--workspace", options.workspace)
+    if thread is not None:
+        check_id("--thread", thread)
+    return _list(options, output, thread)
+
+
+@app.command()
+@command
+def approve(
+    options: GoOnOptions,
+    output: Output,
+    ids: _Ids,
+    thread: _Thread = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|@FILE|-",
+            help="Other arguments than it asked for: all of them, as a JSON object. For one call.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = None,
+    always: Annotated[
+        bool,
+        typer.Option(
+            "--always",
+            help="The same caller may make the same call, with equal arguments, for the rest of the turn, within the "
+            "policy's limits.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = False,
+    always_any: Annotated[
+        bool,
+        typer.Option(
+            "--always-any",
+            help="As --always, for calls of this function with any arguments.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = False,
+    hash: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="The call's hash that was seen, so that nothing else is approved. For one call.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = None,
+) -> Work:
+    """Approve calls that wait, and go on with their turn, as [bold]resume[/bold] does.
+
+    The agent is made of the same options as when the turn began. What is not answered waits on, and the exit code is 3.
+
+    [bold]Examples[/bold]
+
+      worldagent approvals approve ID --app shop:agent --account ana
+
+      worldagent approvals approve ID --arguments '{"what": "cap"}' --hash 1f0c9a2b7d3e
+
+      worldagent approvals approve ID ID --always
+    """
+    from ._approvals_text import leave
+    from .answers import checked_role
+    from .sources import json_object, text
+
+    call_role = checked_role(options, "--arguments", arguments)
+    given = None if arguments is None else json_object("--arguments", text("--arguments", arguments))
+    for name, value in (("arguments", arguments), ("hash", hash)):
+        if value is not None and len(ids) > 1:
+            raise bad_usage(f"--{name} is for one call, and several are named", remedy="approve it by itself")
+
+    def say(pause: Pause) -> PersonAnswer:
+        _check_seen(pause, hash)
+        return leave(pause, arguments=given, always="any" if always_any else "same" if always else False)
+
+    return _answer(options, output, (ids, thread, call_role), say)
+
+
+@app.command()
+@command
+def reject(
+    options: GoOnOptions,
+    output: Output,
+    ids: _Ids,
+    thread: _Thread = None,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why; told to who wanted the call.", rich_help_panel=ANSWERS)
+    ] = "",
+) -> Work:
+    """Reject calls that wait, and go on with their turn, as [bold]resume[/bold] does.
+
+    Who wanted a call is told the reason. What is not answered waits on, and the exit code is 3.
+
+    [bold]Example[/bold]
+
+      worldagent approvals reject ID --reason 'too dear' --app shop:agent
+    """
+    from ...core.pauses import Reject
+    from .answers import checked_role
+
+    call_role = checked_role(options, "approvals reject", None)
+    return _answer(options, output, (ids, thread, call_role), lambda pause: Reject(reason.strip()))
+
+
+def _answer(
+    options: GoOnOptions, output: Output, named: tuple[Sequence[str], str | None, Role | None], say: _Say
+) -> Work:
+    """Go on with the turn of the calls, thread and call role that are named."""
+    from .answers import go_on, waiting_calls
+    from .session import open_agent
+
+    agent = open_agent(options, output)
+
+    async def work() -> int:
+        ids, thread, call_role = named
+        thread, pauses = await waiting_calls(agent, thread, ids)
+        return await go_on(agent, options, output, (thread, {pause.id: say(pause) for pause in pauses}, call_role))
+
+    return work()
+
+
+def _check_seen(pause: Pause, seen: str | None) -> None:
+    from ...core.errors import AnswerInvalid
+
+    if seen is not None and seen != pause.hash:
+        raise AnswerInvalid(
+            f"--hash {seen[:80]!r} is not that of {pause.id!r}: something else was seen than what waits there",
+            remedy="see `worldagent approvals list --json`, and give its hash",
+        )
+
+
+async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> None:
+    from ...agent import Settings
+    from ...core import Scope
+    from ...storage import Storage
+    from ..pauses import unanswered
+    from .answers import asking
+    from .home_threads import open_threads
+
+    found: list[tuple[ThreadState, Pause]] = []
+    async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
+        states = [] if threads is None else await asking(threads.register, options.workspace, thread, output)
+        for state in states:
+            if threads is not None and state.pauses:
+                pauses = await threads.register.pauses(Scope(workspace=options.workspace, thread=state.thread))
+                found += [(state, pause) for pause in unanswered(pauses) if pause.kind == "approval"]
+    found.sort(key=lambda each: (each[1].since, each[1].id))
+    if not found:
+        on = "" if thread is None else f" on the thread {thread!r}"
+        output.note(f"no call waits for leave in the workspace {options.workspace!r}{on}")
+    output.result({"approvals": [_object(*each) for each in found]}, _listed(found, options) if found else None)
+
+
+def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:
+    from ..pauses import is_late
+    from ._pauses import pause_text
+    from .turn import where
+
+    parts: list[str] = []
+    for state, pause in found:
+        since = time_text(pause.since)
+        lines = [pause_text(pause, answer=False), f"thread: {state.thread}, since {since}", f"id: {pause.id}"]
+        if is_late(pause):
+            lines.append(f"takes no answer any more: `worldagent resume {state.thread}` goes on without it")
+        parts.append("\n".join(lines))
+    more = f" {shlex.join(where(options))}".rstrip()
+    ways = [f"worldagent approvals approve ID{more}", f"worldagent approvals reject ID --reason REASON{more}"]
+    return "\n\n".join([*parts, "\n".join([_WITH, *(f"  {way}" for way in ways)])])
+
+
+def _object(state: ThreadState, pause: Pause) -> dict[str, Any]:
+    from ..pauses import is_late
+
+    about = {"thread": state.thread, "turn": state.turn_id, "account": state.account, "channel": state.channel}
+    return {**about, **pause.to_json(), "expired": is_late(pause)}

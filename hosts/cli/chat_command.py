@@ -1,0 +1,37 @@
+"""The command `chat`: a conversation at a terminal, or line by line where there is none. It is made in `_chat`."""
+
+from __future__ import annotations
+
+import typer
+
+from .command import command
+from .options import ChatOptions
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel="Turns")
+@command
+def chat(options: ChatOptions) -> int:
+    """Talk with the agent, message by message.
+
+    Answers appear while they are written; /help lists what else can be done. A turn that waits for a person asks there,
+    also one that was left for another day. Where stdin or stdout is no terminal, each line is a message, or the answer
+    to what waits, and what comes of it is printed; the exit code is 3 where a turn waits in the end.
+
+    [bold]Examples[/bold]
+
+      worldagent chat --thread novel --account ana
+
+      worldagent chat --role @reviewer.md --lm openai/gpt-4o
+
+      cat questions.txt | worldagent chat --json
+    """
+    return open_chat(options)
+
+
+def open_chat(options: ChatOptions) -> int:
+    """Run the chat and return its exit code."""
+    from . import _chat
+
+    return _chat.chat(options)

@@ -1,0 +1,351 @@
+"""The command `doctor`: checks a role host, or this installation, and prints a line for each point as it is known.
+
+What is checked, and what makes a new key of role digests where the old one was lost (R13), is in `hosts.doctor`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import textwrap
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from .command import Work, agreed, bad_usage, command, run
+from .exits import FAILED
+from .options import OUTPUT, HostOptions
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from ...core import Tier
+    from ..doctor import KeyState, Result
+
+_HOST, _INSTALLATION = "For a role host", "For this installation"
+_MARKS: Final = {"pass": "[ ok ]", "warn": "[warn]", "fail": "[FAIL]", "skip": "[skip]"}
+_COUNTED: Final = {"pass": "passed", "fail": "failed", "warn": "warned", "skip": "skipped"}
+_OF_A_HOST: Final = ("role_host", "role_host_stdio", "token_file", "write", "scope", "foreign_scope")
+_NAME: Final = 18
+_INDENT: Final = " " * (len(_MARKS["pass"]) + 1)
+_WIDEST: Final = 100
+_RESUME: Final = (
+    "Resume such a turn with on_role_change='refresh' (`worldagent resume --on-role-change refresh`): it goes on under "
+    "the role that is active then. Or cancel it."
+)
+_SHOWN: Final = 5
+_RESTART: Final = "Agents that run keep the key that they have read: restart them, here and on machines with a copy"
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(HostOptions):
+    """What `doctor` takes."""
+
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write",
+            help="Put and delete roles too, in scopes of the check's own, which are cleared.",
+            rich_help_panel=_HOST,
+        ),
+    ] = False
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TIER=ID",
+            help="A scope that may be used, where the token does not reach every one. With --write it must have no "
+            "role. Repeatable, once for a tier.",
+            rich_help_panel=_HOST,
+        ),
+    ] = None
+    foreign_scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TIER=ID",
+            help="A scope that the token must not reach; it is only read. Repeatable, once for a tier.",
+            rich_help_panel=_HOST,
+        ),
+    ] = None
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="How long one call may take. Default: 10 for a role host, 60 for the model."
+        ),
+    ] = None
+    model: Annotated[
+        bool,
+        typer.Option(
+            "--model", help="Ask the model one tiny question; a service may charge it.", rich_help_panel=_INSTALLATION
+        ),
+    ] = False
+    lm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The model. Default: the setting lm (WORLDAGENT_LM), else local.",
+            rich_help_panel=_INSTALLATION,
+        ),
+    ] = None
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the databases. Default: the setting home, else the user's data folder.",
+            rich_help_panel=_INSTALLATION,
+        ),
+    ] = None
+    rekey: Annotated[
+        bool,
+        typer.Option(
+            "--rekey",
+            help="Make a new role.key after the old one was lost, and tell which turns were noted with another.",
+            rich_help_panel=_INSTALLATION,
+        ),
+    ] = False
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="With --rekey: replace a key that is there, unasked.", rich_help_panel=_INSTALLATION
+        ),
+    ] = False
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object: whether all is well, and the points.", rich_help_panel=OUTPUT
+        ),
+    ] = False
+
+
+@app.command(rich_help_panel="Configuration")
+@command
+def doctor(options: DoctorOptions) -> int:
+    """Check this installation, or a role host in any language, and say what is wrong and what to do.
+
+    Nothing is changed, but by --rekey, which makes a new role key where the old one was lost. A role host is checked
+    against the contract of role hosts, point by point; with --write by putting and deleting roles too. Where a point
+    fails, the exit code is 1.
+
+    [bold]Examples[/bold]
+
+      worldagent doctor
+
+      worldagent doctor --role-host https://host.example/mcp --token-file token.txt
+
+      worldagent doctor --stdio 'node host.ts' --write --json
+    """
+    output = Output.of(json=options.json)
+    with _silence():
+        return run(output, lambda: _begin(options, output))
+
+
+def _begin(options: DoctorOptions, output: Output) -> Work:
+    from .hosts import EMBEDDED, check_hosts
+
+    check_hosts(options)
+    if options.rekey:
+        _refuse(options, ("model", "lm", "timeout", *_OF_A_HOST), "are of no use with --rekey", "leave it out")
+        return _rekey(options, output)
+    _refuse(options, ("yes",), "are for --rekey", "add --rekey, or leave it out")
+    if options.role_host_stdio is None and options.role_host in (None, EMBEDDED):
+        _refuse(options, ("write", "scope", "foreign_scope"), "are for a role host", "add --role-host URL")
+        return _installation(options, output)
+    _refuse(options, ("model", "lm", "home"), "are for an installation", "leave out the role host, or this")
+    return _host(options, output, _scopes("--scope", options.scope), _scopes("--foreign-scope", options.foreign_scope))
+
+
+async def _host(
+    options: DoctorOptions, output: Output, scopes: dict[Tier, str], foreign: dict[Tier, str]
+) -> int | None:
+    from ...agent import Settings
+    from ..doctor import HostCheckOptions, check_host
+    from .hosts import named_host
+
+    found = named_host(options, Settings())
+    assert found is not None, "one is named"
+    more = {} if options.timeout is None else {"timeout": options.timeout}
+    checked = HostCheckOptions(write=options.write, scopes=scopes, foreign=foreign, **more)
+    printer = _Printer(output)
+    printer.head(f"role host {found.label}")
+    results = await check_host(found, checked, tell=printer.tell)
+    return printer.end(results)
+
+
+async def _installation(options: DoctorOptions, output: Output) -> int | None:
+    from ..doctor import InstallationOptions, check_installation
+
+    if options.timeout is not None and not 0 < options.timeout < float("inf"):
+        raise bad_usage(f"--timeout {options.timeout!r} is no time limit", remedy="give seconds, above 0")
+    more = {} if options.timeout is None else {"timeout": options.timeout}
+    checked = InstallationOptions(home=options.home, lm=options.lm, call_model=options.model, **more)
+    printer = _Printer(output)
+    printer.head("this installation")
+    results = await check_installation(checked, tell=printer.tell)
+    return printer.end(results)
+
+
+class _Printer:
+    """Prints results as lines of text, or all of them as one JSON object."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._columns = min(shutil.get_terminal_size().columns, _WIDEST)
+        self._unwritten = 0
+        self._blocked: list[str] = []
+
+    def head(self, about: str) -> None:
+        self._line(f"Checking {about}")
+
+    def tell(self, result: Result) -> None:
+        """Print one result. Points that were left out for another one, or for want of --write, are told at the end."""
+        if result.reason == "needs":
+            self._blocked.append(result.id)
+            return
+        if result.reason == "write":
+            self._unwritten += 1
+            return
+        said = result.problem or (f"{result.title}: {result.detail}" if result.detail else result.title)
+        self._line(f"{_MARKS[result.status]} {result.id:<{_NAME}} {said}", _INDENT + " " * (_NAME + 1))
+        if result.remedy:
+            self._line(f"{_INDENT}remedy: {result.remedy}", _INDENT)
+
+    def end(self, results: list[Result]) -> int | None:
+        """Print the summary, or the JSON; the exit code."""
+        ok = all(result.status != "fail" for result in results)
+        counts = [(sum(result.status == status for result in results), word) for status, word in _COUNTED.items()]
+        if self._blocked:
+            self._line(f"{_MARKS['skip']} they need a point that does not hold: {', '.join(self._blocked)}", _INDENT)
+        if self._unwritten:
+            self._line(
+                f"{_MARKS['skip']} {self._unwritten} points of putting and deleting roles: they need --write", _INDENT
+            )
+        shown = ", ".join(f"{count} {word}" for count, word in counts if count or word in ("passed", "failed"))
+        points = [result.as_object() for result in results]
+        self._output.result({"ok": ok, "points": points}, shown)
+        return None if ok else FAILED
+
+    def _line(self, text: str, hanging: str = "") -> None:
+        if self._output.form == "json":
+            return
+        lines = textwrap.wrap(
+            text, self._columns, subsequent_indent=hanging, break_on_hyphens=False, drop_whitespace=True
+        )
+        self._output.result({}, "\n".join(lines))
+
+
+def _scopes(option: str, given: list[str] | None) -> dict[Tier, str]:
+    from ...core import Tier, check_id
+
+    scopes: dict[Tier, str] = {}
+    for item in given or ():
+        name, equals, scope_id = item.partition("=")
+        if not equals:
+            raise bad_usage(f"{option} {item!r} has no '='", remedy=f"write {option} workspace=ID")
+        tier = Tier.parse(name)
+        if tier in scopes:
+            raise bad_usage(f"{option} names two scopes of the {tier} tier", remedy="name one for a tier")
+        scopes[tier] = check_id(option, scope_id)
+    return scopes
+
+
+def _refuse(options: DoctorOptions, names: tuple[str, ...], why: str, remedy: str) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if given:
+        raise bad_usage(
+            f"{' and '.join(given)} {why if len(given) > 1 else why.replace('are', 'is', 1)}", remedy=remedy
+        )
+
+
+@contextmanager
+def _silence() -> Generator[None, None, None]:
+    """Keep logs quiet: libraries write of every fault that a broken host makes them see, with what it said."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+# --- a new key -------------------------------------------------------------------------------------------------------
+
+
+def _rekey(options: DoctorOptions, output: Output) -> Work:
+    """See what there is and ask whether a key may go; the rest makes the new one."""
+    from ..doctor import InstallationOptions, look_at_key, make_key
+
+    state = look_at_key(InstallationOptions(home=options.home))
+    if not (options.yes or not state.there or _may_go(state, output)):
+        output.note("nothing was changed")
+        raise typer.Exit(FAILED)
+
+    async def work() -> None:
+        made = make_key(state, replace=state.there)
+        told = {
+            "rekeyed": True,
+            "file": str(state.file),
+            "key": made,
+            "replaced": state.key,
+            "turns": [
+                {"workspace": turn.workspace, "thread": turn.thread, "turn_id": turn.turn_id, "status": turn.status}
+                for turn in state.noted_otherwise(made)
+            ],
+            "processes": [int(process) for process in state.processes],
+        }
+        output.result(told, _report(state, made))
+
+    return work()
+
+
+def _may_go(state: KeyState, output: Output) -> bool:
+    """Ask whether the key that is there may go.
+
+    Raises:
+        InvalidArgument: There is no person to ask.
+    """
+    held = f"{str(state.file)!r} holds " + (f"the key {state.key!r}" if state.key else "no key")
+    told = [f"{held}, and is not replaced unasked"]
+    remedy = "leave it as it is, or give --yes"
+    if lost := [turn for turn in state.turns if state.key in turn.keys]:
+        told.append(f"{_were(len(lost))} noted with it")
+    if gone := state.noted_otherwise(state.key):
+        told.append(f"{_were(len(gone))} noted with another: {', '.join(map(str, gone[:_SHOWN]))}")
+        remedy = "leave it as it is and resume with --on-role-change refresh what was noted with another, or give --yes"
+    if state.key is None:
+        remedy = "restore it from a copy, or give --yes"
+    return agreed(output, "Replace it?", problem="; ".join(told), remedy=remedy, notes=told)
+
+
+def _report(state: KeyState, made: str) -> str:
+    turns = state.noted_otherwise(made)
+    lines = [_filled(f"Made the key {made!r} in {str(state.file)!r}.")]
+    if turns:
+        gone = (
+            f"{_were(len(turns))} noted with a key that is gone, so nobody can tell whether their roles are the same:"
+        )
+        lines += [
+            _filled(gone),
+            table(
+                ("workspace", "thread", "status"),
+                [(turn.workspace, turn.thread, turn.status) for turn in turns],
+                widths=(24, 32),
+            ),
+            _filled(_RESUME),
+        ]
+    else:
+        lines.append("No turn that can go on was noted with another key.")
+    running = f": process {', '.join(state.processes)}" if state.processes else ""
+    return "\n".join([*lines, _filled(f"{_RESTART}{running}.")])
+
+
+def _filled(text: str) -> str:
+    columns = min(shutil.get_terminal_size().columns, _WIDEST)
+    return textwrap.fill(text, columns, break_on_hyphens=False, break_long_words=False)
+
+
+def _were(turns: int) -> str:
+    return "1 turn that can go on was" if turns == 1 else f"{turns} turns that can go on were"

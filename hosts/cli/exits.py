@@ -1,0 +1,32 @@
+"""Exit codes, and how the process ends at a signal that comes while it loads.
+
+Loaded before anything else, so it imports only what is there as soon as Python is.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of, which itself takes a while to load
+import os
+import sys
+
+DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
+
+# As `output` writes it, for a moment in which nothing can be imported.
+_EARLY = """{{"error": {{"code": "{code}", "message": "{message}", "remedy": "run the command again", \
+"retryable": {retryable}, "turn_id": null}}}}
+"""
+
+
+def leave(number: int, frame: object) -> None:
+    """End the process at a signal, as long as nothing is under way that would have to be cancelled or stopped."""
+    interrupted = number == _signal.SIGINT
+    options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    out = sys.__stdout__  # `sys.stdout` is another one while an app loads
+    if ("--json" in options or "--events" in options) and out is not None:
+        told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
+        text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
+        try:  # noqa: SIM105 -- `contextlib` may not be there yet
+            os.write(out.fileno(), text.encode())
+        except (OSError, ValueError):  # nobody reads
+            pass
+    os._exit(INTERRUPTED if interrupted else TERMINATED)

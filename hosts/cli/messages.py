@@ -1,0 +1,83 @@
+"""Messages and attachments on the command line: what `--attach` names, and how a person reads a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...core.errors import InvalidArgument
+from ...core.events import AttachmentLeftOut
+
+if TYPE_CHECKING:
+    from ...memory import Message
+    from ...memory.attachments import AttachmentSource
+
+_WHY: Final = {
+    "missing": "its content is gone",
+    "not_taken": "the model does not take such",
+    "too_large": "there is too much beside it",
+}
+
+
+def attachments(given: Iterable[str] | None) -> tuple[Path | str, ...]:
+    """What `--attach FILE|URL` names; it is read when the turn begins.
+
+    Raises:
+        InvalidArgument: One of them is empty.
+    """
+    return tuple(attachment(item) for item in given or ())
+
+
+def attachment(given: str, option: str = "--attach") -> Path | str:
+    """A file or an address.
+
+    Raises:
+        InvalidArgument: It is empty, or begins with a user who is not known here.
+    """
+    if given.lower().startswith(("http://", "https://")):
+        return given
+    path = None
+    if given.strip():
+        with suppress(RuntimeError):
+            path = Path(given).expanduser()
+    if path is None:
+        raise InvalidArgument(f"{option} names no file", remedy="give the path of a file, or https://...")
+    return path
+
+
+def named(source: AttachmentSource) -> str:
+    """What a person calls it."""
+    if isinstance(source, Path):
+        return source.name
+    return getattr(source, "name", None) or str(source)
+
+
+def attached_text(message: Message) -> str:
+    """A line that names what is attached to a message, or the empty text."""
+    from ...memory.attachments import attachments_of
+
+    found = attachments_of(message)
+    return f"[attached: {', '.join(f'{one.name} ({one.media_type})' for one in found)}]" if found else ""
+
+
+def left_out_text(event: AttachmentLeftOut) -> str:
+    """What a person is told of an attachment that the model does not get."""
+    return f"not shown to the model, since {_WHY[event.reason]}: {event.name}"
+
+
+def message_text(message: Message) -> str:
+    """What a message says, with what is attached to it; of one that says nothing, its JSON."""
+    text = message.body.get("text")
+    told = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
+    if not told:
+        return f"[{message.kind}] {json.dumps(dict(message.body), ensure_ascii=False)}"
+    return f"[summary] {told}" if message.kind == "summary" else told
+
+
+def author_text(message: Message) -> str:
+    """Who says a message: the account, behind the name where another one was given."""
+    name = message.name
+    return message.author if name is None or name == message.author else f"{name} ({message.author})"

@@ -1,0 +1,149 @@
+"""The command `models`: the providers that a model string can name, and what models can do. Nothing is contacted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from .command import Work, command
+from .options import JsonResult
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...agent import Settings
+
+_PROVIDERS: Final = ("PREFIX", "KEY VARIABLE", "SET", "EXAMPLE", "ALSO NEEDS")
+_ABILITIES: Final = ("MODEL", "NAME", "TOOLS", "IMAGES", "FILES", "JSON SCHEMA", "REASONING", "CONTEXT", "ANSWER")
+_STATES: Final = {True: "yes", False: "no", None: "-"}
+_KNOWN: Final = {True: "yes", False: "no", None: "?"}
+_UNKNOWN: Final = "? is not known offline. Whether such a model takes tools is tried at its first call."
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel="Configuration")
+@command
+def models(
+    output: Output,
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Model strings, or names from the setting models: what they can do. Left out, the providers, and what "
+            "their examples and the models of the settings can do.",
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """List the providers of models that --lm and the setting lm can name, and what models can do.
+
+    For each provider: its prefix, the environment variable of its key, whether that is set, what else it needs, and an
+    example. Keys are not printed, and nothing is contacted. Any other server that speaks OpenAI's chat protocol is
+    openai/MODEL with the setting api_base.
+
+    For each model: whether it takes tools, images and documents, can hold its answers to a JSON Schema, and reasons,
+    and how many tokens its prompt and its answer may have. With MODEL only that is told.
+
+    [bold]Examples[/bold]
+
+      worldagent models
+
+      worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
+    """
+    return _models(which, output)
+
+
+async def _models(which: Sequence[str] | None, output: Output) -> None:
+    from ...agent import Settings
+    from ...signatures.models import PROVIDERS
+
+    settings = Settings()
+    if which:
+        chosen = [(settings.models.get(name, name), name if name in settings.models else "") for name in which]
+        told = _abilities(chosen, settings, strict=True)
+        output.result({"abilities": told}, _shown(told))
+        return
+    examples = [each.example for each in PROVIDERS if not each.api_base]
+    named = [
+        *([(settings.lm, "lm")] if settings.lm else []),
+        *((model, name) for name, model in settings.models.items()),
+    ]
+    told = _abilities([*named, ("local", ""), *((example, "") for example in examples)], settings, strict=False)
+    output.result({"models": _providers(), "abilities": told}, f"{_provider_table()}\n\n{_shown(told)}")
+
+
+def _providers() -> list[dict[str, Any]]:
+    from ...signatures.models import PROVIDERS
+
+    return [
+        {
+            "prefix": each.prefix,
+            "variables": list(each.variables),
+            "set": each.is_set(),
+            "api_base": each.api_base,
+            "needs": each.needs,
+            "example": each.example,
+        }
+        for each in PROVIDERS
+    ]
+
+
+def _provider_table() -> str:
+    from ...signatures.models import PROVIDERS
+
+    return _table(
+        _PROVIDERS,
+        [
+            (
+                each.prefix,
+                " or ".join(each.variables) or "none",
+                _STATES[each.is_set()],
+                each.example,
+                each.needs.replace("`", "") or "-",
+            )
+            for each in PROVIDERS
+        ],
+    )
+
+
+def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict: bool) -> list[dict[str, Any]]:
+    """What models can do, each with the name that the settings give it.
+
+    Raises:
+        ModelNotConfigured: One names no service that is known.
+    """
+    from ...signatures.models import Abilities, abilities_of
+
+    # The setting `api_base` is the address of the agent's own model, and of others of its vendor.
+    vendor, slash, _ = (settings.lm or "").partition("/")
+    elsewhere = f"{vendor}/" if settings.api_base and slash else None
+    known = abilities_of((model for model, _ in models), strict=strict)
+    return [
+        {"model": model, "name": name, **asdict(Abilities() if elsewhere and model.startswith(elsewhere) else each)}
+        for (model, name), each in zip(models, known, strict=True)
+    ]
+
+
+def _shown(told: Sequence[Mapping[str, Any]]) -> str:
+    switches = ("tools", "images", "files", "json_schema", "reasoning")
+    rows = [
+        (
+            each["model"],
+            each["name"] or "-",
+            *(_KNOWN[each[name]] for name in switches),
+            *("?" if each[name] is None else f"{each[name]:,}" for name in ("context", "answer")),
+        )
+        for each in told
+    ]
+    note = f"\n\n{_UNKNOWN}" if any("?" in row for row in rows) else ""
+    return f"{_table(_ABILITIES, rows)}{note}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )

@@ -1,0 +1,220 @@
+"""What a command prints: answers and JSON on stdout, everything about them on stderr.
+
+It loads with every command's help, so the package is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from rich.cells import cell_len, chop_cells
+
+if TYPE_CHECKING:
+    from ...agent import Turn
+    from ...core.errors import WorldAgentError
+    from ...core.events import Event, ModelWaiting
+
+Form = Literal["text", "json", "events"]
+
+_NOTED_WAIT: Final = 0.5  # seconds from which on a wait for a rate limit is noted
+
+
+class Output:
+    """Prints one command's outcome.
+
+    Args:
+        form: Text for people, one JSON object, or each event as a line of JSON.
+        verbose: Whether to tell on stderr which tiers were active.
+    """
+
+    @classmethod
+    def of(cls, *, json: bool, events: bool = False, verbose: bool = False) -> Self:
+        """What a command prints by its options `--json`, `--events` and `--verbose`."""
+        return cls("events" if events else "json" if json else "text", verbose=verbose)
+
+    def __init__(self, form: Form, *, verbose: bool) -> None:
+        self.form = form
+        self._verbose = verbose
+        self._terminal = sys.stdout.isatty()
+        self._shown = ""  # what of the answer stands on the terminal
+
+    @property
+    def live(self) -> bool:
+        """Whether events are wanted while the turn runs."""
+        return self.form == "events" or (self.form == "text" and self._terminal)
+
+    def event(self, event: Event) -> None:
+        """Show one event of a turn, where it is wanted while the turn runs."""
+        from ...core import events as kinds
+        from .messages import left_out_text
+
+        if isinstance(event, kinds.ModelWaiting) and event.seconds >= _NOTED_WAIT:
+            self.note(waiting_text(event))
+        if self.form == "events":
+            self._line(event.model_dump_json())
+        elif not self.live:
+            pass
+        elif isinstance(event, kinds.TextDelta):
+            self._shown += event.text
+            self._write(event.text)
+        elif isinstance(event, kinds.TextReplaced):
+            self._start_anew(event.text)
+        elif isinstance(event, kinds.StepEnded) and event.interim and self._shown:
+            self._write("\n")  # it was said beside calls, and the answer begins on a line of its own
+            self._shown = ""
+        elif isinstance(event, kinds.AnswerChecked) and not event.satisfied:
+            self.note(WANTING)
+        elif isinstance(event, kinds.AttachmentLeftOut):
+            self.note(left_out_text(event))
+
+    def turn(self, turn: Turn, *, resume: str | None = None) -> None:
+        """Show a turn that has ended.
+
+        Args:
+            turn: The turn. Of one that waits there is no text, so only JSON tells it here.
+            resume: The command that goes on with it, where it can go on.
+        """
+        if self.form == "json":
+            self._json(turn.to_json() | ({} if resume is None else {"resume": resume}))
+        elif self.form == "text" and turn.status == "done":
+            self._end(_result_text(turn))
+        elif self.form == "text" and self._shown:
+            self._line("")  # what follows begins on a line of its own
+        if self._verbose:
+            self._tell_tiers(turn)
+
+    def result(self, value: dict[str, Any], text: str | None = None) -> None:
+        """Show what a command found: `value` as JSON, `text` to people; None where a note says it all."""
+        if self.form == "json":
+            self._json(value)
+        elif text is not None:
+            self._line(text)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
+        """Lay out a table as `table` does; its cells are cut on a terminal only, since a program reads a pipe."""
+        if not self._terminal:
+            cells = (head, *rows)
+            widths = [max(cell_len(" ".join(row[place].split())) for row in cells) for place in range(len(widths))]
+        return table(head, rows, widths=widths)
+
+    def failed(self, code: str, problem: str, remedy: str) -> None:
+        """Show that there is nothing to show, where no error of the package says so."""
+        self._failure(code, problem, remedy, retryable=False, turn_id=None)
+
+    def error(self, error: WorldAgentError) -> None:
+        """Show why there is no answer."""
+        self._failure(error.code, error.problem, error.remedy, retryable=error.retryable, turn_id=error.turn_id)
+
+    def interrupted(self) -> None:
+        """Show that the person stopped the command."""
+        problem = "interrupted; what was under way is cancelled"
+        self._failure("interrupted", problem, "run the command again", retryable=True, turn_id=None)
+
+    def note(self, text: str) -> None:
+        """Tell something beside the answer."""
+        print(_printable(text) if sys.stderr.isatty() else text, file=sys.stderr)
+
+    def _start_anew(self, text: str) -> None:
+        """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""
+        if self._shown and self._shown != text:
+            self._write("\n[the answer so far is withdrawn]\n")
+        if self._shown != text:
+            self._shown = text
+            self._write(text)
+
+    def _end(self, text: str) -> None:
+        if self._shown and text.startswith(self._shown):
+            text = text[len(self._shown) :]
+        elif self._shown:
+            self._start_anew(text)
+            text = ""
+        self._line(text)
+
+    def _tell_tiers(self, turn: Turn) -> None:
+        self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")
+        if turn.skipped_tiers:
+            self.note(f"left out, since their source was down: {', '.join(turn.skipped_tiers)}")
+
+    def _failure(self, code: str, problem: str, remedy: str, *, retryable: bool, turn_id: str | None) -> None:
+        if self.form != "text":
+            told = {"code": code, "message": problem, "remedy": remedy, "retryable": retryable, "turn_id": turn_id}
+            self._json({"error": told})
+            return
+        if self._shown:
+            self._line("")  # the error begins on a line of its own
+        self.note(f"error: {problem}\nremedy: {remedy}")
+
+    def _json(self, value: dict[str, Any]) -> None:
+        text = json.dumps(value, ensure_ascii=False)
+        try:
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:  # such as the name of a file that is not in UTF-8: JSON has an escape for it
+            text = json.dumps(value)
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(_printable(text) if self._terminal else text)
+        sys.stdout.flush()
+
+
+def _printable(text: str) -> str:
+    from ..pauses import printable
+
+    return printable(text)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
+    """Lay out a table; what is wider than its column is cut.
+
+    Args:
+        head: The names of the columns.
+        rows: The cells; the last one of each is a number or short, and stands to the right.
+        widths: The columns' widths in terminal cells, without the last column.
+    """
+    last = max(len(row[-1]) for row in (head, *rows))
+    return "\n".join(
+        "  ".join([*(_cut(cell, width) for cell, width in zip(row, widths, strict=False)), row[-1].rjust(last)])
+        for row in (head, *rows)
+    )
+
+
+WANTING: Final = "a check found the answer wanting; another one follows"
+"""What a person is told where an answer that stands on the terminal is not the last one."""
+
+
+def waiting_text(event: ModelWaiting) -> str:
+    """What a person is told while a rate limit is waited out."""
+    return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
+
+
+def time_text(at: datetime) -> str:
+    """A moment as tables tell it: local time, to the minute."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, such as `2 turns`."""
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
+def _cut(cell: str, width: int) -> str:
+    line = " ".join(cell.split())
+    if cell_len(line) > width:
+        line = chop_cells(line, width - 1)[0] + "…"
+    return line + " " * (width - cell_len(line))
+
+
+def _result_text(turn: Turn) -> str:
+    """The answer for a person: of a result with a field `text` this field, of another one its JSON."""
+    if turn.result is None:
+        return turn.text
+    text = getattr(turn.result, "text", None)
+    return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)

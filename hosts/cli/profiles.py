@@ -1,0 +1,306 @@
+"""The commands `profiles list`, `show`, `check`, `schema` and `trust`: which profiles there are and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from .command import Work, command
+from .exits import USAGE
+from .options import WHERE, WHICH, AgentOptions, JsonResult
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...core.errors import UsageError
+    from ...profiles import Profile, ProfileEntry, Profiles
+
+_SUFFIXES: Final = (".yaml", ".yml")
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _profiles() -> None:
+    """Profiles: what an agent starts up with. Persona, tools and memory, in YAML files.
+
+    They are built in, in your own folder, or in .worldagent/profiles of a project that you trust; the later go over the
+    earlier by name. [bold]ask[/bold], [bold]chat[/bold], [bold]task[/bold], [bold]resume[/bold], [bold]serve[/bold] and
+    [bold]approvals approve[/bold] and [bold]reject[/bold] take one as --profile.
+
+    [bold]Example[/bold]
+
+      worldagent profiles list
+    """
+
+
+@app.command("list")
+@command
+def list_profiles(output: Output, json: JsonResult = False) -> Work:
+    """List the profiles that there are, with what they are for, and what is wrong with those that cannot be used.
+
+    [bold]Example[/bold]
+
+      worldagent profiles list --json
+    """
+    return _list(output)
+
+
+@app.command("show")
+@command
+def show_profile(
+    output: Output,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The profile, as `profiles list` tells it.")],
+    json: JsonResult = False,
+) -> Work:
+    """Show every setting of a profile that takes effect, and which file and line it is from.
+
+    What no file gives is from [bold]default[/bold]. Of an MCP server only the program or the address is shown.
+
+    [bold]Example[/bold]
+
+      worldagent profiles show searcher
+    """
+    return _show(name, output)
+
+
+@app.command("check")
+@command
+def check_profiles(
+    output: Output,
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE|NAME...", help="What to check. Default: every profile that there is."),
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="An agent of your own: its functions, workers and shapes are known tools. It is opened for that.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """Check profiles: whether their files can be read, what they extend, and whether the tools that they name exist.
+
+    All that is wrong is told, with file and line, and the exit code is 2. Tools are looked for once nothing else is
+    wrong with a profile and what it extends. A project need not be trusted for it.
+
+    Tools of an agent of your own are known with --app.
+
+    [bold]Examples[/bold]
+
+      worldagent profiles check
+
+      worldagent profiles check reviewer.yaml searcher --app shop:agent
+    """
+    return _check(which, app, output)
+
+
+@app.command("schema")
+@command
+def print_schema(output: Output) -> Work:
+    """Print the JSON Schema of a profile's file, for editors.
+
+    [bold]Example[/bold]
+
+      worldagent profiles schema > profile.schema.json
+    """
+    from ...profiles.files import profile_schema
+
+    async def work() -> None:
+        output.result({}, json.dumps(profile_schema(), indent=2))
+
+    return work()
+
+
+@app.command("trust")
+@command
+def trust_project(
+    output: Output,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A folder of the project. Default: the current one.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust the project no more.", rich_help_panel=WHICH)] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it unasked.", rich_help_panel=WHICH)] = False,
+    json: JsonResult = False,
+) -> Work:
+    """Trust the profiles of a project, as they are now. One that changes is trusted no more.
+
+    It shows what is in them first, and asks, unless --yes is given. The project is the nearest folder at or above DIR
+    that has a folder .worldagent/profiles. With --remove, where it was not trusted, the exit code is 1.
+
+    [bold]Examples[/bold]
+
+      worldagent profiles trust
+
+      worldagent profiles trust ../shop --remove
+    """
+    from .profiles_trust import trust, untrust
+
+    return untrust(folder, output) if remove else trust(folder, output, yes=yes)
+
+
+def open_profiles(project: Path | None = None) -> Profiles:
+    """All profiles for a project; None is the one of the current folder, if it is in one."""
+    from ...agent import Settings
+    from ...profiles import Profiles, find_project
+
+    return Profiles.open(Settings().profiles, project if project is not None else find_project())
+
+
+def profile_object(entry: ProfileEntry) -> dict[str, Any]:
+    """A profile as JSON, without what it says."""
+    return {
+        "name": entry.name,
+        "level": entry.level,
+        "file": str(entry.file),
+        "used": entry.used,
+        "trusted": entry.trusted,
+        "description": "" if entry.profile is None else entry.profile.description,
+        "problems": [_problem(problem) for problem in entry.problems],
+    }
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+async def _list(output: Output) -> None:
+    profiles = open_profiles()
+    entries = profiles.entries()
+    for problem in profiles.unreadable:
+        output.note(f"{problem.problem}; {problem.remedy}")
+    longest = max(len(entry.name) for entry in entries)
+    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {_told(entry)}" for entry in entries]
+    value = {
+        "profiles": [profile_object(entry) for entry in entries],
+        "problems": [_problem(problem) for problem in profiles.unreadable],
+    }
+    output.result(value, "\n".join(lines))
+
+
+def _told(entry: ProfileEntry) -> str:
+    told = "" if entry.profile is None else " ".join(entry.profile.description.split())
+    if entry.problems:
+        told = f"[cannot be used] {entry.problems[0].problem}"
+    elif not entry.trusted:
+        told = f"[not trusted] {told}".rstrip()
+    return told if entry.used or entry.problems else f"[overridden] {told}".rstrip()
+
+
+# --- showing ---------------------------------------------------------------------------------------------------------
+
+
+async def _show(name: str, output: Output) -> None:
+    profiles = open_profiles()
+    profile = profiles.get(name)
+    entry = next(entry for entry in profiles.entries() if entry.used and entry.name == profile.name)
+    settings = {
+        key: {"value": value, "from": profile.sources.get(key, "default")} for key, value in _settings(profile).items()
+    }
+    lines = [f"# {profile.name}, {entry.level}: {entry.file}"]
+    for key, told in settings.items():
+        lines += _lines(key, told["value"], told["from"])
+    value = {"name": profile.name, "level": entry.level, "file": str(entry.file), "settings": settings}
+    output.result({"profile": value}, "\n".join(lines))
+
+
+def _settings(profile: Profile) -> dict[str, Any]:
+    """What takes effect, by dotted keys. Of servers there is nothing that may be secret."""
+    found: dict[str, Any] = {
+        "description": profile.description,
+        "system_prompt": profile.system_prompt,
+        "tools": None if profile.tools is None else list(profile.tools),
+        "sections": profile.sections,
+        "agents_md": profile.agents_md,
+    }
+    for name in ("memory", "skills", "verification"):
+        part = getattr(profile, name)
+        found |= {f"{name}.{each.name}": getattr(part, each.name) for each in fields(part)}
+    options = profile.options
+    found |= {f"options.{key}": getattr(options, key) for key in type(options).model_fields if key != "headers"}
+    found["options.headers"] = None if options.headers is None else sorted(options.headers)
+    for tool, settings in profile.tool_settings.items():
+        found |= {f"tool_settings.{tool}.{key}": value for key, value in settings.items()}
+    return found | {f"mcp_servers.{name}": each.server().host.label for name, each in profile.mcp_servers.items()}
+
+
+def _lines(key: str, value: object, where: str) -> list[str]:
+    """A setting as a line of YAML, with where it is from beside it."""
+    if isinstance(value, str) and "\n" in value:
+        return [f"{key}: |  # {where}", *(f"  {line}" for line in value.rstrip("\n").split("\n"))]
+    told = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    return [f"{key}: {told}  # {where}"]
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+async def _check(which: Sequence[str] | None, app: str | None, output: Output) -> int | None:
+    from ...core.errors import ProfileInvalid
+
+    profiles = open_profiles()
+    entries = _chosen(profiles, which) if which else profiles.entries()
+    known, prefixes = await _tools(app, output)
+    more = "" if app is not None else "; tools of an agent of your own are known with --app"
+    checked: list[tuple[ProfileEntry, list[UsageError]]] = []
+    for entry in entries:
+        unknown = entry.unknown_tools(known, prefixes)
+        told = [ProfileInvalid(each.problem, remedy=each.remedy + more) for each in unknown]
+        checked.append((entry, [*entry.problems, *told]))
+    unread = () if which else profiles.unreadable
+    problems = [*unread, *(problem for _, found in checked for problem in found)]
+    fine = [f"{entry.file}: {entry.name}" for entry, found in checked if not found]
+    if output.form == "text":
+        for problem in problems:
+            output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
+    value = {
+        "checked": [
+            profile_object(entry) | {"problems": [_problem(problem) for problem in found]} for entry, found in checked
+        ],
+        "problems": [_problem(problem) for problem in problems],
+    }
+    output.result(value, "\n".join(fine) or None)
+    return USAGE if problems else None
+
+
+def _chosen(profiles: Profiles, which: Sequence[str]) -> list[ProfileEntry]:
+    found: list[ProfileEntry] = []
+    for given in which:
+        if os.sep in given or given.endswith(_SUFFIXES):
+            found.append(profiles.entry(Path(given).expanduser()))
+            continue
+        named = [entry for entry in profiles.entries() if entry.name == given]
+        if not named:
+            profiles.get(given)  # says which there are
+        found += named
+    return found
+
+
+async def _tools(app: str | None, output: Output) -> tuple[list[str], list[str]]:
+    """The names of tools that there are, and what those of MCP servers begin with."""
+    from ...agent import Settings
+    from ...graphs import SUBAGENT
+    from ...harness import load_workers
+    from ...tools import BUILTIN
+    from .session import open_agent
+
+    settings = Settings()
+    known = [*BUILTIN, SUBAGENT]
+    if app is not None:
+        async with open_agent(AgentOptions(app=app), output) as agent:
+            known += [function.name for function in agent.functions]
+    elif settings.workers is not None:
+        known += [worker.name for worker in load_workers(settings.workers.expanduser())]
+    servers = {name: entry.server() for name, entry in settings.mcp_servers.items()}
+    return list(dict.fromkeys(known)), [server.prefix_as(name) for name, server in servers.items()]
+
+
+def _problem(problem: UsageError) -> dict[str, str]:
+    return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}

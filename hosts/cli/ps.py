@@ -1,0 +1,106 @@
+"""The command `ps`: which sidecars of a home run, and which turns. Out of files and the database, with no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.cells import cell_len
+
+from .command import Work, command
+from .options import Home, JsonResult
+from .output import Output, table, time_text
+
+if TYPE_CHECKING:
+    from ...agent.threads import ThreadState
+    from .sidecar_files import RunningSidecar
+
+_SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
+_TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
+_WIDEST = 40  # terminal cells of a column whose texts somebody chose
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel="Servers")
+@command
+def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
+    """List the sidecars of this home that run, and the turns that run or were cut off, of all workspaces.
+
+    No text of a turn is shown, and no token. [bold]worldagent threads cancel[/bold] ends a turn, [bold]worldagent
+    resume[/bold] goes on with one that was cut off.
+
+    [bold]Examples[/bold]
+
+      worldagent ps
+
+      worldagent ps --json
+    """
+    from ...agent import Settings
+    from ...storage import Storage
+    from .home_threads import open_threads
+    from .sidecar_files import running_sidecars
+
+    storage = Settings().storage(Storage(home=home))
+
+    async def work() -> None:
+        sidecars = running_sidecars(storage.sidecars)
+        turns: tuple[tuple[str, ThreadState], ...] = ()
+        async with open_threads(storage) as threads:
+            if threads is not None:
+                turns = await threads.register.running()
+        told = {
+            "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
+            "turns": [_turn_object(workspace, state) for workspace, state in turns],
+        }
+        tables = [_sidecars(sidecars)] if sidecars else []
+        tables += [_turns(turns)] if turns else []
+        output.result(told, "\n\n".join(tables) or None)
+        if output.form == "text" and not sidecars:
+            output.note("no sidecar of this home runs")
+        if output.form == "text" and not turns:
+            output.note("no turn runs")
+
+    return work()
+
+
+def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
+    rows = [
+        (
+            sidecar.address or sidecar.transport,
+            sidecar.state,
+            time_text(sidecar.since),
+            ", ".join(sidecar.workspaces),
+            str(sidecar.pid),
+        )
+        for sidecar in sidecars
+    ]
+    return _table(_SIDECARS, rows, whole=1)
+
+
+def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
+    rows = [
+        (workspace, state.thread, state.status, time_text(state.since), state.account or "", state.turn_id)
+        for workspace, state in turns
+    ]
+    return _table(_TURNS, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int = 0) -> str:
+    """Lay out a table whose columns are as wide as what is in them; all but the first `whole` have a bound."""
+    widths = [max(cell_len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
+    return table(head, rows, widths=[*widths[:whole], *(min(width, _WIDEST) for width in widths[whole:])])
+
+
+def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:
+    return {
+        "workspace": workspace,
+        "thread": state.thread,
+        "turn": state.turn_id,
+        "kind": state.kind,
+        "account": state.account,
+        "channel": state.channel,
+        "status": state.status,
+        "since": state.since.isoformat(),
+    }

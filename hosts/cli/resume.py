@@ -1,0 +1,114 @@
+"""The command `resume`: goes on with a turn that waits for a person, was stopped, failed or was cut off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from .command import Work, command
+from .options import ANSWERS, GoOnOptions
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...agent import WorldAgent
+    from ...role_resolution import Role
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(GoOnOptions):
+    """What `resume` takes."""
+
+    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation whose turn is to go on.")]
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ID=]ANSWER",
+            help="An answer to what waits: yes, no, edit FIELD=VALUE or always; an option, a text, the fields of a "
+            "form. ID may be left out where one thing waits. Repeatable.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = None
+    approve: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ID]", help="Approve the call that waits. Repeatable.", rich_help_panel=ANSWERS),
+    ] = None
+    approve_all: Annotated[
+        bool,
+        typer.Option(
+            "--approve-all", help="Approve every call that waits and is not rejected.", rich_help_panel=ANSWERS
+        ),
+    ] = False
+    reject: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ID][=REASON]",
+            help="Reject the call that waits; the reason is told to who wanted it. Repeatable.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = None
+
+
+class BareValues(TyperCommand):
+    """A command whose `--approve` and `--reject` may stand alone, which typer has no word for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give each of them that stands alone an empty value."""
+        given: list[str] = []
+        for word, after in zip_longest(args, args[1:]):
+            given.append(word)
+            if word in ("--approve", "--reject") and (after is None or after.startswith("-")):
+                given.append("")
+        return super().parse_args(ctx, given)
+
+
+@app.command(cls=BareValues, rich_help_panel="Turns")
+@command
+def resume(options: ResumeOptions, output: Output) -> Work:
+    """Go on with a turn that waits for a person, was stopped, failed in passing, or was cut off with its process.
+
+    Where nothing is answered and the turn waits, it prints for what, and the exit code is 3. The agent is made of the
+    same options as when the turn began. Other users of the machine may see what is answered among its processes.
+
+    [bold]Examples[/bold]
+
+      worldagent resume t1
+
+      worldagent resume t1 --answer red
+
+      worldagent resume t1 --app shop:agent --approve
+    """
+    from .answers import checked_role
+    from .session import open_agent
+
+    call_role = checked_role(options, "resume", None)
+    return _resume(open_agent(options, output), options, output, call_role)
+
+
+async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
+    from ...agent import Turn
+    from ..pauses import unanswered
+    from .answers import Asked, check_resumable, go_on, only_waits
+    from .home_threads import open_threads
+    from .turn import resume_command, tell
+
+    scope = agent.thread(options.thread).scope
+    # Read before the agent opens, so that what waits is told without a model.
+    async with open_threads(agent.storage) as threads:
+        found = None if threads is None else await threads.register.find(scope)
+        pauses = () if threads is None else unanswered(await threads.register.pauses(scope))
+        gone = frozenset[str]() if threads is None else await threads.register.answered(scope)
+    state = check_resumable(found, agent.workspace, options.thread)
+    asked = Asked(options.thread, pauses, gone)
+    answers = dict(asked.answers(options.answer or (), options.approve or (), options.reject or ()))
+    if options.approve_all:
+        answers |= asked.approve_rest()
+    if not answers and only_waits(state, pauses):
+        waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=pauses)
+        return tell(waiting, output, resume_command(options, options.thread), options)
+    return await go_on(agent, options, output, (options.thread, answers, call_role))

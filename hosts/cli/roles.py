@@ -1,0 +1,281 @@
+"""The commands `roles list`, `get`, `put` and `delete`: the stored roles, embedded or at a role host."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .command import Work, bad_usage, command
+from .exits import FAILED
+from .options import STORED, WHICH, WORKSPACE, HostOptions, JsonResult
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from ...core import Tier
+    from ...role_resolution import Role, RoleStore
+
+_WIDTHS = (9, 24, 32)  # of tier, scope and name; with the length the table fits 80 columns
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _roles() -> None:
+    """The stored roles: one for each workspace, account and channel.
+
+    They are in the embedded store, or where a role host keeps them: see --role-host.
+
+    [bold]Example[/bold]
+
+      worldagent roles put 'Answer in French.' --account ana
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolesOptions(HostOptions):
+    """What every command of `roles` takes."""
+
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="workspace|account|channel",
+            help="Which tier. Left out, it is that of --account or --channel, else workspace; for list, all of them.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None
+    workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=WHICH)] = WORKSPACE
+    account: Annotated[str | None, typer.Option(metavar="ID", help="The account.", rich_help_panel=WHICH)] = None
+    channel: Annotated[str | None, typer.Option(metavar="ID", help="The channel.", rich_help_panel=WHICH)] = None
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the embedded store. Default: the setting home, else the user's data folder.",
+            rich_help_panel=STORED,
+        ),
+    ] = None
+    json: JsonResult = False
+
+
+@app.command("list")
+@command
+def list_roles(options: RolesOptions, output: Output) -> Work:
+    """List the roles that are set: of the workspace, and of the account and channel that are named.
+
+    The texts are in what [bold]get[/bold] prints, and in --json.
+
+    [bold]Example[/bold]
+
+      worldagent roles list --workspace novel --account ana
+    """
+    from ...core import STORED_TIERS
+
+    _check_place(options)
+    scope_ids = _scopes(options)
+
+    async def work(store: RoleStore) -> None:
+        found = await store.list({tier: scope_id for tier, scope_id in scope_ids.items() if tier in store.tiers})
+        rows = [(tier, scope_ids[tier], found[tier]) for tier in STORED_TIERS if tier in found]
+        if not rows:
+            scopes = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in scope_ids.items())
+            output.note(f"no role is set for {scopes}")
+        output.result({"roles": [_record(*row) for row in rows]}, roles_table(rows) if rows else None)
+
+    return _on_store(options, work)
+
+
+@app.command("get")
+@command
+def get_role(options: RolesOptions, output: Output) -> Work:
+    """Print the text of one role.
+
+    Where none is set, the exit code is 1.
+
+    [bold]Example[/bold]
+
+      worldagent roles get --account ana
+    """
+    _check_place(options)
+    tier, scope_id = _scope(options)
+
+    async def work(store: RoleStore) -> int | None:
+        role = await store.get(tier, scope_id)
+        if role is None:
+            return _missing(output, tier, scope_id)
+        output.result({"role": _record(tier, scope_id, role)}, role.content)
+        return None
+
+    return _on_store(options, work)
+
+
+@app.command("put")
+@command
+def put_role(
+    options: RolesOptions,
+    output: Output,
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT|@FILE|-",
+            help="The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="What people call it. Default: its tier.", rich_help_panel=WHICH),
+    ] = None,
+) -> Work:
+    """Set or replace one role.
+
+    Other users of the machine may see TEXT among its processes; @FILE and - are not seen.
+
+    [bold]Examples[/bold]
+
+      worldagent roles put 'Answer in French.' --account ana
+
+      worldagent roles put @house.md --workspace novel --name 'house style'
+    """
+    from ...role_resolution import Role
+    from . import sources
+
+    _check_place(options)
+    tier, scope_id = _scope(options)
+    role = Role(name if name is not None else tier.value, sources.text("TEXT", text))
+
+    async def work(store: RoleStore) -> None:
+        await store.put(tier, scope_id, role)
+        output.note(f"stored the role of {tier} {scope_id!r}: {role.name!r}, {_size(role)} bytes")
+        output.result({"stored": {"tier": tier.value, "scope_id": scope_id, "name": role.name, "bytes": _size(role)}})
+
+    return _on_store(options, work)
+
+
+@app.command("delete")
+@command
+def delete_role(options: RolesOptions, output: Output) -> Work:
+    """Clear one role.
+
+    Where none is set, the exit code is 1.
+
+    [bold]Example[/bold]
+
+      worldagent roles delete --account ana
+    """
+    _check_place(options)
+    tier, scope_id = _scope(options)
+
+    async def work(store: RoleStore) -> int | None:
+        if not await store.delete(tier, scope_id):
+            return _missing(output, tier, scope_id)
+        output.note(f"cleared the role of {tier} {scope_id!r}")
+        output.result({"deleted": {"tier": tier.value, "scope_id": scope_id}})
+        return None
+
+    return _on_store(options, work)
+
+
+async def _on_store(options: RolesOptions, work: Callable[[RoleStore], Awaitable[int | None]]) -> int | None:
+    async with _store(options) as store:
+        return await work(store)
+
+
+@asynccontextmanager
+async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
+    from ...agent import Settings
+    from .hosts import host_of, named_host
+
+    settings = Settings()
+    # A folder that is named means the embedded store in it, whatever the settings say.
+    host = named_host(options, settings) if options.home is not None else host_of(options, settings)
+    if host is not None:
+        from ...mcp_client import HostRoleStore
+
+        reached = HostRoleStore(host)
+        try:
+            await reached.connect()
+            yield reached
+        finally:
+            await reached.aclose()
+        return
+    from ...role_resolution import SqliteRoleStore
+    from ...storage import Storage
+
+    file = Storage(home=options.home or settings.home).roles
+    store = await SqliteRoleStore.open(file, limit=settings.role_limit)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def _check_place(options: RolesOptions) -> None:
+    """Refuse options that name two places, before anything is loaded."""
+    from .hosts import EMBEDDED, check_hosts
+
+    check_hosts(options)
+    for name, given in (("--role-host", options.role_host), ("--role-host-stdio", options.role_host_stdio)):
+        if options.home is not None and given not in (None, EMBEDDED):
+            raise bad_usage(f"--home and {name} exclude each other", remedy="name one place where the roles are")
+
+
+def _scopes(options: RolesOptions) -> dict[Tier, str]:
+    """What `list` looks at: one tier if it is named, else every one whose scope is known."""
+    from ...core import STORED_TIERS, check_id
+
+    if options.tier is not None:
+        return dict([_scope(options)])
+    named = {tier: getattr(options, tier.value) for tier in STORED_TIERS}
+    return {tier: check_id(f"--{tier}", scope_id) for tier, scope_id in named.items() if scope_id is not None}
+
+
+def _scope(options: RolesOptions) -> tuple[Tier, str]:
+    """The one tier and scope that the options mean.
+
+    Raises:
+        UnknownTier: The tier is none, or one that is never stored.
+        InvalidArgument: Its scope is not given, or it is not clear which is meant.
+    """
+    from ...core import STORED_TIERS, Tier, check_id
+    from ...core.errors import UnknownTier
+
+    tier = Tier.parse(options.tier) if options.tier is not None else _meant(options)
+    if tier not in STORED_TIERS:
+        raise UnknownTier(f"the {tier} role is never stored", remedy=f"use one of {', '.join(STORED_TIERS)}")
+    scope_id: str | None = getattr(options, tier.value)
+    if scope_id is None:
+        raise bad_usage(f"--tier {tier} needs the id of its {tier}", remedy=f"add --{tier} ID")
+    return tier, check_id(f"--{tier}", scope_id)
+
+
+def _meant(options: RolesOptions) -> Tier:
+    from ...core import Tier
+
+    if options.account is not None and options.channel is not None:
+        raise bad_usage("--account and --channel are both given", remedy="say with --tier which role is meant")
+    if options.account is not None:
+        return Tier.ACCOUNT
+    return Tier.WORKSPACE if options.channel is None else Tier.CHANNEL
+
+
+def _missing(output: Output, tier: Tier, scope_id: str) -> int:
+    output.failed("not_found", f"no role is set for {tier} {scope_id!r}", "see `worldagent roles list`")
+    return FAILED
+
+
+def _record(tier: Tier, scope_id: str, role: Role) -> dict[str, str]:
+    return {"tier": tier.value, "scope_id": scope_id, "name": role.name, "content": role.content}
+
+
+def roles_table(rows: list[tuple[Tier, str, Role]]) -> str:
+    """Lay out stored roles, without their texts, for 80 columns."""
+    cells = [(tier.value, scope_id, role.name, str(_size(role))) for tier, scope_id, role in rows]
+    return table(("TIER", "SCOPE", "NAME", "BYTES"), cells, widths=_WIDTHS)
+
+
+def _size(role: Role) -> int:
+    return len(role.content.encode("utf-8"))

@@ -1,0 +1,314 @@
+"""The command `serve`: the sidecar as a process of its own. What it answers is in `hosts.sidecar`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from .command import Work, bad_usage, command
+from .exits import INTERRUPTED, TERMINATED
+from .options import (
+    OUTPUT,
+    REACH,
+    STORED,
+    WHERE,
+    AllowRemote,
+    Home,
+    Http,
+    Identity,
+    Lm,
+    Policy,
+    ProfileName,
+    RoleHostToken,
+    Stdio,
+    WorkersFolder,
+    WorkerTexts,
+)
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..serving import Address
+    from ..sidecar import Sidecar
+    from .serve_agents import Served
+    from .sidecar_files import RunningSidecar, SidecarFile
+
+_LIMITS: Final = "Limits"
+_FORMATS: Final = ("text", "json")
+_LEVELS: Final = ("debug", "info", "warning")
+_TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
+_OF_HTTP: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
+_CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What `serve` takes."""
+
+    stdio: Stdio = False
+    http: Http = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The token that callers over HTTP must have, or, as .toml, several and what each may use. Left out, "
+            "the token is in WORLDAGENT_SIDECAR_TOKEN.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="A workspace that is served; * is any. Repeatable. Default: those that the tokens name, else default.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    allow_remote: AllowRemote = False
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate, with its chain, as PEM.", rich_help_panel=REACH),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its private key, as PEM.", rich_help_panel=REACH)
+    ] = None
+    server_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name under which other machines reach it, beside its address and the names of loopback; requests "
+            "for another one are refused. Repeatable. Default: any; where it listens on loopback, no other.",
+            rich_help_panel=REACH,
+        ),
+    ] = None
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Agents of your own, with their functions and shapes: a function that takes a workspace's id and "
+            "makes its WorldAgent, or a WorldAgent, of one workspace. Modules of the current folder can be named.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None
+    home: Home = None
+    policy: Policy = None
+    lm: Lm = None
+    identity: Identity = None
+    profile: ProfileName = None
+    worker: WorkerTexts = None
+    workers: WorkersFolder = None
+    role_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|embedded",
+            help="The role host that keeps them, or the embedded store. Default: the setting role_host, else embedded. "
+            "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
+            rich_help_panel=STORED,
+        ),
+    ] = None
+    role_host_stdio: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND", help="A role host that is a program, such as 'my-host --stdio'.", rich_help_panel=STORED
+        ),
+    ] = None
+    role_host_token_file: RoleHostToken = None
+    turns: Annotated[
+        int,
+        typer.Option(metavar="N", help="Turns of one workspace at once; more are refused.", rich_help_panel=_LIMITS),
+    ] = 1000
+    workspaces: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Workspaces whose agents are open at once; idle ones are closed.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 64
+    drain: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long turns have to come to their next step at SIGTERM; what is not there is broken off.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 5.0
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="text|json", help="How each request is told on stderr.", rich_help_panel=OUTPUT),
+    ] = "text"
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="debug, info or warning: from where on it is told. Requests are told at info. Default: info, with "
+            "--stdio warning.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object when it can be reached: address, process, workspaces; or the error.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False
+
+
+@app.command(rich_help_panel="Servers")
+@command
+def serve(options: ServeOptions, output: Output) -> Work:
+    """Serve agents to programs in any language: an MCP server over its standard streams or HTTP, the sidecar.
+
+    Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input. Turns stop at their next step then, and can be
+    resumed. Tokens come from a file or the environment, never from arguments.
+
+    [bold]Examples[/bold]
+
+      worldagent serve --stdio --lm openai/gpt-4o
+
+      worldagent serve --http 127.0.0.1:8200 --token-file token.txt --app shop:agent
+
+      worldagent serve --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --token-file tokens.toml
+    """
+    from .serve_agents import served_by
+    from .session import load_engine
+
+    _check(options)
+    served = served_by(options, output)
+    load_engine()  # now, since the first agent starts while others are served
+    return _Serving(options, output, served).run()
+
+
+class _Serving:
+    """One sidecar from its start to its end."""
+
+    def __init__(self, options: ServeOptions, output: Output, served: Served) -> None:
+        self._options = options
+        self._output = output
+        self._served = served
+        self._file: SidecarFile | None = None
+
+    async def run(self) -> int | None:
+        from ..serving import quiet_logs
+        from ..sidecar import Limits, Sidecar
+
+        options, served = self._options, self._served
+        await served.check_model()
+        sidecar = Sidecar(
+            self._make,
+            tokens=served.tokens,
+            grant=served.grant,
+            limits=Limits(turns=options.turns, workspaces=options.workspaces),
+            client_roles=served.client_roles,
+            storage=served.storage,
+        )
+        level = options.log_level or ("warning" if options.stdio else "info")
+        try:
+            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # `_check` knows them
+                async with sidecar:
+                    return _CODES.get(await self._until_stopped(sidecar))
+        finally:
+            if self._file is not None:
+                self._file.remove()
+
+    async def _until_stopped(self, sidecar: Sidecar) -> int | None:
+        from ..serving import Address, HttpOptions, serve_http, serve_stdio
+        from .sources import expanded
+
+        options = self._options
+        if options.http is None:
+            self._tell(None)
+            return await serve_stdio(sidecar, drain=options.drain, draining=self._draining)
+        cert = None if options.tls_cert is None else expanded("--tls-cert", options.tls_cert)
+        key = None if options.tls_key is None else expanded("--tls-key", options.tls_key)
+        return await serve_http(
+            sidecar,
+            Address.parse(options.http),
+            HttpOptions(
+                allow_remote=options.allow_remote,
+                tls_cert=cert,
+                tls_key=key,
+                names=tuple(options.server_name or ()),
+                drain=options.drain,
+            ),
+            ready=self._ready,
+            draining=self._draining,
+            tokens_by=_TOKENS,
+        )
+
+    def _make(self, workspace: str) -> Any:
+        agent = self._served.make(workspace)
+        if self._file is not None:
+            self._file.add(agent.storage.sidecars)
+        return agent
+
+    def _ready(self, found: Address) -> None:
+        told = self._tell(found.url)
+        self._output.result(told.model_dump(mode="json", exclude={"state", "since"}), found.url)
+        if self._served.tokens is None:
+            self._output.note("note: no token is asked for, so every program of this machine may use the agents")
+
+    def _tell(self, address: str | None) -> RunningSidecar:
+        """Write down that it runs."""
+        from importlib.metadata import version
+
+        from .sidecar_files import RunningSidecar, SidecarFile
+
+        told = RunningSidecar(
+            pid=os.getpid(),
+            transport="stdio" if address is None else "http",
+            address=address,
+            workspaces=self._served.workspaces,
+            since=datetime.now(UTC),
+            state="ready",
+            version=version("worldagent"),
+        )
+        self._file = SidecarFile(told)
+        self._file.add(self._served.storage.sidecars)
+        return told
+
+    def _draining(self) -> None:
+        if self._file is not None:
+            self._file.set("draining")
+
+
+def _check(options: ServeOptions) -> None:
+    """Refuse options that do not go together, before anything is loaded."""
+    from .hosts import check_hosts
+    from .serve_agents import agent_options
+
+    if options.stdio == (options.http is not None):
+        raise bad_usage("serve takes one of --stdio and --http", remedy="give one of them")
+    given = [f"--{name.replace('_', '-')}" for name in _OF_HTTP if getattr(options, name)]
+    if options.stdio and given:
+        raise bad_usage(f"{given[0]} is for --http", remedy="leave it out with --stdio")
+    if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):
+        raise bad_usage("--worker reads standard input, which is the client's", remedy="give it as @FILE")
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise bad_usage("--tls-cert and --tls-key go together", remedy="give both, or neither")
+    check_hosts(agent_options(options))
+    _check_values(options)
+
+
+def _check_values(options: ServeOptions) -> None:
+    for name in ("turns", "workspaces"):
+        if getattr(options, name) < 1:
+            raise bad_usage(f"--{name} is {getattr(options, name)}", remedy="give 1 or more")
+    if not 0 <= options.drain < float("inf"):
+        raise bad_usage(f"--drain is {options.drain}", remedy="give seconds, 0 or more")
+    for option, value, known in (
+        ("--log-format", options.log_format, _FORMATS),
+        ("--log-level", options.log_level or "info", _LEVELS),
+    ):
+        if value not in known:
+            raise bad_usage(f"{option} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")

@@ -1,0 +1,286 @@
+"""Where texts on the command line come from: the argument itself, a file, or standard input."""
+
+from __future__ import annotations
+
+import io
+import json
+import select
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from pydantic import ValidationError
+
+from ...core.errors import InvalidArgument
+from ...core.validation import describe_failure
+from ...harness import GenerationOptions, Policy, Worker
+from ...role_resolution import Role
+from .options import AgentOptions
+from .output import Output
+
+MAX_STDIN_BYTES: Final = 1_048_576
+"""The most that `ask` reads from standard input. What is larger belongs into an attachment."""
+
+STDIN_SECONDS: Final = 5.0
+"""How long `ask` waits for the first byte from a pipe where the command line has a message already."""
+
+_SAY_SOMETHING: Final = "write worldagent ask 'TEXT', or pipe the message to it: echo TEXT | worldagent ask"
+_NOT_TEXT: Final = "convert it to UTF-8, or write it to a file and give that with --attach FILE"
+_NOT_READ: Final = (
+    f"note: standard input is open, but no data came within {STDIN_SECONDS:g} s, so the message is sent without it. "
+    "Close it with </dev/null where there is none; where it is slow, pipe the whole message to `worldagent ask -`, "
+    "which waits"
+)
+
+
+def one_reader(options: AgentOptions, name: str, given: str | None) -> None:
+    """Refuse two options that both read standard input, before anything is read.
+
+    Args:
+        options: The command's options.
+        name: The command's own text, beside role and workers.
+        given: What was given for it.
+
+    Raises:
+        InvalidArgument: Two of them are `-`; the text names both.
+    """
+    readers = [*([name] if given == "-" else []), *_readers(options)]
+    if len(readers) > 1:
+        raise InvalidArgument(
+            f"{readers[0]} and {readers[1]} both read standard input", remedy="give one of them as @FILE or as text"
+        )
+
+
+def _readers(options: AgentOptions) -> list[str]:
+    """The options that read standard input."""
+    workers = (("--worker", item.partition("=")[2]) for item in options.worker or ())
+    return [option for option, value in (("--role", options.role), *workers) if value == "-"]
+
+
+def message(options: AgentOptions, given: str | None, output: Output) -> str:
+    """The text of a message: TEXT as it is written, with the data on standard input below it.
+
+    Args:
+        options: The command's options. Where one of them reads standard input, the message does not.
+        given: TEXT; `-` or None is standard input alone.
+        output: Where it is noted that standard input was not read.
+
+    Raises:
+        InvalidArgument: There is no message, it is not UTF-8, or standard input holds more than 1 MiB.
+    """
+    if given is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise InvalidArgument("there is no message", remedy=_SAY_SOMETHING)
+    if given is None or given == "-":
+        text = _decoded("standard input, read for TEXT,", _bounded(sys.stdin))
+        if given is None and not text.strip():
+            raise InvalidArgument("there is no message: standard input is empty", remedy=_SAY_SOMETHING)
+        return text
+    text = _encodable("TEXT", given)
+    data = "" if _readers(options) else _piped(output)
+    return f"{text}\n\n{data}" if data.strip() else text
+
+
+def _piped(output: Output) -> str:
+    """The data that another program or a file gives on standard input; empty where there is none."""
+    stdin = sys.stdin
+    if stdin is None or stdin.isatty():
+        return ""
+    try:
+        if not _has_data(stdin):
+            output.note(_NOT_READ)
+            return ""
+        data = _bounded(stdin)
+    except OSError:  # such as standard input that `nohup` opened for writing, or a folder
+        return ""
+    return _decoded("standard input", data, remedy=_NOT_TEXT)
+
+
+def _has_data(stdin: TextIO) -> bool:
+    """Whether a read gives data or the end of it. A daemon may leave a pipe open to which no program ever writes."""
+    try:
+        handle = stdin.fileno()
+    except io.UnsupportedOperation:  # it is in memory
+        return True
+    if sys.platform == "win32":  # where select() takes sockets only
+        return True
+    if not hasattr(select, "poll"):
+        return bool(select.select([handle], [], [], STDIN_SECONDS)[0])
+    poll = select.poll()  # select() refuses handles from 1024 on
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(STDIN_SECONDS * 1000))
+
+
+def _bounded(stdin: TextIO) -> bytes:
+    data = stdin.buffer.read(MAX_STDIN_BYTES + 1)
+    if len(data) > MAX_STDIN_BYTES:
+        raise InvalidArgument(
+            f"standard input holds more than {MAX_STDIN_BYTES:,} bytes, the most that a message takes from it",
+            remedy="shorten it, or write it to a file and give that with --attach FILE",
+        )
+    return data
+
+
+def text(option: str, given: str) -> str:
+    """The text that an option gives: TEXT, `@FILE`, `-`, or `@@...` for a text that begins with `@`.
+
+    Raises:
+        InvalidArgument: It cannot be read or is not UTF-8; the text names the option and the file.
+    """
+    if given == "-":
+        return _stdin(option)
+    if given.startswith("@@"):
+        return _encodable(option, given[1:])
+    return _file(option, Path(given[1:])) if given.startswith("@") else _encodable(option, given)
+
+
+def role(given: str | None) -> Role | None:
+    """The call role that `--role` gives.
+
+    Raises:
+        InvalidArgument: As for `text`.
+        RoleInvalid: There is nothing in it.
+    """
+    return None if given is None else Role("command line", text("--role", given))
+
+
+def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
+    """The workers that `--worker NAME=INSTRUCTIONS` gives.
+
+    Raises:
+        InvalidArgument: One has no `=`, or its file cannot be read.
+        FunctionInvalid: A name or its instructions do not fit.
+    """
+    pairs = (_pair("--worker", item) for item in given or ())
+    return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
+
+
+def generation(options: AgentOptions) -> GenerationOptions:
+    """How the model generates its answers, as `--temperature`, `--max-tokens`, `--reasoning-effort` and `--header` say.
+
+    Raises:
+        InvalidArgument: A value does not fit, or a header has no `=`; the text names the option and shows no header.
+    """
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("temperature", "max_tokens", "reasoning_effort")}
+    for name, value in given.items():
+        _check_generation(options.option(name), name, value)
+    headers: dict[str, str] = {}
+    for item in options.header or ():
+        name, equals, value = item.partition("=")
+        if not equals:  # what there is instead may be the secret
+            raise InvalidArgument("--header has no '='", remedy="write --header NAME=VALUE or --header NAME=@FILE")
+        headers[name.strip()] = text("--header", value)
+        _check_generation("--header", "headers", headers)
+    given["headers"] = headers or None
+    return GenerationOptions(**given)
+
+
+def _check_generation(option: str, name: str, value: object) -> None:
+    try:
+        GenerationOptions.model_validate({name: value})
+    except ValidationError as failure:
+        problem, _, remedy = describe_failure(failure).partition(": ")[2].partition("; ")
+    else:
+        return
+    raise InvalidArgument(f"{option}: {problem}", remedy=remedy or f"give a value that fits, or leave {option} out")
+
+
+def policy(given: Path | None) -> Policy | None:
+    """The policy in the file that `--policy` names.
+
+    Raises:
+        PolicyInvalid: It cannot be read; the text names file and line.
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    if given is None:
+        return None
+    from ...harness.gate import load_policy
+
+    return load_policy(expanded("--policy", given))
+
+
+def expanded(option: str, path: Path) -> Path:
+    """A path with the folder of the user that it may begin with.
+
+    Raises:
+        InvalidArgument: That user is not known; the text names the option.
+    """
+    with suppress(RuntimeError):
+        return path.expanduser()
+    raise InvalidArgument(f"{option} {str(path)!r} names a user who is not known here", remedy="give an absolute path")
+
+
+def task_params(document: str | None, pairs: Iterable[str] | None) -> dict[str, Any]:
+    """A task's params: the JSON object of `--params`, and over it each `--param KEY=VALUE`.
+
+    Raises:
+        InvalidArgument: It is not a JSON object, or a pair has no `=`.
+    """
+    given: dict[str, Any] = {} if document is None else json_object("--params", text("--params", document))
+    return given | dict(_pair("--param", item) for item in pairs or ())
+
+
+def _stdin(option: str) -> str:
+    return _decoded(f"standard input, read for {option},", sys.stdin.buffer.read())
+
+
+def _file(option: str, path: Path) -> str:
+    problem: str | None = None
+    data = b""
+    try:
+        data = path.expanduser().read_bytes()
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    except ValueError:  # a null byte
+        problem = "not a file name"
+    if problem is not None:
+        raise InvalidArgument(
+            f"{option} names the file {str(path)!r}: {problem}",
+            remedy="give a file that can be read, or write @@ for a text that begins with @",
+        )
+    return _decoded(f"the file {str(path)!r}, read for {option},", data)
+
+
+def _decoded(what: str, data: bytes, *, remedy: str = "convert it to UTF-8") -> str:
+    """Return `data` as text, without a byte order mark and without line breaks at its end."""
+    try:
+        return data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        at = error.start
+    raise InvalidArgument(f"{what} is not UTF-8 at byte {at}", remedy=remedy)
+
+
+def _encodable(option: str, text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        at = error.start
+    else:
+        return text
+    raise InvalidArgument(f"{option} is not UTF-8 at character {at}", remedy="use a terminal with UTF-8, or a file")
+
+
+def _pair(option: str, given: str) -> tuple[str, str]:
+    key, equals, value = given.partition("=")
+    if not equals or not key.strip():
+        raise InvalidArgument(f"{option} {key[:40]!r} has no '='", remedy=f"write {option} NAME=TEXT")
+    return key.strip(), value
+
+
+def json_object(option: str, document: str) -> dict[str, Any]:
+    """Read the JSON object that an option gives.
+
+    Raises:
+        InvalidArgument: It is none; the text names the option.
+    """
+    problem = "it is not an object"
+    try:
+        found = json.loads(document)
+    except json.JSONDecodeError as error:
+        found, problem = None, f"{error.msg} at line {error.lineno}, column {error.colno}"
+    except RecursionError:
+        found, problem = None, "it is nested too deeply"
+    if isinstance(found, dict):
+        return found
+    raise InvalidArgument(f"{option} is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')

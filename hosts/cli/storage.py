@@ -1,0 +1,185 @@
+"""The commands `storage copy` and `storage drop`: moving what agents keep. What is done is in `agent.copying`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from .command import Work, bad_usage, command
+from .options import JsonResult
+from .output import Output, table
+
+if TYPE_CHECKING:
+    from ...agent.copying import Copied, Progress
+    from ...storage import Storage
+
+_PLACES: Final = "Places"
+_SCHEMES: Final = ("postgresql://", "postgres://")
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _storage() -> None:
+    """Where conversations, turns and checkpoints are kept: the home's file, or a Postgres database.
+
+    [bold]Example[/bold]
+
+      worldagent storage copy --to postgresql://ana@db.example/agents
+    """
+
+
+@app.command("copy")
+@command
+def copy(
+    output: Output,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PLACE", help="What to copy. Default: the home.", rich_help_panel=_PLACES),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="PLACE", help="Where to. Default: the setting database_url.", rich_help_panel=_PLACES
+        ),
+    ] = None,
+    json: JsonResult = False,
+) -> Work:
+    """Copy all that agents keep from one place to another, such as from a home to a Postgres database, or back.
+
+    Stop the agents on both before. A copy that was stopped goes on when the command is run again; until it is whole,
+    nobody else can open the target. Both are compared in the end. Roles, the role key and attachments stay in the home.
+
+    PLACE is a home's folder, or postgresql://... Left out, --from is the home, and --to is the setting database_url.
+    Other users of the machine may see a password in PLACE among its processes; one in the setting, or in libpq's own
+    file, is not seen.
+
+    [bold]Examples[/bold]
+
+      worldagent storage copy --to postgresql://ana@db.example/agents
+
+      worldagent storage copy --from postgresql://ana@db.example/agents --to ./home --json
+    """
+    return _copy(_source(source), _target(target), output)
+
+
+@app.command("drop")
+@command
+def drop(
+    output: Output,
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="Where the copy was going to.")],
+    json: JsonResult = False,
+) -> Work:
+    """Give up a copy that was begun and is not finished: what it has written is removed.
+
+    What is no such copy is refused.
+
+    [bold]Example[/bold]
+
+      worldagent storage drop postgresql://ana@db.example/agents
+    """
+    return _drop(_named(place), output)
+
+
+async def _copy(source: Storage, target: Storage, output: Output) -> None:
+    from ...agent.copying import copy_storage
+
+    with _shown(output) as progress:
+        copied = await copy_storage(source, target, progress=progress)
+    if source.url is None:
+        output.note(f"note: roles, the role key and attachments stay in {str(source.resolve())!r}")
+    told = {
+        "from": copied.source,
+        "to": copied.target,
+        "resumed": copied.resumed,
+        "parts": {name: {"count": held.rows, "digest": held.digest} for name, held in copied.parts.items()},
+    }
+    output.result({"copied": told}, _report(copied))
+
+
+async def _drop(place: Storage, output: Output) -> None:
+    from ...agent.copying import drop_copy
+
+    await drop_copy(place)
+    output.note(f"dropped the copy into {str(place.place)!r}")
+    output.result({"dropped": str(place.place)})
+
+
+@contextmanager
+def _shown(output: Output) -> Generator[Progress]:
+    """Show how far a copy is: on a terminal as bars, elsewhere a line for each part once it is whole."""
+    if not sys.stderr.isatty():
+        yield lambda part, done, total: output.note(f"{part}: {done:,} of {total:,}") if done >= total else None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    known: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+
+        def told(part: str, done: int, total: int) -> None:
+            bar = known.setdefault(part, TaskID(-1))
+            if bar == -1:
+                bar = known[part] = bars.add_task(part, total=total)
+            bars.update(bar, completed=done, total=total)
+
+        yield told
+
+
+def _report(copied: Copied) -> str:
+    rows = [(name, f"{held.rows:,}") for name, held in copied.parts.items()]
+    return "\n".join(
+        [
+            table(("PART", "COUNT"), rows, widths=(24,)),
+            f"Copied {copied.source!r} to {copied.target!r}; both hold the same.",
+        ]
+    )
+
+
+def _source(place: str | None) -> Storage:
+    from ...agent import Settings
+    from ...storage import Storage
+
+    if place is not None:
+        return _named(place)
+    return Storage(home=Settings().storage().home)
+
+
+def _target(place: str | None) -> Storage:
+    if place is not None:
+        return _named(place)
+    from ...agent import Settings
+
+    storage = Settings().storage()
+    if storage.url is None:
+        raise bad_usage(
+            "--to is left out, and the setting database_url is not set",
+            remedy="give --to, a folder or postgresql://...",
+        )
+    return storage
+
+
+def _named(place: str) -> Storage:
+    """The storage that an argument names; on a server it needs no home, so it gets the settings' one.
+
+    Raises:
+        InvalidArgument: It is empty, or an address that cannot be used.
+    """
+    from ...agent import Settings
+    from ...storage import Storage
+
+    if place.startswith(_SCHEMES):
+        return Storage(home=Settings().storage().home, url=place)
+    if not place or "://" in place:
+        raise bad_usage(
+            f"{place.partition('://')[0][:40]!r} is neither a folder nor the address of a Postgres database",
+            remedy="give a home's folder, or postgresql://USER@HOST:PORT/DATABASE",
+        )
+    return Storage(home=Path(place))

@@ -1,0 +1,431 @@
+"""The commands `threads list`, `show`, `rename`, `cancel` and `fork`: out of the database alone, with no model."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from .command import Work, command
+from .exits import FAILED
+from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions
+from .output import Output, time_text
+
+if TYPE_CHECKING:
+    from ...agent.threads import ThreadState, Wanted
+    from ...core import Scope
+    from ...core.pauses import Pause
+    from ...memory import Message
+    from ...storage import Storage
+    from .home_threads import OpenThreads
+
+_NEW: Final = "New thread"
+_COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
+_WIDTHS: Final = (16, 9, 16, 8)  # of thread, status, since and account; with the rest the table fits 80 columns
+_NARROWEST: Final = 12  # of a title
+_LETTERS: Final = 1000  # of one message
+_WITHOUT_APP: Final = (
+    "note: add the --app, --worker or --workers that the turn began with, if it began with one; with --app this "
+    "command shows the `resume` command in full"
+)
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _threads() -> None:
+    """The threads of a workspace: where they stand, what they wait for.
+
+    No model is asked, and none is needed.
+
+    [bold]Example[/bold]
+
+      worldagent threads list --status paused
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsListOptions(ThreadsOptions):
+    """What `threads list` takes."""
+
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Only those that stand so, such as paused.", rich_help_panel=WHICH),
+    ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only those on which a turn has run for this account.", rich_help_panel=WHICH),
+    ] = None
+    channel: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only those whose newest turn is of this channel.", rich_help_panel=WHICH),
+    ] = None
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Only those whose title or messages say TEXT, in capitals or not.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None
+    before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY|TIME",
+            help="The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
+            "2026-11-24T10:00 lists those whose newest turn began before it.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None
+    limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=WHICH)] = 100
+
+
+@app.command("list")
+@command
+def list_threads(options: ThreadsListOptions, output: Output) -> Work:
+    """List the threads of a workspace by their newest turns, the newest first.
+
+    A thread is paused, stopped, running, done, failed, cancelled, cut_off (its process ended), abandoned (cut off, and
+    new input let go of it) or forked (branched off, with no turn of its own yet). [bold]worldagent resume[/bold] goes
+    on with what is paused, stopped, failed or cut_off.
+
+    [bold]Example[/bold]
+
+      worldagent threads list --workspace novel --status paused
+
+      worldagent threads list --account ana --query "dragons"
+    """
+
+    async def work(threads: OpenThreads) -> None:
+        found = await threads.register.list(options.workspace, _wanted(options))
+        if not found:
+            output.note(_none(options))
+        if len(found) == options.limit:
+            output.note(f"there may be more: add --before {shlex.quote(found[-1].page_key)}")
+        output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
+
+    return _on_threads(options, output, work)
+
+
+@app.command("show")
+@command
+def show_thread(
+    options: ThreadOptions,
+    output: Output,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="The agent of your own that the thread belongs to. Its workspace and home are used, and it is part of "
+            "the `resume` command that is shown.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    messages: Annotated[
+        int, typer.Option(metavar="N", help="How many of the last messages, 1 to 1000.", rich_help_panel=WHICH)
+    ] = 6,
+) -> Work:
+    """Show where a thread stands, what it waits for, and its last messages.
+
+    What waits is shown with the command that answers it; add the --app or the other options that the turn began with.
+
+    [bold]Example[/bold]
+
+      worldagent threads show t1
+    """
+    from .session import open_agent
+    from .turn import resume_command
+
+    storage = None
+    named = AgentOptions(app=app, workspace=options.workspace, home=options.home)
+    if app is not None:
+        # The agent is made and not started: its storage is read, and no model is needed for that.
+        agent = open_agent(named, output)
+        options, storage = replace(options, workspace=agent.workspace), agent.storage
+        named = replace(named, workspace=WORKSPACE)  # an app has one of its own
+
+    async def work(threads: OpenThreads) -> int | None:
+        scope = _scope(options)
+        state = await threads.register.find(scope)
+        if state is None:
+            return _missing(output, options)
+        pauses = await threads.register.pauses(scope)
+        said = await _said(threads, scope, state, messages)
+        found: dict[str, Any] = _state_object(state) | {
+            "pauses": [pause.to_json() for pause in pauses],
+            "messages": [_message_object(message) for message in said],
+        }
+        again = resume_command(named, options.thread)
+        if state.resumable:
+            found["resume"] = again
+        output.result({"thread": found}, _shown(state, pauses, said, again))
+        if state.resumable and app is None:
+            output.note(_WITHOUT_APP)
+        return None
+
+    return _on_threads(options, output, work, storage)
+
+
+@app.command("rename")
+@command
+def rename_thread(
+    options: ThreadOptions,
+    output: Output,
+    title: Annotated[
+        str,
+        typer.Argument(
+            metavar="TITLE", help="1 to 120 characters. An empty one gives the first words of the thread back."
+        ),
+    ],
+) -> Work:
+    """Set the title that lists show for a thread.
+
+    A thread without one is listed with the first words of its first message. An empty TITLE gives them back.
+
+    [bold]Example[/bold]
+
+      worldagent threads rename t1 "Dragons of Vell"
+    """
+
+    async def work(threads: OpenThreads) -> int | None:
+        scope = _scope(options)
+        if await threads.register.find(scope) is None:
+            return _missing(output, options)
+        set_ = await threads.register.rename(scope, title or None)
+        output.note(f"the thread {options.thread!r} has the title {set_!r}" if set_ else "the thread has no title")
+        output.result({"renamed": {"thread": options.thread, "title": set_}})
+        return None
+
+    return _on_threads(options, output, work)
+
+
+@app.command("cancel")
+@command
+def cancel_thread(options: ThreadOptions, output: Output) -> Work:
+    """Cancel a thread's turn, in whatever process it runs or wherever it waits.
+
+    Where there is none to cancel, the exit code is 1.
+
+    [bold]Example[/bold]
+
+      worldagent threads cancel t1
+    """
+
+    async def work(threads: OpenThreads) -> int | None:
+        scope = _scope(options)
+        turn_id = await threads.register.ask_to_cancel(scope)
+        if turn_id is None:
+            state = await threads.register.find(scope)
+            if state is None:
+                return _missing(output, options)
+            output.failed(
+                "nothing_to_cancel",
+                f"the last turn of the thread {options.thread!r} is {state.status}"
+                if state.turn_id
+                else f"the thread {options.thread!r} has no turn yet",
+                "there is nothing to cancel",
+            )
+            return FAILED
+        await threads.register.end_waiting(scope, turn_id)
+        state = await threads.register.find(scope)
+        over = state is None or state.turn_id != turn_id or state.status not in ("running", "cut_off")
+        told = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
+        output.note(f"{told} of the thread {options.thread!r}")
+        output.result({"cancelled": {"thread": options.thread, "turn": turn_id, "over": over}})
+        return None
+
+    return _on_threads(options, output, work)
+
+
+@app.command("fork")
+@command
+def fork_thread(
+    options: ThreadOptions,
+    output: Output,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The message that the new thread goes on from; without it the newest.",
+            rich_help_panel=_NEW,
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The new thread; without it one of THREAD and a number.", rich_help_panel=_NEW
+        ),
+    ] = None,
+) -> Work:
+    """Make a thread that goes on from a message of another one, and print its name.
+
+    It costs one row, however long the past is: both share it. [bold]threads show --messages 100 --json[/bold] tells the
+    ids of messages.
+
+    [bold]Example[/bold]
+
+      worldagent threads fork t1 --to plan-b
+    """
+
+    async def work(threads: OpenThreads) -> int | None:
+        scope = _scope(options)
+        if await threads.register.find(scope) is None:
+            return _missing(output, options)
+        new = await (await threads.branching()).fork(scope, at=at, to=to)
+        output.result({"forked": {"thread": options.thread, "to": new.thread}}, new.thread)
+        return None
+
+    return _on_threads(options, output, work)
+
+
+def _on_threads(
+    options: ThreadsOptions,
+    output: Output,
+    work: Callable[[OpenThreads], Awaitable[int | None]],
+    storage: Storage | None = None,
+) -> Work:
+    """Check the ids that are given; the rest of the command runs `work` on the threads of the home, if it has any."""
+    from ...core import check_id
+
+    check_id("--workspace", options.workspace)
+    if isinstance(options, ThreadOptions):
+        check_id("THREAD", options.thread)
+    return _with_threads(options, output, work, storage)
+
+
+async def _with_threads(
+    options: ThreadsOptions,
+    output: Output,
+    work: Callable[[OpenThreads], Awaitable[int | None]],
+    storage: Storage | None,
+) -> int | None:
+    from ...agent import Settings
+    from ...storage import Storage
+    from .home_threads import open_threads
+
+    async with open_threads(storage or Settings().storage(Storage(home=options.home))) as threads:
+        if threads is not None:
+            return await work(threads)
+    if isinstance(options, ThreadOptions):
+        return _missing(output, options)
+    output.note(_none(options))
+    output.result({"threads": []})
+    return None
+
+
+def _scope(options: ThreadOptions) -> Scope:
+    from ...core import Scope
+
+    return Scope(workspace=options.workspace, thread=options.thread)
+
+
+def _wanted(options: ThreadsListOptions) -> Wanted:
+    """What is listed.
+
+    Raises:
+        InvalidArgument: An option does not fit.
+    """
+    from ...agent.threads import Wanted
+
+    before: datetime | str | None = options.before
+    if options.before is not None and "/" not in options.before:
+        with contextlib.suppress(ValueError, OverflowError):
+            before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is this machine's
+    return Wanted.of(
+        limit=options.limit,
+        status=options.status,
+        account=options.account,
+        channel=options.channel,
+        query=options.query,
+        before=before,
+    )
+
+
+def _table(found: Sequence[ThreadState], output: Output) -> str:
+    # What is left of the terminal goes to the titles.
+    left = shutil.get_terminal_size().columns - sum(_WIDTHS) - 2 * len(_COLUMNS) + 2 - len(_COLUMNS[-1])
+    rows = [
+        (
+            state.thread,
+            state.status,
+            time_text(state.since),
+            state.account or "",
+            state.title or "",
+            str(state.pauses or ""),
+        )
+        for state in found
+    ]
+    return output.table(_COLUMNS, rows, widths=(*_WIDTHS, max(left, _NARROWEST)))
+
+
+async def _said(threads: OpenThreads, scope: Scope, state: ThreadState, limit: int) -> tuple[Message, ...]:
+    from ...memory import thread_key
+
+    key = thread_key(scope)
+    if state.status != "forked":
+        return await threads.log.of_turn(key, state.turn_id, limit=limit)
+    branch = await threads.branches.get(key)
+    return () if branch is None else await threads.log.history(branch.head, limit=limit)
+
+
+def _none(options: ThreadsOptions) -> str:
+    which = ""
+    if isinstance(options, ThreadsListOptions):
+        which = f" that is {options.status}" if options.status else ""
+        if any((options.account, options.channel, options.query, options.before)):
+            which += " that fits"
+    return f"the workspace {options.workspace!r} has no thread{which}"
+
+
+def _missing(output: Output, options: ThreadOptions) -> int:
+    problem = f"the workspace {options.workspace!r} has no thread {options.thread!r}"
+    output.failed("not_found", problem, "see `worldagent threads list`")
+    return FAILED
+
+
+def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
+    from ..pauses import unanswered
+    from ._pauses import pause_text
+    from .messages import author_text
+    from .turn import pauses_text
+
+    who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
+    turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
+    title = f"\ntitle: {state.title}" if state.title else ""
+    parts = [f"{state.thread}: {state.status} since {time_text(state.since)}{title}{turn}"]
+    waiting = unanswered(pauses)
+    answered = [f"{pause_text(pause, answer=False)}\nid: {pause.id}" for pause in pauses if pause.answered]
+    if answered:
+        parts.append("\n\n".join(["answered, and not resumed since:", *answered]))
+    if waiting:
+        parts.append(pauses_text(waiting, command))
+    elif state.resumable:
+        parts.append(f"go on with: {command}")
+    if said:
+        lines = (f"  {author_text(message)}: {_text(message)}" for message in said)
+        parts.append("\n".join(["last messages:", *lines]))
+    return "\n\n".join(parts)
+
+
+def _text(message: Message) -> str:
+    from .messages import message_text
+
+    told = message_text(message)
+    short = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
+    return short.replace("\n", "\n    ")
+
+
+def _state_object(state: ThreadState) -> dict[str, Any]:
+    found = state.to_json()
+    # `threads show` lists the pauses themselves under this key, so their number has a key of its own.
+    return found | {"turn": found["turn_id"], "waits_for": found.pop("pauses"), "unattended": state.unattended}
+
+
+def _message_object(message: Message) -> dict[str, Any]:
+    return message.to_json() | {"turn": message.turn_id, "name": message.name}

@@ -1,0 +1,286 @@
+"""The commands `trace list`, `show` and `export`: out of the home's traces alone, or a file of them; no model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from .command import Work, command
+from .options import OUTPUT, WHERE, WHICH, ThreadsOptions
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...harness.trace import Traces, TurnTrace
+
+_COLUMNS: Final = ("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS")
+_MOST: Final = 1000  # traces that are looked at for the newest turn
+_WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _trace() -> None:
+    """What turns and calls did: when, what let them through, how many tokens, what it cost.
+
+    Traces hold no text of a person or a model, unless the agent captures it, and never a role.
+
+    [bold]Example[/bold]
+
+      worldagent trace list --thread t1
+    """
+
+
+@app.command("list")
+@command
+def list_traces(
+    options: ThreadsOptions,
+    output: Output,
+    thread: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this thread.", rich_help_panel=WHICH)
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=WHICH)] = 50,
+) -> Work:
+    """List the newest turns and calls of a workspace, the newest first.
+
+    TOKENS are those that models were sent and gave, together.
+
+    [bold]Example[/bold]
+
+      worldagent trace list --thread t1 --limit 20
+    """
+    from ...core import summed
+    from .trace_text import count_text
+
+    async def work(traces: Traces) -> None:
+        found = await traces.list(thread=thread, limit=limit)
+        if not found:
+            which = f" of the thread {thread!r}" if thread else ""
+            output.note(f"the workspace {options.workspace!r} has no trace{which}")
+        rows = [
+            (
+                trace.id,
+                trace.thread or f"[{trace.name}]",
+                trace.status,
+                f"{trace.start.astimezone():%m-%d %H:%M}",
+                count_text(summed((trace.input_tokens, trace.output_tokens))),
+            )
+            for trace in found
+        ]
+        told = output.table(_COLUMNS, rows, widths=_WIDTHS) if rows else None
+        output.result({"traces": [_object(trace) for trace in found]}, told)
+
+    return _on_traces(options, work)
+
+
+@app.command("show")
+@command
+def show_trace(
+    options: ThreadsOptions,
+    output: Output,
+    turn: Annotated[
+        str | None,
+        typer.Argument(metavar="[TURN]", help="The turn, or the call outside any. Default: the newest turn."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", metavar="FILE", help="Traces as JSON Lines, instead of the home's.", rich_help_panel=WHERE
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write it as one page that needs nothing else; of what is there, only such a page is replaced.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> Work:
+    """Draw what a turn did as a tree, with times, decisions, tokens and costs.
+
+    TURN is a turn's id, or that of a call outside any turn, as [bold]trace list[/bold] tells it. Without it, the newest
+    turn of the workspace is drawn, or of a file with one turn that one.
+
+    [bold]Examples[/bold]
+
+      worldagent trace show
+
+      worldagent trace show turn_01a2
+
+      worldagent trace show turn_01a2 --html turn.html
+
+      worldagent trace show --file agent.jsonl
+    """
+    import asyncio
+
+    from .trace_page import BEGIN, trace_page
+    from .trace_text import trace_text
+
+    async def work(traces: Traces) -> None:
+        if file is not None:
+            trace = await asyncio.to_thread(_in_file, file, turn, output)
+        else:
+            trace = await traces.get(turn or await _newest(traces, options.workspace))
+        records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
+        value: dict[str, Any] = {"trace": _object(trace) | {"records": records}}
+        if html is None:
+            output.result(value, trace_text(trace))
+            return
+        await asyncio.to_thread(_replace, html, trace_page(trace), BEGIN)
+        output.note(f"wrote {str(html)!r}")
+        output.result(value | {"file": str(html)})
+
+    return _on_traces(options, work)
+
+
+@app.command("export")
+@command
+def export_trace(
+    options: ThreadsOptions,
+    output: Output,
+    turn: Annotated[str, typer.Argument(metavar="TURN", help="The turn, or the call outside any.")],
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write; of what is there, only a trace is replaced.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> Work:
+    """Write a turn's trace as JSON Lines (trace/1), to standard output or a file.
+
+    [bold]Example[/bold]
+
+      worldagent trace export turn_01a2 -o turn.jsonl
+    """
+    import asyncio
+
+    from ...harness.trace.running import HEADER
+
+    async def work(traces: Traces) -> None:
+        trace = await traces.get(turn)
+        lines = [HEADER, *(record.line() for record in trace.records)]
+        if file is None:
+            output.result({"trace": lines}, "\n".join(lines))
+            return
+        await asyncio.to_thread(_replace, file, "".join(f"{line}\n" for line in lines), HEADER)
+        output.note(f"wrote {len(trace.records)} records to {str(file)!r}")
+        output.result({"exported": {"turn": trace.id, "file": str(file), "records": len(trace.records)}})
+
+    return _on_traces(options, work)
+
+
+def _in_file(file: Path, turn: str | None, output: Output) -> TurnTrace:
+    """The trace of a turn in a file, or of the only turn in it.
+
+    Raises:
+        TraceInvalid: The file cannot be read, or has no such turn as a whole.
+    """
+    from ...core.errors import TraceInvalid
+    from ...harness.trace import TurnTrace, read_trace
+
+    read = read_trace(file)
+    if read.skipped:
+        output.note(f"skipped what is no record: line {', '.join(map(str, read.skipped))} of {str(file)!r}")
+    turns = {record.turn: None for record in read.records if record.kind == "turn"}
+    turn = turn or (next(iter(turns)) if len(turns) == 1 else None)
+    cut = sorted({record.turn for record in read.records} - turns.keys())
+    if turn in cut or (not turns and cut):
+        named = ", ".join(repr(each) for each in ([turn] if turn in cut else cut[:20]))
+        raise TraceInvalid(
+            f"{str(file)!r} tells what happened in the turn {named}, and neither its begin nor its end",
+            remedy="give the file in which it begins or ends, or leave out --file where the home has it",
+        )
+    if turn is None or turn not in turns:
+        problem = f"has no turn {turn!r}" if turn else f"has {len(turns)} turns"
+        raise TraceInvalid(
+            f"{str(file)!r} {problem}",
+            remedy=f"name one of them: {', '.join(list(turns)[:20]) or 'there is none'}",
+        )
+    return TurnTrace.of(record for record in read.records if record.turn == turn)
+
+
+async def _newest(traces: Traces, workspace: str) -> str:
+    """The id of a workspace's newest turn. Calls outside turns, which have no thread, are passed over."""
+    from ...core.errors import TraceInvalid
+
+    for trace in await traces.list(limit=_MOST):
+        if trace.thread:
+            return trace.id
+    raise TraceInvalid(
+        f"the workspace {workspace!r} has no trace of a turn",
+        remedy="give the --workspace and --home of the turn, or name TURN; `worldagent trace list` lists what there is",
+    )
+
+
+async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable[None]]) -> None:
+    from ...agent import Settings
+    from ...core import check_id
+    from ...harness.trace import Traces
+    from ...harness.trace.running import TraceIndex
+    from ...storage import Storage
+
+    check_id("--workspace", options.workspace)
+    index = TraceIndex(Settings().storage(Storage(home=options.home)).traces)
+    try:
+        await work(Traces(index, options.workspace))
+    finally:
+        await index.aclose()
+
+
+def _replace(file: Path, text: str, begin: str) -> None:
+    """Write a file for its owner alone; what is there is replaced only if it begins as such files do."""
+    from ...core.errors import InvalidArgument, StorageUnavailable
+
+    problem = ""
+    try:
+        with contextlib.suppress(FileNotFoundError), file.open("rb") as there:
+            if there.read(len(begin.encode())) != begin.encode():
+                raise InvalidArgument(f"{str(file)!r} is something else", remedy="name a file that is not there")
+        handle, name = tempfile.mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as new:
+                new.write(text)
+            os.replace(name, file)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    if problem:
+        raise StorageUnavailable(
+            f"{str(file)!r} cannot be written ({problem})", remedy="name a file in a folder of yours"
+        )
+
+
+def _object(trace: TurnTrace) -> dict[str, Any]:
+    return {
+        "turn": trace.id,
+        "kind": trace.name,
+        "workspace": trace.workspace,
+        "thread": trace.thread or None,
+        "account": trace.account or None,
+        "status": trace.status,
+        "code": trace.code or None,
+        "start": trace.start.isoformat(),
+        "end": None if trace.end is None else trace.end.isoformat(),
+        "runs": trace.runs,
+        "calls": trace.calls,
+        "models": trace.models,
+        "input_tokens": trace.input_tokens,
+        "output_tokens": trace.output_tokens,
+        "cached_tokens": trace.cached_tokens,
+        "reasoning_tokens": trace.reasoning_tokens,
+        "cost": trace.cost,
+        "unpriced": trace.unpriced,
+    }

@@ -1,0 +1,165 @@
+"""A trace as lines for people: the words of one record, and the tree that they make in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from ...harness.trace import TraceRecord, TurnTrace
+from ...harness.trace.running import TraceNode
+from ..pauses import one_line, printable
+
+_LETTERS = 200  # of what was captured
+
+DEEPEST: Final = 100
+"""Levels that are drawn; what is nested deeper stands on the last one."""
+
+
+def trace_text(trace: TurnTrace) -> str:
+    """A trace as a tree of lines, with a head that sums it up."""
+    root = trace.tree()
+    tree = Tree(_label(root), guide_style="")
+    _grow(tree, root)
+    out = StringIO()
+    Console(file=out, width=1000, no_color=True, legacy_windows=False).print(tree)
+    drawn = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return "\n".join([*head(trace), "", drawn])
+
+
+def head(trace: TurnTrace) -> Iterator[str]:
+    """What the whole is about, and its totals."""
+    about = [f"{name} {value}" for name, value in (("thread", trace.thread), ("account", trace.account)) if value]
+    tiers = next((record.role_tiers for record in trace.records if record.kind == "turn"), ())
+    about += [f"role {', '.join(tiers)}"] if tiers else []
+    yield ", ".join([f"{trace.id}: {trace.status}{f' ({trace.code})' if trace.code else ''}", *about])
+    runs = "" if trace.runs == 1 else f" in {trace.runs} runs"
+    yield (
+        f"began {trace.start.astimezone():%Y-%m-%d %H:%M:%S}, {_counted(trace.calls, 'call')}{runs}, "
+        f"{_counted(trace.models, 'model call')}, {_tokens_text((trace.input_tokens, trace.output_tokens))}, "
+        f"{_cost_of(trace)}"
+    )
+    dropped = sum(record.count for record in trace.records if record.kind == "dropped")
+    if dropped:
+        yield f"{_counted(dropped, 'event')} of it were dropped, since what writes traces was too slow"
+
+
+def words(node: TraceNode) -> Iterator[str]:
+    """What is told of one record, after its kind."""
+    record = node.record
+    match record.kind:
+        case "approval":
+            by = f"by {record.gate}{f' ({record.account})' if record.account else ''}"
+            yield from (record.name, record.status, by)
+        case "retry":
+            yield from (f"try {record.attempt}", f"after {record.code}", f"waited {_time_text(record.seconds)}")
+        case "check":
+            yield from (f"answer {record.attempt}", record.status)
+        case "pause":
+            yield from filter(None, (record.label, record.status))
+        case "error":
+            yield from filter(None, (record.name, record.label, record.code))
+        case "dropped":
+            yield f"{_counted(record.count, 'event')} dropped"
+        case _:
+            yield from _of_lasting(node)
+
+
+def _of_lasting(node: TraceNode) -> Iterator[str]:
+    record = node.record
+    label = f" ({record.label})" if record.kind == "task" and record.label not in ("", record.name) else ""
+    yield f"{record.name}{label}"
+    if record.model:
+        yield record.model
+    code = f" ({record.code})" if record.code else ""
+    yield " then ".join(run.status for run in node.runs) + code
+    if node.seconds is not None:
+        yield _time_text(node.seconds)
+    if record.risk:
+        yield "+".join(record.risk)
+    if record.gate:
+        yield f"let through by {record.gate}"
+    if node.tokens != (0, 0):
+        yield _tokens_text(node.tokens)
+    if node.cost is not None:
+        yield _cost_text(node.cost)
+
+
+def shown(node: TraceNode) -> Iterator[TraceNode]:
+    """What is drawn below a record: errors that it tells itself are left out."""
+    codes = {run.code for run in node.runs}
+    for child in node.children:
+        if child.record.kind != "error" or child.record.code not in codes:
+            yield child
+
+
+def captured(record: TraceRecord) -> Iterator[tuple[str, Any]]:
+    """What was captured of a record."""
+    for name, value in (("inputs", record.inputs), ("outputs", record.outputs), ("prompt", record.prompt)):
+        if value is not None:
+            yield name, value
+
+
+def _time_text(seconds: float) -> str:
+    """A time as people read it."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.2f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def _tokens_text(tokens: tuple[int | None, int | None]) -> str:
+    """Tokens as people read them."""
+    return f"{count_text(tokens[0])} + {count_text(tokens[1])} tokens"
+
+
+def count_text(count: int | None) -> str:
+    """A number of tokens as people read it; a question mark where it is not known."""
+    return "?" if count is None else f"{count:,}"
+
+
+def _cost_text(cost: float) -> str:
+    """A cost as people read it; of little money more digits."""
+    return f"${cost:.2f}" if cost >= 1 else f"${cost:.6f}"
+
+
+def _cost_of(trace: TurnTrace) -> str:
+    """What a turn cost, as far as that is known."""
+    if not trace.models:
+        return "no cost"
+    if trace.cost is None:
+        return "cost not known"
+    return _cost_text(trace.cost) + (f" and {_counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
+
+
+def _grow(tree: Tree, root: TraceNode) -> None:
+    _captured(tree, root)
+    left = [(tree, child, 1) for child in reversed(list(shown(root)))]
+    while left:
+        above, node, depth = left.pop()
+        branch = above.add(_label(node))
+        _captured(branch, node)
+        deeper = (branch, depth + 1) if depth < DEEPEST else (above, depth)
+        left += [(deeper[0], child, deeper[1]) for child in reversed(list(shown(node)))]
+
+
+def _captured(tree: Tree, node: TraceNode) -> None:
+    for name, value in captured(node.record):
+        told = json.dumps(value, ensure_ascii=False)
+        cut = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
+        tree.add(Text(printable(f"{name}: {cut}").replace("\n", " ")))
+
+
+def _label(node: TraceNode) -> Text:
+    told = f"{node.record.kind} {', '.join(words(node))}"
+    return Text(one_line(told), no_wrap=True)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

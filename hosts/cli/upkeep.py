@@ -1,0 +1,321 @@
+"""The commands `backup`, and `threads rm`, `export`, `import` and `prune`: a home is kept in shape with no model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from .command import Work, agreed, bad_usage, command
+from .exits import FAILED, TERMINATED
+from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions
+from .output import Output, counted
+from .threads import app as threads_app
+
+if TYPE_CHECKING:
+    from ...agent import Settings
+    from ...agent.upkeep import Upkeep
+
+_STREAM: Final = "-"  # names standard output or input in place of a file
+
+app = typer.Typer()
+
+
+@threads_app.command("rm")
+@command
+def remove_thread(
+    options: ThreadOptions,
+    output: Output,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it unasked.", rich_help_panel=WHICH)] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Cancel its turn, if one runs or can go on.", rich_help_panel=WHICH),
+    ] = False,
+) -> Work:
+    """Remove a thread with all that was said and done on it, so that no file holds any of it.
+
+    Messages that a fork shares stay with the fork. A thread whose turn runs or can go on is removed only with --cancel.
+    The database file is written anew for it, which takes time with its size; where there is no such thread, the exit
+    code is 1.
+
+    [bold]Example[/bold]
+
+      worldagent threads rm t1 --yes
+    """
+    _check(options)
+    asked = f"Remove the thread {options.thread!r} for good?"
+    if not (yes or agreed(output, asked, problem=f"the thread {options.thread!r} is not removed unasked")):
+        output.note("nothing was removed")
+        raise typer.Exit(FAILED)
+
+    async def work(upkeep: Upkeep, _: Settings) -> int | None:
+        removed = await upkeep.remove(options.thread, cancel=cancel)
+        if removed is None:
+            return _missing(options, output)
+        value = {
+            "messages": removed.messages,
+            "turns": removed.turns,
+            "calls": removed.calls,
+            "checkpoints": removed.checkpoints,
+            "attachments": removed.attachments,
+        }
+        parts = [counted(count, key[:-1]) for key, count in value.items() if count or key != "attachments"]
+        output.note(f"removed the thread {options.thread!r}: {', '.join(parts)}")
+        output.result({"removed": {"thread": options.thread, **value}})
+        return None
+
+    return _with_upkeep(options, output, work)
+
+
+@threads_app.command("export")
+@command
+def export_thread(
+    options: ThreadOptions,
+    output: Output,
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write, - for standard output; of what is there, only an export is replaced.",
+            rich_help_panel=WHERE,
+        ),
+    ],
+) -> Work:
+    """Write a thread's conversation to a file of JSON Lines: messages and attachments, and no role.
+
+    What a turn called, and a turn that waits, are not in it.
+
+    [bold]Example[/bold]
+
+      worldagent threads export t1 -o t1.jsonl
+
+      worldagent threads export t1 -o - | gzip > t1.jsonl.gz
+    """
+    _check(options)
+    stream = sys.stdout.buffer if str(file) == _STREAM else None
+    if stream is not None and (options.json or sys.stdout.isatty()):
+        what = "--json writes to standard output too" if options.json else "standard output is a terminal"
+        raise bad_usage(what, remedy="give --output a file, or redirect standard output, without --json")
+
+    async def work(upkeep: Upkeep, _: Settings) -> None:
+        found = await upkeep.export(options.thread, stream or file)
+        place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
+        told = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
+        if found.attachments:
+            told += f", with {counted(found.attachments, 'attachment')}"
+        output.note(told)
+        if found.missing:
+            output.note(f"gone from the home, so not in the file: {counted(len(found.missing), 'attachment')}")
+        value = {
+            "thread": options.thread,
+            "file": str(found.file),
+            "messages": found.messages,
+            "attachments": found.attachments,
+            "missing": list(found.missing),
+        }
+        output.result({"exported": value})
+
+    return _with_upkeep(options, output, work)
+
+
+@threads_app.command("import")
+@command
+def import_thread(
+    options: ThreadsOptions,
+    output: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `threads export` wrote, - for standard input.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="THREAD",
+            help="The thread that gets the conversation. Default: the name it had.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+) -> Work:
+    """Read an exported conversation into a thread: all of it, or nothing where the file was changed.
+
+    A thread that has the conversation already is left as it is.
+
+    [bold]Example[/bold]
+
+      worldagent threads import t1.jsonl --as t1-again
+
+      gunzip -c t1.jsonl.gz | worldagent threads import -
+    """
+    from ...agent.upkeep.exchange import readable
+
+    _check(options)
+    given: Path | IO[bytes] = sys.stdin.buffer if str(file) == _STREAM else file
+    opened = ExitStack()
+    # Read here, where an interrupt ends it at once: the writer of a pipe may take any time.
+    source = opened.enter_context(readable(given))
+
+    async def work(upkeep: Upkeep, _: Settings) -> None:
+        found = await upkeep.import_thread(source, to=to)
+        messages = counted(found.messages, "message")
+        told = f"made the thread {found.thread!r} with {messages}"
+        output.note(told if found.made else f"the thread {found.thread!r} has the {messages} already")
+        value = {"thread": found.thread, "messages": found.messages, "added": found.added, "made": found.made}
+        output.result({"imported": value})
+
+    return _with_upkeep(options, output, work, make=opened)
+
+
+@threads_app.command("prune")
+@command
+def prune_threads(
+    options: ThreadsOptions,
+    output: Output,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many checkpoints of each thread stay, 1 to 1000000000. Default: the setting checkpoint_keep.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None,
+    age: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How old they may be, up to 315360000. Default: the setting checkpoint_age.",
+            rich_help_panel=WHICH,
+        ),
+    ] = None,
+) -> Work:
+    """Remove old checkpoints that no turn goes on from, and give the space back.
+
+    Each thread keeps its newest one, and a thread whose turn runs or can go on keeps all. Attachments that no message
+    refers to are removed too.
+
+    [bold]Example[/bold]
+
+      worldagent threads prune --keep 10
+    """
+    _check(options)
+
+    async def work(upkeep: Upkeep, settings: Settings) -> None:
+        given = keep is not None or age is not None
+        found = await upkeep.prune(
+            keep=keep if given else settings.checkpoint_keep or None, age=age if given else settings.checkpoint_age
+        )
+        told = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
+        if found.attachments:
+            told += f", and {counted(found.attachments, 'attachment')} of no message"
+        output.note(f"{told}; left {found.left} alone whose turn runs or can go on" if found.left else told)
+        value = {
+            "checkpoints": found.checkpoints,
+            "threads": found.threads,
+            "left": found.left,
+            "attachments": found.attachments,
+        }
+        output.result({"pruned": value})
+
+    return _with_upkeep(options, output, work)
+
+
+@app.command(rich_help_panel="Data")
+@command
+def backup(
+    output: Output,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to make.")],
+    home: Home = None,
+    without_roles: Annotated[
+        bool,
+        typer.Option(
+            "--without-roles", help="Leave out the stored roles and the key of role digests.", rich_help_panel=WHICH
+        ),
+    ] = False,
+    home_only: Annotated[
+        bool,
+        typer.Option(
+            "--home-only",
+            help="Copy the home alone, where its database is on a Postgres server; pg_dump copies that.",
+            rich_help_panel=WHICH,
+        ),
+    ] = False,
+    json: JsonResult = False,
+) -> Work:
+    """Copy a home while agents use it. The copy is a home: --home FOLDER uses it.
+
+    It holds the stored roles and the key of role digests, unless --without-roles leaves them out.
+
+    [bold]Example[/bold]
+
+      worldagent backup /backups/monday
+    """
+    from ...agent import Settings
+    from ...agent.upkeep import back_up
+    from ...storage import Storage
+    from .signals import until_sigterm
+
+    async def work() -> int | None:
+        storage = Settings().storage(Storage(home=home))
+        found = await until_sigterm(back_up(storage, folder, roles=not without_roles, home_only=home_only))
+        if found is None:
+            output.failed("terminated", "stopped by SIGTERM; no part of a copy is left", "run the command again")
+            return TERMINATED
+        output.note(f"copied {counted(len(found.files), 'file')}, {found.size} bytes, to {str(found.folder)!r}")
+        if found.missing:
+            output.note(f"gone from the home, so not in the copy: {counted(len(found.missing), 'attachment')}")
+        value = {
+            "folder": str(found.folder),
+            "files": list(found.files),
+            "bytes": found.size,
+            "missing": list(found.missing),
+        }
+        output.result({"backup": value})
+        return None
+
+    return work()
+
+
+def _check(options: ThreadsOptions) -> None:
+    from ...core import check_id
+
+    check_id("--workspace", options.workspace)
+    if isinstance(options, ThreadOptions):
+        check_id("THREAD", options.thread)
+
+
+async def _with_upkeep(
+    options: ThreadsOptions,
+    output: Output,
+    work: Callable[[Upkeep, Settings], Awaitable[int | None]],
+    *,
+    make: ExitStack | None = None,
+) -> int | None:
+    """Run `work` on the database of a home. One that is not there is made for what `make` holds open, and closes."""
+    from ...agent import Settings
+    from ...agent.threads import SCHEMAS
+    from ...agent.upkeep import Upkeep, UpkeepParts
+    from ...storage import Database, Storage
+
+    with make or ExitStack():
+        settings = Settings()
+        storage = settings.storage(Storage(home=options.home))
+        if make is None and not storage.begun():
+            return _missing(options, output)
+        database = await Database.open(storage.place, schemas=SCHEMAS)
+        try:
+            parts = replace(UpkeepParts.of(storage, database), wait=settings.thread_wait)
+            return await work(Upkeep(parts, options.workspace), settings)
+        finally:
+            await database.aclose()
+
+
+def _missing(options: ThreadsOptions, output: Output) -> int:
+    thread = f" {options.thread!r}" if isinstance(options, ThreadOptions) else ""
+    output.failed(
+        "not_found", f"the workspace {options.workspace!r} has no thread{thread}", "see `worldagent threads list`"
+    )
+    return FAILED

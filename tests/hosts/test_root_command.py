@@ -1,0 +1,80 @@
+"""`worldagent` itself: without a command, its groups of commands, and completion in a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from support.chat import Service, Start, environment, home, piped, service, start
+from support.command_line import BOUND
+from worldagent.hosts.cli.app import app
+
+__all__ = ["environment", "home", "service", "start"]  # fixtures
+
+ALONE = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
+MODEL = {"WORLDAGENT_LM": "openai/answer"}
+
+
+async def test_without_a_command_it_opens_the_chat_at_a_terminal(start: Start, service: Service) -> None:
+    service.answers = [("Paris.",)]
+    async with start(argv=ALONE, **MODEL) as terminal:
+        assert await terminal.say("What is the capital of France?") == "Paris."
+        terminal.write("/quit\r")
+        assert await terminal.ended() == 0
+
+
+async def test_without_a_command_and_a_terminal_it_prints_the_help(environment: dict[str, str]) -> None:
+    code, out, told = await piped(environment | MODEL, b"Hello\n", argv=ALONE)
+    assert (code, told) == (2, "")
+    assert "Usage: " in out
+    assert "Without a command, it opens a chat" in out
+
+
+def test_help_shows_the_commands_in_groups() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    found: dict[str, list[str]] = {}
+    group: list[str] = []
+    for line in shown.splitlines():
+        if title := re.match(r"╭─ (\w+)", line):
+            group = found.setdefault(title[1], [])
+        elif name := re.match(r"│ ([a-z-]+)  ", line):
+            group.append(name[1])
+    del found["Options"]
+    assert found == {
+        "Turns": ["ask", "chat", "task", "resume"],
+        "Conversations": ["threads", "approvals", "trace"],
+        "Configuration": ["profiles", "policy", "roles", "models", "doctor"],
+        "Servers": ["serve", "role-host", "ps"],
+        "Data": ["backup", "storage"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("thr", ["threads"]),
+        ("threads ren", ["rename"]),
+        ("trace show --ht", ["--html"]),
+        ("ask --tem", ["--temperature"]),
+    ],
+)
+async def test_a_shell_completes_commands_and_options(
+    tmp_path: Path, environment: dict[str, str], typed: str, offered: list[str]
+) -> None:
+    words = ["worldagent", *typed.split(" ")]
+    script = "import sys; sys.argv = ['worldagent']; from worldagent.hosts.cli import main; main()"
+    asking = {
+        "_WORLDAGENT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-c", script), env=environment | asking, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), BOUND)
+    assert out.decode().split() == offered
