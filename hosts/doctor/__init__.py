@@ -5,9 +5,11 @@ than a check may. Printing is the command line's matter.
 """
 
 from ._host import HostCheckOptions, check_host
-from ._installation import InstallationOptions, KeyState, check_installation, look_at_key, make_key
 from ._outcomes import Result, Status
 from ._points import HOST_POINTS, INSTALLATION_POINTS, Point
+from .check import check_installation
+from .keys import KeyState, look_at_key, make_key
+from .options import InstallationOptions
 
 __all__ = [
     "HOST_POINTS",

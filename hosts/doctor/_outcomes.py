@@ -1,6 +1,6 @@
 """What a check of one point can end in, and how one is run so that nothing but a result comes out.
 
-Which points there are is in `_points`; how they are checked is in `_host` and `_installation`.
+Which points there are is in `_points`; how they are checked is in `_host`, and for an installation in `check`.
 """
 
 from __future__ import annotations

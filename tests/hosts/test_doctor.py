@@ -25,7 +25,7 @@ from worldagent.hosts.cli._app import app
 from worldagent.hosts.cli._doctor_options import DoctorOptions
 from worldagent.hosts.doctor import HOST_POINTS, INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
-from worldagent.hosts.doctor._installation import CHECKS
+from worldagent.hosts.doctor.check import CHECKS
 from worldagent.hosts.role_host import Grant, Tokens
 from worldagent.memory import CONVERSATION
 from worldagent.role_resolution import Role

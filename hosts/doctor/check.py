@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from .._outcomes import Result, Skipped, Tell, settle
-from .._points import INSTALLATION_POINTS, Point
-from . import _files, _keys, _package, _services
-from ._options import InstallationOptions, Site
+from . import files, keys, package, services
+from ._outcomes import Result, Skipped, Tell, settle
+from ._points import INSTALLATION_POINTS, Point
+from .options import InstallationOptions, Site
 
 Check = Callable[[Site], Awaitable[str | None]]
 
-CHECKS: Final[Mapping[str, Check]] = {**_package.CHECKS, **_files.CHECKS, **_keys.CHECKS, **_services.CHECKS}
+CHECKS: Final[Mapping[str, Check]] = {**package.CHECKS, **files.CHECKS, **keys.CHECKS, **services.CHECKS}
 """Every point's check, by its id."""
 
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ....core import SystemClock
-from ....core.errors import WorldAgentError
-from ....core.files import others_may
-from ....harness import Registry
-from ....mcp_client.tools import McpSource, McpSources
-from ....tools.shell import hides_host
-from .._outcomes import Failed, Warned
-from ._options import Site
+from ...core import SystemClock
+from ...core.errors import WorldAgentError
+from ...core.files import others_may
+from ...harness import Registry
+from ...mcp_client.tools import McpSource, McpSources
+from ...tools.shell import hides_host
+from ._outcomes import Failed, Warned
+from .options import Site
 
 _QUESTION: Final = "Say hello."
 
@@ -25,7 +25,7 @@ _QUESTION: Final = "Say hello."
 async def configured(site: Site) -> str | None:
     """An agent could open it: it has a vendor and a key, or weights. A hosted one is not contacted."""
     # Here, because it imports dspy.
-    from ....signatures import open_model
+    from ...signatures import open_model
 
     caller = await open_model(site.lm, api_base=site.settings.api_base if site.settings else None)
     await caller.aclose()
@@ -36,8 +36,8 @@ async def configured(site: Site) -> str | None:
 
 async def answers(site: Site) -> str | None:
     """One turn, as the command line makes it, in a home of its own."""
-    from ....agent import WorldAgent
-    from ....storage import Storage
+    from ...agent import WorldAgent
+    from ...storage import Storage
 
     with tempfile.TemporaryDirectory(prefix="worldagent-doctor-") as home:
         assert site.settings is not None, "the settings fit"
@@ -55,7 +55,7 @@ async def answers(site: Site) -> str | None:
 
 async def role_host(site: Site) -> str | None:
     """It can be reached with the token, and has the tools."""
-    from ....mcp_client import HostRoleStore
+    from ...mcp_client import HostRoleStore
 
     host = site.settings.host() if site.settings else None
     if host is None:
@@ -117,7 +117,7 @@ async def shell(site: Site) -> str | None:
 async def sidecar_tokens(site: Site) -> str | None:
     """Those of the settings can be tokens, and nobody else may read their file."""
     assert site.settings is not None, "the settings fit"
-    from ...sidecar import read_token_file, tokens_of_setting
+    from ..sidecar import read_token_file, tokens_of_setting
 
     if site.settings.sidecar_token is not None:
         tokens_of_setting(site.settings.sidecar_token.get_secret_value())

@@ -10,9 +10,9 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
-from ....agent import Settings
-from .._outcomes import Failed, Skipped, Warned
-from ._options import Site
+from ...agent import Settings
+from ._outcomes import Failed, Skipped, Warned
+from .options import Site
 
 _PACKAGE: Final = "worldagent"
 _LEAST: Final = (3, 11)

@@ -18,16 +18,16 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from ....agent import Settings
-from ....core.errors import HostError, InvalidArgument, StorageUnavailable
-from ....core.files import others_may
-from ....harness.journal import SqlJournal
-from ....memory import TurnRecord, TurnRegister
-from ....role_resolution.keys import RoleKey
-from ....storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
-from .._outcomes import Failed, Warned
-from ._files import NOT_YET, holders, is_there, opened
-from ._options import InstallationOptions, Site
+from ...agent import Settings
+from ...core.errors import HostError, InvalidArgument, StorageUnavailable
+from ...core.files import others_may
+from ...harness.journal import SqlJournal
+from ...memory import TurnRecord, TurnRegister
+from ...role_resolution.keys import RoleKey
+from ...storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
+from ._outcomes import Failed, Warned
+from .files import NOT_YET, holders, is_there, opened
+from .options import InstallationOptions, Site
 
 _SHOWN: Final = 5  # turns that are named in one line
 _LEAST: Final = 16  # characters of a key in the settings

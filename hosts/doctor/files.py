@@ -15,13 +15,13 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from ....agent.threads import SCHEMAS
-from ....core.files import others_may
-from ....role_resolution import SqliteRoleStore
-from ....storage import Database, PostgresAddress, Transaction, from_sqlite
-from ....storage.copies import COPYING
-from .._outcomes import Failed, Skipped, Warned
-from ._options import Site
+from ...agent.threads import SCHEMAS
+from ...core.files import others_may
+from ...role_resolution import SqliteRoleStore
+from ...storage import Database, PostgresAddress, Transaction, from_sqlite
+from ...storage.copies import COPYING
+from ._outcomes import Failed, Skipped, Warned
+from .options import Site
 
 _MIB: Final = 1 << 20
 _TIGHT, _FULL = 200 * _MIB, 16 * _MIB
@@ -220,6 +220,7 @@ def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> 
 
 @contextlib.contextmanager
 def opened(file: Path, left: threading.Event) -> Generator[sqlite3.Connection]:
+    """Open a database to be read, until `left` is set or it has taken too long."""
     # Reading a database in WAL mode makes two files beside it, unless they are there or nobody is said to change it.
     in_use = file.with_name(f"{file.name}-wal").exists()
     connection = sqlite3.connect(f"{file.as_uri()}?{'mode=ro' if in_use else 'immutable=1'}", uri=True, timeout=5)
