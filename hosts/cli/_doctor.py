@@ -19,7 +19,7 @@ from ._session import FAILED, run
 
 if TYPE_CHECKING:
     from ...mcp_client import HttpHost, StdioHost
-    from ..doctor import Result
+    from ...testing.role_host_conformance import Result
 
 _MARKS: Final = {"pass": "[ ok ]", "warn": "[warn]", "fail": "[FAIL]", "skip": "[skip]"}
 _COUNTED: Final = {"pass": "passed", "fail": "failed", "warn": "warned", "skip": "skipped"}
@@ -55,7 +55,7 @@ async def _host(
     options: DoctorOptions, output: Output, scopes: dict[Tier, str], foreign: dict[Tier, str]
 ) -> int | None:
     from ...agent import Settings
-    from ..doctor import HostCheckOptions, check_host
+    from ...testing.role_host_conformance import HostCheckOptions, check_host
 
     found = named_host(options, Settings())
     assert found is not None, "one is named"
