@@ -205,25 +205,15 @@ async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:
     assert {result.id: result.detail for result in results}["protocol.revision"] == "2025-11-25"
 
 
-FLOODS = {
-    "a long answer": ("huge", "more than 8 MiB"),
-    "lines": ("chatter", "wrote something that is no MCP message"),
-}
-
-
-@pytest.mark.parametrize("flood", FLOODS)
-async def test_what_a_program_floods_the_check_with_is_not_kept(flood: str) -> None:
-    how, problem = FLOODS[flood]
-    options = HostCheckOptions(timeout=20, ending=0.2)
+async def test_a_program_that_writes_lines_without_end_fails() -> None:
     async with asyncio.timeout(60):
-        results, peak = await peak_of(check_host(StdioHost(raw_program(how)), options))
-    assert peak < MUCH, f"{peak:,} bytes"
+        results = await check_host(StdioHost(raw_program("chatter")), HostCheckOptions(timeout=20, ending=0.2))
+    problem = "wrote something that is no MCP message"
     assert any(problem in result.problem for result in results if result.status == "fail"), told(results)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_what_floods_the_check_over_http_is_not_kept(kind: str) -> None:
-    async with raw_host("huge", kind=kind) as raw, asyncio.timeout(60):
+async def test_an_answer_that_is_longer_than_an_agent_reads_fails_and_is_not_kept() -> None:
+    async with raw_host("huge") as raw, asyncio.timeout(60):
         results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
     assert peak < MUCH, f"{peak:,} bytes"
     assert "more than 8 MiB" in told(results)
