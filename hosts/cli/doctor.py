@@ -23,7 +23,8 @@ from .output import Output, table
 
 if TYPE_CHECKING:
     from ...core import Tier
-    from ..doctor import KeyState, Result
+    from ...testing.role_host_conformance import Result
+    from ..doctor import KeyState
 
 _HOST, _INSTALLATION = "For a role host", "For this installation"
 _MARKS: Final = {"pass": "[ ok ]", "warn": "[warn]", "fail": "[FAIL]", "skip": "[skip]"}
@@ -162,7 +163,7 @@ async def _host(
     options: DoctorOptions, output: Output, scopes: dict[Tier, str], foreign: dict[Tier, str]
 ) -> int | None:
     from ...agent import Settings
-    from ..doctor import HostCheckOptions, check_host
+    from ...testing.role_host_conformance import HostCheckOptions, check_host
     from .hosts import named_host
 
     found = named_host(options, Settings())

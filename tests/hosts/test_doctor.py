@@ -22,12 +22,12 @@ from support.pages import DOCS, rows
 from support.plain_hosts import plain_host
 from worldagent.core import Tier
 from worldagent.hosts.cli.app import app
-from worldagent.hosts.doctor import HOST_POINTS, INSTALLATION_POINTS, InstallationOptions, check_installation
+from worldagent.hosts.doctor import INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
-from worldagent.hosts.doctor._installation import CHECKS
 from worldagent.hosts.role_host import Grant, Tokens
 from worldagent.memory import CONVERSATION
 from worldagent.role_resolution import Role
+from worldagent.testing.role_host_conformance import HOST_POINTS
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 TOKEN = "t0ken-of-the-novel"
@@ -82,8 +82,7 @@ def contents(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
-def test_every_point_has_a_check_and_every_check_a_point() -> None:
-    assert [point.id for point in INSTALLATION_POINTS] == list(CHECKS)
+def test_ids_of_points_are_unique_and_fit_a_line() -> None:
     names = [point.id for point in (*INSTALLATION_POINTS, *HOST_POINTS)]
     assert len(set(names)) == len(names)
     assert all(len(point.title) <= 46 and len(point.id) <= 17 for point in (*INSTALLATION_POINTS, *HOST_POINTS))

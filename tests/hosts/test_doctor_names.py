@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from support.broken_hosts import broken_host, broken_over_http
 from worldagent.hosts.cli.app import app
-from worldagent.hosts.doctor import HostCheckOptions, check_host
 from worldagent.mcp_client import TOOLS, HttpHost
+from worldagent.testing.role_host_conformance import HostCheckOptions, check_host
 
 NAMES = {tool: f"my_{tool}" for tool in TOOLS}
 BARE = re.compile(rf"\b({'|'.join(TOOLS)})\b")

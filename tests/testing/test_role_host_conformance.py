@@ -1,9 +1,10 @@
-"""The check of role hosts: a sound host passes every point, and each broken one fails at its own point alone."""
+"""The checks of role hosts: a sound host passes every point, and each broken one fails at its own point alone."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 import sqlite3
@@ -25,12 +26,18 @@ from support.raw_hosts import raw_host
 from support.role_hosts import COMMAND, environment, http_host
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
-from worldagent.hosts.doctor import HOST_POINTS, HostCheckOptions, Result, check_host
-from worldagent.hosts.doctor._host import CHECKS
 from worldagent.hosts.role_host import Grant, Tokens, _contract
 from worldagent.hosts.serving import wire_schema
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.role_resolution import Role
+from worldagent.testing import assert_no_role_leak
+from worldagent.testing.role_host_conformance import (
+    HOST_POINTS,
+    HostCheckOptions,
+    Result,
+    assert_conforms,
+    check_host,
+)
 
 WRITE = HostCheckOptions(write=True)
 LIMITS = {
@@ -84,6 +91,7 @@ STDIO_FAULTS = {
     "copies into headers": "tools.arguments",
     "dies": "list.answer",
     "dies of a cancelled call": "load.cancelled",
+    "logs roles": "answer.text",
     "writes garbage": "stdio.output",
     "writes no UTF-8": "stdio.output",
     "does not end": "stdio.end",
@@ -112,9 +120,8 @@ def told(results: list[Result]) -> str:
     return "\n".join(f"{each.status} {each.id}: {each.problem} {each.remedy}" for each in results)
 
 
-def test_every_point_has_a_check_and_every_check_a_point() -> None:
+def test_a_point_needs_earlier_points_only() -> None:
     ids = [point.id for point in HOST_POINTS]
-    assert sorted(ids) == sorted(CHECKS)
     for number, point in enumerate(HOST_POINTS):
         assert set(point.needs) <= set(ids[:number]), f"{point.id} needs what comes after it"
 
@@ -198,38 +205,27 @@ async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:
     assert {result.id: result.detail for result in results}["protocol.revision"] == "2025-11-25"
 
 
-FLOODS = {
-    "a long answer": ("huge", "more than 8 MiB in one message"),
-    "lines": ("chatter", "1,000 lines in a row"),
-    "notices": ("sends notices without end", "1,000 lines in a row"),
-}
-
-
-@pytest.mark.parametrize("flood", FLOODS)
-async def test_what_a_program_floods_the_check_with_is_not_kept(flood: str) -> None:
-    how, problem = FLOODS[flood]
-    argv = plain_host(how) if flood == "notices" else raw_program(how)
-    options = HostCheckOptions(timeout=20, ending=0.2)
+async def test_a_program_that_writes_lines_without_end_fails() -> None:
     async with asyncio.timeout(60):
-        results, peak = await peak_of(check_host(StdioHost(argv), options))
-    assert peak < MUCH, f"{peak:,} bytes"
+        results = await check_host(StdioHost(raw_program("chatter")), HostCheckOptions(timeout=20, ending=0.2))
+    problem = "wrote something that is no MCP message"
     assert any(problem in result.problem for result in results if result.status == "fail"), told(results)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_what_floods_the_check_over_http_is_not_kept(kind: str) -> None:
-    async with raw_host("huge", kind=kind) as raw, asyncio.timeout(60):
+async def test_an_answer_that_is_longer_than_an_agent_reads_fails_and_is_not_kept() -> None:
+    async with raw_host("huge") as raw, asyncio.timeout(60):
         results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
     assert peak < MUCH, f"{peak:,} bytes"
-    assert "more than 8 MiB in one message" in told(results)
+    assert "more than 8 MiB" in told(results)
     assert "list.answer" in failed(results)
 
 
-async def test_a_host_may_send_so_much_in_a_whole_check_and_no_more() -> None:
+async def test_answers_are_not_kept_to_the_end_of_the_check() -> None:
     async with raw_host("large") as raw, asyncio.timeout(60):
         results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
-    assert peak < MUCH * 2, f"{peak:,} bytes"
-    assert "more than 64 MiB in all" in told(results)
+    assert peak < 2 * MUCH, f"{peak:,} bytes"  # of 16 answers at once
+    assert raw.sent > 2 * MUCH
+    assert "list.answer" not in missed(results)
 
 
 async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are_found() -> None:
@@ -317,6 +313,25 @@ async def test_without_write_no_role_is_put_or_deleted(tmp_path: Path) -> None:
     unwritten = {point.id: "write" for point in HOST_POINTS if point.when == "--write"}
     assert skipped == unwritten | {"scope.forbidden": "other"}
     assert SECRET not in json.dumps([result.as_object() for result in results])
+
+
+@pytest.mark.requirement("R9")
+async def test_assert_conforms_returns_the_results_of_a_sound_host_and_names_the_failed_points_of_another() -> None:
+    async with broken_host() as (url, _):
+        assert failed(await assert_conforms(HttpHost(url), WRITE)) == []
+    async with broken_host("trims texts") as (url, host):
+        with pytest.raises(AssertionError, match=r"breaks the contract.*\nput\.text: role_put gave another content"):
+            await assert_conforms(HttpHost(url), WRITE)
+        assert host.store.kept == {}
+
+
+@pytest.mark.requirement("R7")
+async def test_no_log_line_of_a_check_holds_a_role(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    caplog.set_level(logging.DEBUG)
+    with http_host(tmp_path / "roles.db") as (url, _):
+        results = await check_host(HttpHost(url), WRITE)
+    assert failed(results) == []
+    assert_no_role_leak([caplog, results], "Answer in one sentence.")  # each role that the check puts begins so
 
 
 async def test_a_role_that_is_set_is_not_written_over() -> None:

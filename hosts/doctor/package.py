@@ -10,9 +10,12 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
-from ....agent import Settings
-from .._outcomes import Failed, Skipped, Warned
-from ._options import Site
+from ...agent import Settings
+from ...testing.role_host_conformance import Failed, Points, Skipped, Warned
+from .options import Site
+
+POINTS: Final = Points()
+point: Final = POINTS.add
 
 _PACKAGE: Final = "worldagent"
 _LEAST: Final = (3, 11)
@@ -23,12 +26,14 @@ _BESIDE: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
 """Variables that are read and are no settings."""
 
 
+@point("python.version", "Python is new enough")
 async def python(site: Site) -> str | None:
     if sys.version_info < _LEAST:
         raise Failed(f"this is Python {platform.python_version()}", "use 3.11 or newer")
     return f"{platform.python_version()}, {platform.system()}"
 
 
+@point("package.versions", "the libraries are there and fit")
 async def libraries(site: Site) -> str | None:
     """What the package asks for is installed in a version that fits."""
     wrong = [told for need in _needs("") if (told := _misfit(need))]
@@ -37,6 +42,7 @@ async def libraries(site: Site) -> str | None:
     return ", ".join(f"{name} {_version(name)}" for name in (_PACKAGE, *_TOLD))
 
 
+@point("package.extras", "what the extras bring is there")
 async def extras(site: Site) -> str | None:
     """An extra that is there in part does not work; one that is not there at all is not wanted."""
     whole: list[str] = []
@@ -50,6 +56,7 @@ async def extras(site: Site) -> str | None:
     return ", ".join(whole) or "none"
 
 
+@point("settings.values", "the settings fit")
 async def settings(site: Site) -> str | None:
     """Every value fits, and no variable is misspelt."""
     Settings()
@@ -90,11 +97,4 @@ def _version(name: str) -> str:
         return ""
 
 
-CHECKS = {
-    "python.version": python,
-    "package.versions": libraries,
-    "package.extras": extras,
-    "settings.values": settings,
-}
-
-__all__ = ["CHECKS"]
+__all__ = ["POINTS"]

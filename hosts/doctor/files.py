@@ -15,13 +15,16 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from ....agent.threads import SCHEMAS
-from ....core.files import others_may
-from ....role_resolution import SqliteRoleStore
-from ....storage import Database, PostgresAddress, Transaction, from_sqlite
-from ....storage.copies import COPYING
-from .._outcomes import Failed, Skipped, Warned
-from ._options import Site
+from ...agent.threads import SCHEMAS
+from ...core.files import others_may
+from ...role_resolution import SqliteRoleStore
+from ...storage import Database, PostgresAddress, Transaction, from_sqlite
+from ...storage.copies import COPYING
+from ...testing.role_host_conformance import Failed, Points, Skipped, Warned
+from .options import Site
+
+POINTS: Final = Points()
+point: Final = POINTS.add
 
 _MIB: Final = 1 << 20
 _TIGHT, _FULL = 200 * _MIB, 16 * _MIB
@@ -40,6 +43,7 @@ _KINDS: Final = {
 }
 
 
+@point("home.folder", "the home can be used")
 async def folder(site: Site) -> str | None:
     """It is a folder that this user may write to, or could be made."""
     home, standing = site.home, site.standing
@@ -53,6 +57,7 @@ async def folder(site: Site) -> str | None:
     return str(home) if standing == home else f"{home}: {NOT_YET}"
 
 
+@point("home.space", "its disk has space")
 async def space(site: Site) -> str | None:
     """There is room for what is said."""
     standing = site.standing
@@ -65,6 +70,7 @@ async def space(site: Site) -> str | None:
     return f"{free / _MIB:,.0f} MiB free"
 
 
+@point("home.private", "nobody else can read the roles")
 async def private(site: Site) -> str | None:
     """The role store is for its owner only, or stands in a folder that is."""
     file = site.storage.roles
@@ -84,17 +90,20 @@ async def private(site: Site) -> str | None:
     return f"mode {mode}"
 
 
+@point("database.agent", "the conversations are sound")
 async def conversations(site: Site) -> str | None:
     known = {schema.name: len(schema.migrations) for schema in SCHEMAS}
     place = site.storage.place
     return await (_reached(place, known) if isinstance(place, PostgresAddress) else _looked(place, known))
 
 
+@point("database.roles", "the embedded role store is sound")
 async def roles(site: Site) -> str | None:
     file = site.storage.roles
     return await _looked(file, await _role_versions()) if is_there(file) else NOT_YET
 
 
+@point("lock.files", "the locks of threads can be used")
 async def locks(site: Site) -> str | None:
     """Lock files can be written. The system frees the lock of a process that ends, so none of them is ever stale."""
     place = site.storage.locks
@@ -220,6 +229,7 @@ def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> 
 
 @contextlib.contextmanager
 def opened(file: Path, left: threading.Event) -> Generator[sqlite3.Connection]:
+    """Open a database to be read, until `left` is set or it has taken too long."""
     # Reading a database in WAL mode makes two files beside it, unless they are there or nobody is said to change it.
     in_use = file.with_name(f"{file.name}-wal").exists()
     connection = sqlite3.connect(f"{file.as_uri()}?{'mode=ro' if in_use else 'immutable=1'}", uri=True, timeout=5)
@@ -261,13 +271,4 @@ def holders(files: list[Path]) -> set[str]:
     return {row[4] for row in rows if len(row) > 5 and row[5].rpartition(":")[2] in numbers}
 
 
-CHECKS = {
-    "home.folder": folder,
-    "home.space": space,
-    "home.private": private,
-    "database.agent": conversations,
-    "database.roles": roles,
-    "lock.files": locks,
-}
-
-__all__ = ["CHECKS", "NOT_YET", "holders", "is_there", "opened"]
+__all__ = ["NOT_YET", "POINTS", "holders", "is_there", "opened"]

@@ -10,22 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ....core import SystemClock
-from ....core.errors import WorldAgentError
-from ....core.files import others_may
-from ....harness import Registry
-from ....mcp_client.tools import McpSource, McpSources
-from ....tools.shell import hides_host
-from .._outcomes import Failed, Warned
-from ._options import Site
+from ...core import SystemClock
+from ...core.errors import WorldAgentError
+from ...core.files import others_may
+from ...harness import Registry
+from ...mcp_client.tools import McpSource, McpSources
+from ...testing.role_host_conformance import Failed, Points, Warned
+from ...tools.shell import hides_host
+from .options import Site
+
+POINTS: Final = Points()
+point: Final = POINTS.add
 
 _QUESTION: Final = "Say hello."
 
 
+@point("model.configured", "the model can be used", needs=("settings.values",))
 async def configured(site: Site) -> str | None:
     """An agent could open it: it has a vendor and a key, or weights. A hosted one is not contacted."""
     # Here, because it imports dspy.
-    from ....signatures import open_model
+    from ...signatures import open_model
 
     caller = await open_model(site.lm, api_base=site.settings.api_base if site.settings else None)
     await caller.aclose()
@@ -34,10 +38,11 @@ async def configured(site: Site) -> str | None:
     return site.lm
 
 
+@point("model.call", "the model answers", needs=("model.configured",), when="--model")
 async def answers(site: Site) -> str | None:
     """One turn, as the command line makes it, in a home of its own."""
-    from ....agent import WorldAgent
-    from ....storage import Storage
+    from ...agent import WorldAgent
+    from ...storage import Storage
 
     with tempfile.TemporaryDirectory(prefix="worldagent-doctor-") as home:
         assert site.settings is not None, "the settings fit"
@@ -53,9 +58,10 @@ async def answers(site: Site) -> str | None:
     raise Failed(f"it did not answer within {site.options.timeout:g} s", "see its service, or give --timeout")
 
 
+@point("role_host.reach", "the role host of the settings answers", needs=("settings.values",))
 async def role_host(site: Site) -> str | None:
     """It can be reached with the token, and has the tools."""
-    from ....mcp_client import HostRoleStore
+    from ...mcp_client import HostRoleStore
 
     host = site.settings.host() if site.settings else None
     if host is None:
@@ -68,6 +74,7 @@ async def role_host(site: Site) -> str | None:
     return f"keeps {tiers}; `worldagent doctor --role-host URL` checks it"
 
 
+@point("mcp.servers", "the MCP servers of the settings answer", needs=("settings.values",))
 async def mcp_servers(site: Site) -> str | None:
     """Each can be reached, and all of its tools can be used."""
     assert site.settings is not None, "the settings fit"
@@ -102,6 +109,7 @@ async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
     return "pass", f"{len(source.functions)} functions"
 
 
+@point("tools.shell", "commands cannot read the keys of the process")
 async def shell(site: Site) -> str | None:
     """The system keeps commands of the tool `shell` from the environment of the process."""
     if os.name != "posix":
@@ -114,10 +122,11 @@ async def shell(site: Site) -> str | None:
     )
 
 
+@point("sidecar.tokens", "only their owner reads tokens of a sidecar", needs=("settings.values",))
 async def sidecar_tokens(site: Site) -> str | None:
     """Those of the settings can be tokens, and nobody else may read their file."""
     assert site.settings is not None, "the settings fit"
-    from ...sidecar import read_token_file, tokens_of_setting
+    from ..sidecar import read_token_file, tokens_of_setting
 
     if site.settings.sidecar_token is not None:
         tokens_of_setting(site.settings.sidecar_token.get_secret_value())
@@ -131,13 +140,4 @@ async def sidecar_tokens(site: Site) -> str | None:
     return f"{count}, in {str(file)!r}"
 
 
-CHECKS = {
-    "model.configured": configured,
-    "model.call": answers,
-    "role_host.reach": role_host,
-    "mcp.servers": mcp_servers,
-    "tools.shell": shell,
-    "sidecar.tokens": sidecar_tokens,
-}
-
-__all__ = ["CHECKS"]
+__all__ = ["POINTS"]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from .._outcomes import Result, Skipped, Tell, settle
-from .._points import INSTALLATION_POINTS, Point
-from . import _files, _keys, _package, _services
-from ._options import InstallationOptions, Site
+from ...testing.role_host_conformance import Point, Result, Skipped, Tell, settle
+from . import files, keys, package, services
+from .options import InstallationOptions, Site
 
-Check = Callable[[Site], Awaitable[str | None]]
-
-CHECKS: Final[Mapping[str, Check]] = {**_package.CHECKS, **_files.CHECKS, **_keys.CHECKS, **_services.CHECKS}
-"""Every point's check, by its id."""
+INSTALLATION_POINTS: Final = (*package.POINTS, *files.POINTS, *keys.POINTS, *services.POINTS)
+"""The points of an installation, in the order in which they are looked at."""
 
 
 async def check_installation(options: InstallationOptions | None = None, *, tell: Tell | None = None) -> list[Result]:
@@ -45,7 +42,7 @@ async def _look(site: Site, point: Point, results: Mapping[str, Result]) -> str 
     for needed in point.needs:
         if results[needed].status in ("fail", "skip"):
             raise Skipped(f"it needs {needed}", "see that point", reason="needs")
-    return await CHECKS[point.id](site)
+    return await point.check(site)
 
 
-__all__ = ["CHECKS", "check_installation"]
+__all__ = ["INSTALLATION_POINTS", "check_installation"]

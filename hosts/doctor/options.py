@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....agent import Settings
-from ....core.errors import WorldAgentError
-from ....storage import Storage
+from ...agent import Settings
+from ...core.errors import WorldAgentError
+from ...storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,7 @@ class Site:
 
     Attributes:
         settings: The settings; None where they do not fit.
-        home: The folder of the databases.
-        storage: What stands below it.
+        storage: What stands below the home.
     """
 
     def __init__(self, options: InstallationOptions) -> None:
@@ -53,6 +52,7 @@ class Site:
 
     @property
     def home(self) -> Path:
+        """The folder of the databases."""
         return self.storage.resolve()
 
     @property

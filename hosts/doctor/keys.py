@@ -18,16 +18,21 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from ....agent import Settings
-from ....core.errors import HostError, InvalidArgument, StorageUnavailable
-from ....core.files import others_may
-from ....harness.journal import SqlJournal
-from ....memory import TurnRecord, TurnRegister
-from ....role_resolution.keys import RoleKey
-from ....storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
-from .._outcomes import Failed, Warned
-from ._files import NOT_YET, holders, is_there, opened
-from ._options import InstallationOptions, Site
+from ...agent import Settings
+from ...core.errors import HostError, InvalidArgument, StorageUnavailable
+from ...core.files import others_may
+from ...harness.journal import SqlJournal
+from ...memory import TurnRecord, TurnRegister
+from ...role_resolution.keys import RoleKey
+from ...storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
+from ...testing.role_host_conformance import Failed, Points, Warned
+from .files import NOT_YET, holders, is_there, opened
+from .options import InstallationOptions, Site
+
+POINTS: Final = Points()
+point: Final = POINTS.add
+
+_KEPT: Final = ("settings.values", "home.folder", "database.agent")
 
 _SHOWN: Final = 5  # turns that are named in one line
 _LEAST: Final = 16  # characters of a key in the settings
@@ -128,6 +133,7 @@ def make_key(state: KeyState, *, replace: bool) -> str:
     return RoleKey.renew(state.file, replace=replace).id
 
 
+@point("role.key", "turns that wait were noted with the role key", needs=_KEPT)
 async def key(site: Site) -> str | None:
     """It can be read, and no turn that can go on was noted with another one."""
     assert site.settings is not None, "the settings fit"
@@ -250,6 +256,4 @@ def _named(turns: Sequence[NotedTurn]) -> str:
     return ", ".join(map(str, turns[:_SHOWN])) + more
 
 
-CHECKS = {"role.key": key}
-
-__all__ = ["CHECKS", "KeyState", "NotedTurn", "look_at_key", "make_key"]
+__all__ = ["POINTS", "KeyState", "NotedTurn", "look_at_key", "make_key"]

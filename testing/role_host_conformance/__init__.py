@@ -1,0 +1,25 @@
+"""Checks a role host, in whatever language it is written, against its contract, over the wire.
+
+A program that keeps roles for agents runs these checks in its own tests. `worldagent doctor --role-host` runs the same
+ones. The contract is in `docs/role-host.md`; `docs/testing.md` shows how a test calls them.
+"""
+
+from .check import HOST_POINTS, assert_conforms, check_host
+from .kit import HostCheckOptions
+from .points import Failed, Point, Points, Result, Skipped, Status, Tell, Warned, settle
+
+__all__ = [
+    "HOST_POINTS",
+    "Failed",
+    "HostCheckOptions",
+    "Point",
+    "Points",
+    "Result",
+    "Skipped",
+    "Status",
+    "Tell",
+    "Warned",
+    "assert_conforms",
+    "check_host",
+    "settle",
+]

@@ -1,0 +1,175 @@
+"""One connection of `mcp.Client` to a role host, over the same transport that an agent uses.
+
+The transport bounds what a host can send: 8 MiB for a message, nothing compressed, 1,000 lines in a row that are no
+messages. Results come out as the host wrote them; of an error of the protocol, the transport drops the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Literal
+
+from mcp import Client, MCPError
+from mcp.client.session import MessageHandlerFnT
+from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, Implementation, Request
+from pydantic import RootModel, ValidationError
+
+from ...mcp_client import HttpHost, StdioHost
+from ...mcp_client._failures import Failure, unopened
+from ...mcp_client._transports import open_transport
+from .points import Failed
+
+REVISIONS: Final = ("2025-11-25", "2026-07-28")
+"""The current ones, the newest last."""
+
+Mode = Literal["legacy", "auto", "2026-07-28"]
+"""`legacy` shakes hands in 2025-11-25, `auto` as an agent does; `2026-07-28` sends the first call without asking."""
+
+_CLIENT: Final = Implementation(name="worldagent-doctor", version="1")
+_CLOSING: Final = 10.0  # seconds; a program that does not end is killed within them
+_REPORTED: Final = "see what the host itself reports"
+
+
+class _Raw(RootModel[dict[str, Any]]):
+    """A result as it came."""
+
+
+class Unanswered(Failed):
+    """No answer, or none that can be read.
+
+    Args:
+        problem: What happened, with the host as its subject.
+        remedy: What can be done.
+        reached: Whether the host answered anything at all.
+        http_status: The HTTP status of its refusal; None where it gave none.
+    """
+
+    def __init__(self, problem: str, remedy: str, *, reached: bool = False, http_status: int | None = None) -> None:
+        super().__init__(problem, remedy)
+        self.reached = reached
+        self.http_status = http_status
+
+
+class Connection:
+    """A connection. Open it, send requests from any task of the same loop, close it.
+
+    A task of its own enters and leaves the client: the library can cancel the task that did so once the host is lost.
+
+    Args:
+        host: The host.
+        mode: The revisions of MCP to speak.
+        limit: Seconds that connecting, and each request, may take.
+        notice: Receives each notification, and an exception for each line that is no message.
+    """
+
+    client: Client
+
+    def __init__(self, host: HttpHost | StdioHost, mode: Mode, limit: float, notice: MessageHandlerFnT) -> None:
+        self.lost = False
+        self._host = host
+        self._limit = limit
+        self._why: Failure | None = None
+        self._settled = asyncio.Event()
+        self._stop = asyncio.Event()
+        transport = open_transport(host, self._lose)
+        client = Client(transport, mode=mode, cache=None, client_info=_CLIENT, message_handler=notice)
+        self._owner = asyncio.create_task(self._own(client))
+
+    async def open(self) -> None:
+        """Wait until requests can be sent.
+
+        Raises:
+            Unanswered: The host cannot be reached, or does not speak these revisions.
+        """
+        failure: Unanswered | None = self._late()
+        try:
+            async with asyncio.timeout(self._limit):
+                await self._settled.wait()
+                failure = await self._owner if self._owner.done() else None
+        except TimeoutError:
+            pass
+        if failure is not None:
+            raise failure
+
+    async def send(self, request: Request[Any, Any]) -> dict[str, Any] | MCPError:
+        """Send one request; the result as it came, or the host's error of the protocol.
+
+        Raises:
+            Unanswered: No answer in time, or none of MCP.
+        """
+        try:
+            async with asyncio.timeout(self._limit):
+                return (await self.client.session.send_request(request, _Raw)).root
+        except MCPError as error:
+            # The transport drops the text of what a host answered, and of nothing else.
+            if not error.message and self._why is None:
+                return error
+            self.lost = self.lost or error.code == CONNECTION_CLOSED
+            failure = self._refused(error.code)
+        except TimeoutError:
+            self.lost = True  # an answer that comes later is that of no call
+            failure = self._late()
+        except ValidationError:
+            revision = self.client.session.protocol_version
+            failure = Unanswered(
+                f"it answered with something that MCP {revision} does not have", "let it answer as this revision says"
+            )
+        raise failure
+
+    async def aclose(self) -> None:
+        """End the connection; a program has ended afterwards. Bounded."""
+        self.lost = True
+        self._stop.set()
+        if not self._settled.is_set():
+            self._owner.cancel()
+        for _ in range(2):
+            await asyncio.wait({self._owner}, timeout=_CLOSING)
+            self._owner.cancel()
+
+    async def _own(self, client: Client) -> Unanswered | None:
+        try:
+            async with client as self.client:
+                self._settled.set()
+                await self._stop.wait()
+        except Exception as error:  # of whatever kind
+            return self._unopened(error)
+        finally:
+            self.lost = True
+            self._settled.set()
+        return None
+
+    def _lose(self, why: Failure | None) -> None:
+        self.lost = True
+        self._why = self._why or why
+
+    def _late(self) -> Unanswered:
+        return Unanswered(f"it did not answer within {self._limit:g} s", "see what keeps it, or give --timeout")
+
+    def _unopened(self, error: BaseException) -> Unanswered:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if self._why is not None or (isinstance(error, MCPError) and error.message):
+            return self._refused(error.code if isinstance(error, MCPError) else CONNECTION_CLOSED)
+        if isinstance(error, MCPError | RuntimeError | ValidationError):
+            known = " or ".join(REVISIONS)
+            return Unanswered(f"it does not speak MCP {known}", f"let it speak {known}", reached=True)
+        failure = unopened(self._host.label, error)
+        return Unanswered(failure.problem, failure.remedy)
+
+    def _refused(self, code: int) -> Unanswered:
+        """What an error means that the transport made in the place of an answer."""
+        if self._why is not None:
+            return Unanswered(self._why.problem, self._why.remedy)
+        if code in (401, 403):
+            problem, remedy = f"it refused access (HTTP {code})", "give a token that it accepts: --token-file"
+            return Unanswered(problem, remedy, http_status=code)
+        if code == PARSE_ERROR:
+            return Unanswered("it sent a packed answer, which may be of any length", "let it answer not packed")
+        if code == CONNECTION_CLOSED:
+            return Unanswered("it ended at once, or in the middle of a call", _REPORTED)
+        return Unanswered(
+            f"it answered HTTP {code}", f"give the address of its endpoint, or {_REPORTED}", http_status=code
+        )
+
+
+__all__ = ["REVISIONS", "Connection", "Mode", "Unanswered"]

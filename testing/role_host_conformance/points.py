@@ -1,0 +1,162 @@
+"""Points, of which a check is made: what each one says, what looking at it can end in, and how it is run.
+
+A point's id is `subject.aspect`. It is stable: it is renamed or given another meaning only in a release that says so.
+`worldagent doctor` checks an installation with the same parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ...core.errors import WorldAgentError
+
+Status = Literal["pass", "warn", "fail", "skip"]
+Reason = Literal["", "needs", "write", "other"]
+When = Literal["always", "http", "stdio", "--write", "--foreign-scope", "--model"]
+Check = Callable[[Any], Awaitable[str | None]]
+"""Looks at a point; returns what it found, or None; raises a `Finding` otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of one point.
+
+    Attributes:
+        id: The point's stable name, such as `list.answer`.
+        title: What it says, as a short sentence.
+        status: `fail` breaks the contract or keeps the package from working, `warn` does neither.
+        problem: What is wrong, or why it was left out; never the text of a role.
+        remedy: What to do about it; empty where nothing is to be done.
+        reason: Why it was left out: `needs`, another point or a tool, `write`, or `other`; empty unless it was.
+        detail: What was found where nothing is wrong, such as a version.
+        ms: How long it took.
+    """
+
+    id: str
+    title: str
+    status: Status
+    problem: str = ""
+    remedy: str = ""
+    reason: Reason = ""
+    detail: str = ""
+    ms: float = 0.0
+
+    def as_object(self) -> dict[str, Any]:
+        """The result as JSON has it."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"ms": round(self.ms, 1)}
+
+
+Tell = Callable[[Result], None]
+"""Receives each result as it is known."""
+
+
+class Finding(Exception):
+    """Ends the check of a point. Its texts hold nothing of a host's answer.
+
+    Args:
+        problem: What is wrong, or why the point was left out.
+        remedy: What to do about it; empty where nothing is to be done.
+    """
+
+    status: Status = "fail"
+    reason: Reason = ""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+class Failed(Finding):
+    """The point does not hold."""
+
+
+class Warned(Finding):
+    """The point holds, and something about it should be seen."""
+
+    status = "warn"
+
+
+class Skipped(Finding):
+    """The point could not be looked at; `reason` is the kind of reason."""
+
+    status = "skip"
+
+    def __init__(self, problem: str, remedy: str = "", *, reason: Reason = "other") -> None:
+        super().__init__(problem, remedy)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing that is looked at.
+
+    Attributes:
+        id: Its name for programs.
+        title: What holds where it passes; at most 46 characters, so that a line fits a terminal.
+        check: Looks at it.
+        needs: The points without which it cannot be looked at.
+        when: For which hosts and with which option it is looked at.
+    """
+
+    id: str
+    title: str
+    check: Check
+    needs: tuple[str, ...] = ()
+    when: When = "always"
+
+
+class Points(list[Point]):
+    """Points in the order in which they are looked at."""
+
+    def add(
+        self, id: str, title: str, *, needs: tuple[str, ...] = (), when: When = "always"
+    ) -> Callable[[Check], Check]:
+        """Decorate the check of the next point; the arguments are those of `Point`."""
+
+        def keep(check: Check) -> Check:
+            self.append(Point(id, title, check, needs, when))
+            return check
+
+        return keep
+
+
+async def settle(point: Point, check: Callable[[], Awaitable[str | None]]) -> Result:
+    """Check one point. Whatever goes wrong, apart from being cancelled, becomes its result.
+
+    Args:
+        point: The point.
+        check: Looks at it, with whatever it needs already given.
+    """
+    began = time.perf_counter()
+    result = Result(id=point.id, title=point.title, status="pass")
+    try:
+        result = replace(result, detail=await check() or "")
+    except Finding as found:
+        result = replace(result, status=found.status, problem=found.problem, remedy=found.remedy, reason=found.reason)
+    except WorldAgentError as error:
+        result = replace(result, status="fail", problem=error.problem, remedy=error.remedy)
+    except Exception as error:  # a host can make libraries fail in ways that no point foresees
+        remedy = "see whether the host answers as the contract says; if it does, report this"
+        result = replace(result, status="fail", problem=f"the check ended with {type(error).__name__}", remedy=remedy)
+    return replace(result, ms=(time.perf_counter() - began) * 1000)
+
+
+__all__ = [
+    "Check",
+    "Failed",
+    "Finding",
+    "Point",
+    "Points",
+    "Reason",
+    "Result",
+    "Skipped",
+    "Status",
+    "Tell",
+    "Warned",
+    "When",
+    "settle",
+]
