@@ -20,12 +20,11 @@ from ...harness import CallContext
 from ...harness.journal import Ask, Step
 from ...harness.running import Question, ask_person
 from ...harness.schema import result_of
-from .._failures import late
-from ._failures import made_by, of_server
-from ._listed import Asked, CallTool, ToolAnswer, ToolSpec
+from .failures import made_by
+from .listed import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
-    from ._source import McpSource
+    from .source import McpSource
 
 _ASKS: Final = "$asks"
 """The key by which what a round asks is told from what it gives. A server that writes it itself asks, as it may."""
@@ -185,8 +184,7 @@ class Rounds:
             if call.task in done:
                 return call.task.result()
             if not done:
-                server = self._source.server
-                raise of_server(late(server.host, server.timeout), self._source.name, server.host).error()
+                raise self._source.failures.late(self._source.server.timeout).error()
             assert call.asked is not None
             self._hold(call, path)
             kept = True

@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated, Subscription, SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from ...core import Tier
+from ..core import Tier
 
 _SCOPES: Final = 256  # that are watched at most; the longest unused one goes first
 _ENDS: Final = 10  # of streams that a host ends before it is left alone
@@ -33,6 +33,7 @@ class Notices:
         self._listening = False
 
     def watch(self, scope_ids: dict[Tier, str]) -> None:
+        """Watch these scopes, too."""
         for tier, scope_id in scope_ids.items():
             uri = f"role://{tier.value}/{quote(scope_id, safe='')}"
             if self._scopes.pop(uri, None) is None or not self._listening:
