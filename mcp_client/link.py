@@ -56,7 +56,7 @@ _OF_ITS_KIND: Final = " of its kind"
 class Link(ABC):
     """A connection that lives once. Made inside the event loop that it belongs to.
 
-    A subclass says what the host is asked first, what runs beside the calls, and has a method for each call.
+    A subclass says what the host is asked first, what runs next to the calls, and has a method for each call.
 
     Args:
         host: The host.
@@ -249,7 +249,7 @@ class Link(ABC):
                 return self._failure_of(error)
 
     def _late(self, began: float, seconds: float) -> Failure:
-        """What the caller is told whose call got no answer in time.
+        """The failure of a call that got no answer in time.
 
         A program that left this call and an earlier one without an answer is ended, so that the next call starts it
         again. Of calls made at the same time the first one counts; a service over HTTP is not ours to end.
