@@ -121,7 +121,7 @@ class Rounds:
         """Have the server work, as a step: until it is done, or asks."""
         frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
         given = {"arguments": dict(arguments), "answers": [each.json for each in answered], "state": state}
-        call_id, site = await frame.child(name, given)
+        call_id = await frame.child(name, given)
 
         async def body(_: Any) -> Any:
             with self._source.progress(ctx) as progress, made_by(call_id):
@@ -139,9 +139,7 @@ class Rounds:
                 return {_ASKS: [_json(asked) for asked in outcome.asks], "state": outcome.state}
             return await self._source.given(spec, outcome)
 
-        step = Step(
-            id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True, site=site
-        )
+        step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True)
         return await frame.do(step)
 
     async def _work(self, request: CallTool, answered: Sequence[_Answered], path: str) -> ToolAnswer | Asked:
