@@ -47,6 +47,7 @@ IN_FLIGHT: Final = 32
 WAITING: Final = 256
 """Calls that may be under way or wait; one more is refused."""
 
+_STREAMS: Final = 10  # of notices that a host ends before it is left alone
 _MISUSED: Final = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
 # The library has no type of its own for this; a host that speaks such a revision is among the tests.
 _OF_REVISIONS: Final = ("Unsupported protocol version", "No mutually supported modern protocol version")
@@ -127,6 +128,19 @@ class Link(ABC):
     @abstractmethod
     async def _follow(self, client: Client) -> None:
         """Follow what changes in the host, for as long as calls are served."""
+
+    async def _listen(self, listen: Callable[[], Awaitable[bool]]) -> None:
+        """Listen to notices, which the revision 2026-07-28 sends to those that ask; older ones have no such stream.
+
+        Args:
+            listen: Listens once; whether the host ended the stream, after which it is asked again a few times.
+        """
+        ended = 0
+        while self.modern and ended < _STREAMS:
+            try:
+                ended += await listen()
+            except Exception:  # whatever it is: a host without notices is as good, and its calls go on
+                return
 
     async def _send(self, request: Any, result: type[R] | TypeAdapter[R], *, progress: ProgressFnT | None = None) -> R:
         """Send a request of a call, and give its answer; the library's errors are read by `call`."""

@@ -51,7 +51,6 @@ Elicit = Callable[[Asked], Awaitable[Any]]
 _PAGES: Final = 50  # of the list of tools, or of resources
 _TOOLS: Final = 1000  # in it
 _PAUSE: Final = 0.1  # seconds between two looks at a list that changes
-_ENDS: Final = 10  # of streams of notices that a server ends before it is left alone
 _ANSWERS: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
@@ -119,8 +118,19 @@ class ToolLink(Link):
 
     async def _follow(self, client: Client) -> None:
         """Follow the list of tools for as long as the link lives."""
+
+        async def listen() -> bool:
+            with contextlib.suppress(SubscriptionLost):
+                async with client.listen(tools_list_changed=True) as stream:
+                    async for _event in stream:
+                        self._changed.set()
+            self._changed.set()  # what it did not tell meanwhile
+            return True
+
+        tools = client.server_capabilities.tools
         async with asyncio.TaskGroup() as both:
-            both.create_task(self._listen(client))
+            if tools is not None and tools.list_changed:
+                both.create_task(self._listen(listen))
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -129,22 +139,6 @@ class ToolLink(Link):
                 except (MCPError, ValidationError) as error:  # a list that cannot be read changes nothing
                     self._failure_of(error)
                 await self._clock.sleep(_PAUSE)
-
-    async def _listen(self, client: Client) -> None:
-        """Ask for notices, which newer revisions send to those who ask alone."""
-        tools = client.server_capabilities.tools
-        if not self.modern or tools is None or not tools.list_changed:
-            return
-        for _ in range(_ENDS):
-            try:
-                async with client.listen(tools_list_changed=True) as stream:
-                    async for _event in stream:
-                        self._changed.set()
-            except SubscriptionLost:
-                pass
-            except Exception:  # whatever it is: a server without notices is as good, and its calls go on
-                return
-            self._changed.set()  # what it did not tell meanwhile
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
