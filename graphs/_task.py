@@ -114,8 +114,8 @@ class TaskContext:
             return outputs.dump(answer.fields)
 
         name = signature.__name__
-        call_id, site = await frame.child(name, asked)
-        step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask, site=site)
+        call_id = await frame.child(name, asked, model=True)
+        step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask)
         fields = outputs.read(await frame.do(step))
         frame.hear()  # it has a say in what is called from now on
         return fields
@@ -179,7 +179,7 @@ async def task(
         params: The shape's params.
         ctx: The task that dispatches.
         role: The call role of the dispatched task. Nothing is inherited: left out, it has none (T8).
-        key: Tells tasks with equal params apart; needed only where what follows differs.
+        key: Tells it from tasks with equal params; needed where one of them can run at the same time.
 
     Returns:
         The shape's result, an instance of its result model.
@@ -285,10 +285,10 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     shape.names_for(params, turn.services.shapes)  # whoever dispatches, it refuses what it may not run
     params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
     frame = call.ctx.frame
-    path, site = (call.id, None) if call.id else await frame.child(shape.key, params_json, call.key)
     noted = turn.role_digest(how.role)
     prompt = turn.prompt if how.prompted else None
     caller = call.ctx.told_caller
+    path = call.id or await frame.child(shape.key, params_json, call.key)
     turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path, caller=caller)
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
@@ -315,7 +315,6 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         input=params_json,
         role=noted,
         version=shape.declared,
-        site=site,
         check=fits,
     )
     read_whole = _whole if how.raw else lambda value: read(shape.read_result(value))

@@ -146,7 +146,7 @@ class CallContext:
         Args:
             name: Which one.
             input: Its params.
-            key: Tells calls with equal input apart; needed only where what follows differs.
+            key: Tells it from calls with equal input; needed where one of them can run at the same time.
 
         Returns:
             What its result type declares.
@@ -154,6 +154,7 @@ class CallContext:
         Raises:
             UnknownFunction, ParamsInvalid, ResultInvalid: The call does not fit the function, or its result not.
             ToolNotAllowed: The caller may not call it.
+            InvalidArgument: An equal call runs, and no `key` tells this one from it. The body ends with it.
             CallRefused, PauseExpired: It needs leave, from the policy or a person, and did not get it.
             EffectLost: It was under way when a process stopped, and a person says that it did not happen.
             DepthExceeded, LimitReached, CallTimeout: Calls nest too deep, a limit is used up, it took too long.
@@ -201,7 +202,7 @@ class CallContext:
             question: What is asked.
             options: What can be answered; left out, any text.
             form: A model whose fields are asked for, instead of a text.
-            key: Tells equal questions apart; needed only where what follows differs.
+            key: Tells it from equal questions; needed where one of them can be asked at the same time.
             seconds: How long an answer is waited for; None is for ever.
 
         Returns:

@@ -118,7 +118,10 @@ def _fold(run: Handler) -> Handler:
 def _validated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         call.prepared = await (_dispatched(call) if call.is_task else _prepared(call))
-        value = await inner(call)
+        try:
+            value = await inner(call)
+        finally:
+            call.ctx.frame.release(call.prepared.step.id)  # also where a limit or the gate came before its frame
         if value is SUSPENDED:
             return value
         read = call.prepared.read
@@ -282,7 +285,7 @@ async def _prepared(call: Call) -> Prepared:
     what = f"params of function {function.name!r}"
     params = validate_model(function.params, call.input, what=what, error=ParamsInvalid)
     given, text = json_and_text_of(params, what=what, error=ParamsInvalid)
-    call_id, site = (call.id, None) if call.id else await frame.child(function.name, given, call.key, text=text)
+    call_id = call.id or await frame.child(function.name, given, call.key, text=text)
 
     def changed_params(changed: Mapping[str, Any]) -> BaseModel:
         return read_model(function.params, changed, what=what, error=ParamsInvalid)
@@ -299,7 +302,6 @@ async def _prepared(call: Call) -> Prepared:
         text=text,
         once=function.kind == "leaf" and not function.idempotent,
         version=function.declared,
-        site=site,
         result_schema=lambda: function.output_schema,
         check=changed_json,
     )

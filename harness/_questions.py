@@ -73,7 +73,7 @@ async def ask_person(frame: Frame, question: Question, key: str | None, *, emit:
         taken = read_value(question.answer, value, what=_ANSWER, error=AnswerInvalid)
         return json_of_value(question.answer, taken, what=_ANSWER, error=AnswerInvalid)
 
-    call_id, site = await frame.child("ask_person", asked, key)
+    call_id = await frame.child("ask_person", asked, key)
     step = Step(
         id=call_id,
         parent=frame.path,
@@ -82,7 +82,6 @@ async def ask_person(frame: Frame, question: Question, key: str | None, *, emit:
         input=asked,
         body=read,
         ask=ask,
-        site=site,
     )
     if frame.drive.refuses(call_id):
         _refuse(step, frame.drive, emit, caller)

@@ -3,7 +3,7 @@
 Importing this folder does not import `mcp`; making a connection does. `role_resolution` says what a role store is.
 """
 
-from ._hosts import LONGEST_ANSWER, TOOLS, HttpHost, StdioHost
-from ._store import HostRoleStore
+from .hosts import LONGEST_ANSWER, TOOLS, HttpHost, StdioHost
+from .role_store import HostRoleStore
 
 __all__ = ["LONGEST_ANSWER", "TOOLS", "HostRoleStore", "HttpHost", "StdioHost"]

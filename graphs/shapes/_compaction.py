@@ -120,8 +120,8 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
         )
         return str(fields["text"]).strip()
 
-    call_id, site = await frame.child(name, inputs)
-    step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=inputs, body=ask, site=site)
+    call_id = await frame.child(name, inputs, model=True)
+    step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=inputs, body=ask)
     text = str(await frame.do(step))
     frame.hear()
     if not text:

@@ -175,7 +175,7 @@ class _Bench:
     async def run(self, code: str, number: int) -> str:
         """Run a program as a step of the journal; what it showed."""
         frame = self.ctx.calls.frame
-        path, site = await frame.child("program", {"code": code}, str(number))
+        path = await frame.child("program", {"code": code}, str(number))
         calls = self.ctx.calls.fork(path)
         program = Program(
             code=code,
@@ -198,9 +198,7 @@ class _Bench:
                 remedy="resume with the SandboxLimits that the turn began with, or greater ones, or cancel the turn",
             )
 
-        step = Step(
-            id=path, parent=frame.path, name="program", kind="program", input={"code": code}, body=body, site=site
-        )
+        step = Step(id=path, parent=frame.path, name="program", kind="program", input={"code": code}, body=body)
         shown = read_model(Shown, await frame.do(step), what=_GAVE, error=ResultInvalid)
         self.variables = shown.variables
         return shown.output

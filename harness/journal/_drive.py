@@ -214,7 +214,6 @@ class Drive:
                 input=step.kept if step.ask or step.once else None,
                 role=step.role,
                 version=step.version,
-                site=step.site,
                 gate=step.gate,
             )
             if self._journal is not None:

@@ -1,17 +1,16 @@
 """A body that calls others, and how its calls are held in order when it runs again (D8).
 
 A body that is replayed gets its history first: recorded results at once, recorded failures when all recorded calls were
-asked for again, anything new only after that. Equal calls are told apart by where they are made (`_sites`). While a
-person is asked, the `await` of the call simply does not return; once nothing in the body moves any more, the body is
-cancelled. No exception that it could catch means "paused".
-What one call does is `_drive`'s.
+asked for again, anything new only after that. Equal calls are numbered as they are made. Two that run at the same time
+have no order, so the second one is refused unless a key tells it from the first (decision 0079). While a person is
+asked, the `await` of the call simply does not return; once nothing in the body moves any more, the body is cancelled.
+No exception that it could catch means "paused". What one call does is `_drive`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NoReturn
@@ -21,33 +20,27 @@ from ...core.errors import Diverged, FunctionInvalid, InvalidArgument, WorldAgen
 from ...core.validation import is_text
 from ..inside import Inside
 from ._drive import ABOUT_THE_TURN, Drive
-from ._sites import Sites
 from ._steps import SUSPENDED, Step
 
-_GRACE: Final = 0.02  # seconds without any movement after which a body that waits is taken to wait for a person
-_LATE: Final = 2.0  # seconds after which a body that wants something new is taken to have forgotten what it did before
-_ASIDE: Final = 30.0  # the same where the body has branches, since one may wait for something of its own
-_BESIDE: Final = 0.5  # seconds without any movement after which a recorded failure of a branch is given to it
-_PATIENCE: Final = 0.05  # seconds that a body may take to end once it is cancelled, before it is cancelled again
-_EFFECT: Final = 1.0  # the same for what a body has called
-_ABANDONED: Final = 5  # cancellations after which a body that swallows them is left alone
-_LATECOMERS: Final = 50  # calls of tasks that outlive their body, after which those are left alone
+# Seconds without any movement, after which
+_STILL_SECONDS: Final = 0.02  # a body that waits is taken to wait for a person,
+_DIVERGED_SECONDS: Final = 2.0  # a body that wants something new is taken to have forgotten what it did before,
+_BRANCH_DIVERGED_SECONDS: Final = 30.0  # the same where it has branches, since one may wait for something of its own,
+_BRANCH_FAILURE_SECONDS: Final = 0.5  # a recorded failure of a branch is given to it.
+# Seconds that a body, or a call of it, may take to end once it is cancelled, before it is cancelled again.
+_BODY_END_SECONDS: Final = 0.05
+_EFFECT_END_SECONDS: Final = 1.0
+_MAX_CANCELLATIONS: Final = 5  # of a body that swallows them; then it is left alone
+_MAX_LATE_CALLS: Final = 50  # of tasks that outlive their body; then those are left alone
 
 
 @dataclass(slots=True)
-class _Lane:
-    """Calls that are held back, and what lets them through."""
+class _Held:
+    """A call that waits for the body's history; `failed` is one whose failure is recorded, the others are new."""
 
-    held: int = 0
-    open: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    """A call that equals others which have not been asked for again."""
-
-    base: str
-    look: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    failed: bool
+    branch: bool
+    go: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Frame:
@@ -68,46 +61,26 @@ class Frame:
         self.depth = depth
         self._modelled = False
         self.cancelled = False
-        self._tasks: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}
-        self._waiting = self._live = self._held = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting = self._live = 0
         self._closed = self._over = self._ended = False
         self._parked: set[asyncio.Future[None]] = set()
         self._late = 0
-        self._aside = 0
-        self._holding: set[asyncio.Task[Any] | None] = set()
+        self._held: dict[asyncio.Task[Any] | None, _Held] = {}
         self._body: asyncio.Task[Any] | None = None
         self._error: WorldAgentError | None = None
-        self._equals: deque[_Waiter] = deque()
-        self._guesses = 0
+        self._numbers: dict[str, int] = {}
+        self._running: dict[str, str] = {}
 
     # Made when they are first wanted: a leaf calls nothing, and most calls are of leaves.
-
-    @cached_property
-    def _sites(self) -> Sites:
-        return Sites(self.path, self.drive.recorded_below(self.path))
 
     @cached_property
     def _unvisited(self) -> set[str]:
         return {record.id for record in self.drive.recorded_below(self.path) if record.made}
 
     @cached_property
-    def _caught_up(self) -> asyncio.Event:
-        event = asyncio.Event()
-        if not self._unvisited:
-            event.set()
-        return event
-
-    @cached_property
     def _moved(self) -> asyncio.Event:
         return asyncio.Event()
-
-    @cached_property
-    def _failures(self) -> _Lane:
-        return _Lane()
-
-    @cached_property
-    def _new(self) -> _Lane:
-        return _Lane()
 
     @property
     def modelled(self) -> bool:
@@ -120,43 +93,51 @@ class Frame:
         self.drive.hears(self.path)
 
     async def child(
-        self, name: str, data: object, key: str | None = None, *, text: str | None = None
-    ) -> tuple[str, str]:
-        """The path id of the next call of `name` with this input, and its site; equal ones are numbered.
-
-        One that equals recorded calls, none of which was made where the caller stands, waits until those have been
-        asked for. It is new then, or takes what is left once nothing else moves.
+        self, name: str, data: object, key: str | None = None, *, text: str | None = None, model: bool = False
+    ) -> str:
+        """The path id of the next call of `name` with this input; equal ones are numbered in the order they are made.
 
         Args:
             name: What is called.
             data: Its input as JSON.
             key: Tells it from calls with equal input.
             text: The input as canonical JSON, where that is there already.
+            model: Whether a model is asked. It may be asked the same several times at once: nothing happens twice where
+                two requests get each other's answers.
 
         Raises:
-            InvalidArgument: `key` is no text.
+            InvalidArgument: `key` is no text, or an equal call with the same key runs.
             FunctionInvalid: The body has come to its end.
         """
         if self._ended:
-            await asyncio.sleep(_GRACE)  # one that tries again and again does not hold up the others
+            await asyncio.sleep(_STILL_SECONDS)  # one that tries again and again does not hold up the others
             raise FunctionInvalid(
                 f"the call {self.path!r} is over, and {name!r} cannot be called from it",
                 remedy="call it before its body ends, or with agent.call",
             )
         if key is not None and not is_text(key):
             raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
+        if self._closed:
+            await self._park()
         mark = digest(data, length=12, text=text) if key is None else _escaped(key)
         base = f"{self.path}/{name}:{mark}"
-        site = self._sites.here(base, aside=self._is_aside())
-        call_id = self._sites.take(base, site, any_left=self._body is None)
-        while call_id is None:
-            if self._closed:
-                await self._park()
-            any_left = await self._wait_for_equals(base)
-            call_id = None if self._closed else self._sites.take(base, site, any_left=any_left)
-        if self._equals and not self._sites.left(base):
-            self._wake([waiter for waiter in self._equals if waiter.base == base])
-        return call_id, site
+        number = self._numbers.get(base, 0)
+        call_id = f"{base}.{number}" if number else base
+        record = self.drive.recorded(call_id)
+        # One that is recorded was let through: by a version that took equal calls, or when it came after the other.
+        if record is None and base in self._running and not model:
+            await self._refuse(name, key)
+        self._numbers[base] = number + 1
+        if record is None or not record.over:
+            self._running[base] = call_id
+        return call_id
+
+    def release(self, call_id: str) -> None:
+        """Note that nothing waits for this call of `child` any more, so that an equal one may be made."""
+        head, _, mark = call_id.rpartition(":")
+        base = f"{head}:{mark.partition('.')[0]}"  # digests and keys have no dot
+        if self._running.get(base) == call_id:
+            del self._running[base]
 
     async def do(self, step: Step) -> Any:
         """Do a step for the body. Where a person is asked, this does not return in this run.
@@ -172,17 +153,11 @@ class Frame:
             )
         try:
             value = await self._asked(step)
+            return value if value is not SUSPENDED else await self._wait()
         except ABOUT_THE_TURN as error:
-            self._closed, self._error = True, error  # whatever the body would make of it, it does nothing more
-            value = SUSPENDED
-        if value is SUSPENDED:
-            self._waiting += 1
-            self._moved.set()
-            try:
-                await self._park()
-            finally:
-                self._waiting -= 1  # its caller was cancelled, by a sibling that failed or by the end of the body
-        return value
+            await self._give_up(error)
+        finally:
+            self.release(step.id)
 
     async def direct(self, step: Step) -> Any:
         """Do a step for one who keeps the order of its calls itself, and is told where it waits.
@@ -221,11 +196,8 @@ class Frame:
                 await asyncio.gather(*map(asyncio.shield, tuple(self._tasks)), return_exceptions=True)
         except asyncio.CancelledError:
             self._closed = self._ended = True
-            await _end([running], patience=_PATIENCE)
-            called = dict(self._tasks)
-            await _end(tuple(called), patience=_EFFECT)
-            for landed in called.values():
-                landed.cancel()  # of one that did not even begin
+            await _end([running], patience=_BODY_END_SECONDS)
+            await _end(tuple(self._tasks), patience=_EFFECT_END_SECONDS)
             raise
         finally:
             await self._sweep()
@@ -251,17 +223,12 @@ class Frame:
             still = await self._still(running)
             if running.done() or not (self._closed or (still and self._stuck())):
                 continue
-            if self._failures.held and not self._closed:
-                self._failures.open.set()
+            if not self._closed and self._let_go(failed=True):
                 continue
-            if self._equals and not self._closed:
-                self._guesses = self._guesses * 2 or 1  # one by one would take its time where all are from elsewhere
-                self._wake(tuple(self._equals)[: self._guesses], any_left=True)
-                continue
-            diverged = self._new.held > 0 and not self._closed
+            diverged = bool(self._held) and not self._closed
             self._closed = True
             self._let_go()
-            if await _end([running], patience=_PATIENCE):
+            if await _end([running], patience=_BODY_END_SECONDS):
                 raise asyncio.CancelledError
             return diverged
         return False
@@ -279,34 +246,25 @@ class Frame:
     def _grace(self) -> float | None:
         if not self._stuck():
             return None
-        if self._failures.held:
-            return _BESIDE if self._aside else _GRACE
-        if not (self._equals or self._new.held) or (self._equals and self._guesses):
-            return _GRACE
-        return _ASIDE if self._aside or self._sites.any_aside(self._unvisited) else _LATE
-
-    def _is_aside(self) -> bool:
-        """Whether the caller is a task that the body has made, and not the body itself."""
-        return asyncio.current_task() is not self._body
+        if not self._held:
+            return _STILL_SECONDS
+        branch = any(held.branch for held in self._held.values())
+        if any(held.failed for held in self._held.values()):
+            return _BRANCH_FAILURE_SECONDS if branch else _STILL_SECONDS
+        return _BRANCH_DIVERGED_SECONDS if branch else _DIVERGED_SECONDS
 
     def _stuck(self) -> bool:
-        return self._live == self._held and bool(self._waiting or self._held)
+        return self._live == len(self._held) and bool(self._waiting or self._held)
 
     def _missed(self) -> str:
         return ", ".join(repr(call_id.removeprefix(f"{self.path}/")) for call_id in sorted(self._unvisited)[:3])
 
-    def _let_go(self) -> None:
-        """Nobody waits any more for the calls that are held back, and none of them is made."""
-        self._failures.open.set()
-        self._new.open.set()
-        self._wake(tuple(self._equals))
-
-    def _wake(self, waiters: Iterable[_Waiter], *, any_left: bool = False) -> None:
-        """Let calls that wait for their equals look again, at all that is left if so."""
-        for waiter in waiters:
-            self._equals.remove(waiter)
-            if not waiter.look.done():  # its caller was cancelled
-                waiter.look.set_result(any_left)
+    def _let_go(self, *, failed: bool = False) -> bool:
+        """Let calls go on that are held back, or those with a recorded failure alone; whether there were any."""
+        found = [held for held in self._held.values() if not held.go.done() and (held.failed or not failed)]
+        for held in found:
+            held.go.set_result(None)
+        return bool(found)
 
     def _forgotten(self, running: asyncio.Task[Any]) -> bool:
         """Whether a body came to its end without what a person was asked for it, which it cannot have done before."""
@@ -316,7 +274,7 @@ class Frame:
         return any(record is not None and (record.open or record.answered) for record in records)
 
     async def _asked(self, step: Step) -> Any:
-        aside = self._is_aside()
+        branch = asyncio.current_task() is not self._body  # a task that the body has made asks
         self._live += 1  # it is on its way
         try:
             await self.drive.settle(self.path)
@@ -325,24 +283,55 @@ class Frame:
             self._moved.set()
         if self._closed:
             await self._park()
-        landed = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._go(step, aside, landed))
-        self._tasks[task] = landed
+        task = asyncio.create_task(self._go(step, branch))
+        self._tasks.add(task)
+        task.add_done_callback(self._landed)
         try:
-            return await landed  # and not the task: a sibling that fails does not cut an effect off
+            return await asyncio.shield(task)  # a sibling that fails does not interrupt an effect
         except asyncio.CancelledError:
-            if task in self._holding:  # it has not begun, and nobody wants it any more
+            if task in self._held:  # it has not begun, and nothing waits for it any more
                 task.cancel()
             raise
+
+    def _landed(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # else asyncio would log one whose caller was cancelled
+
+    async def _refuse(self, name: str, key: str | None) -> NoReturn:
+        """Refuse a call whose equal runs. The body does nothing more: when it ran again, it might not be refused."""
+        which = "two equal calls" if key is None else f"two calls with the key {key!r}"
+        error = InvalidArgument(
+            f"{which} of {name!r} run at the same time in {self.path!r}, and a turn that resumes could not tell which "
+            "result belongs to which",
+            remedy="give each a `key=` of its own, such as its place in the list, or make one after the other",
+        )
+        if self._body is None:
+            raise error
+        await self._give_up(error)
+
+    async def _give_up(self, error: WorldAgentError) -> NoReturn:
+        """End the body with this error, whatever it would make of it."""
+        self._closed, self._error = True, error
+        await self._wait()
+
+    async def _wait(self) -> NoReturn:
+        """Wait for a person, or for the end of the body."""
+        self._waiting += 1
+        self._moved.set()
+        try:
+            await self._park()
+        finally:
+            self._waiting -= 1  # its caller was cancelled, by a sibling that failed or by the end of the body
 
     async def _park(self) -> NoReturn:
         """Not return in this run. Tasks that the body has left here are cancelled once it is over."""
         loop = asyncio.get_running_loop()
         parked = loop.create_future()
         self._parked.add(parked)
-        if self._over and self._late < _LATECOMERS:
+        if self._over and self._late < _MAX_LATE_CALLS:
             self._late += 1
-            loop.call_later(_GRACE, parked.cancel)
+            loop.call_later(_STILL_SECONDS, parked.cancel)
         try:
             await parked
         finally:
@@ -360,74 +349,38 @@ class Frame:
 
     # --- one call ---------------------------------------------------------------------------------------------------
 
-    async def _go(self, step: Step, aside: bool, landed: asyncio.Future[Any]) -> None:
-        """Do a step, and tell its caller what came of it, if that still waits."""
+    async def _go(self, step: Step, branch: bool) -> Any:
         self._live += 1
         try:
-            value = await self._done(step, aside)
-            if not landed.done():
-                landed.set_result(value)
-        except Exception as error:  # not by name: what the step raises is its caller's, as with no task between
-            if isinstance(error, ABOUT_THE_TURN):
-                self._error = self._error or error  # also where nobody waits
-            if not landed.done():
-                landed.set_exception(error)
+            return await self._done(step, branch)
+        except ABOUT_THE_TURN as error:
+            self._error = self._error or error  # also where its caller was cancelled
+            raise
         finally:
-            landed.cancel()  # where it was cut off; one that has landed stays as it is
             self._live -= 1
             self._moved.set()
-            self._tasks.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # it runs as a task
 
-    async def _done(self, step: Step, aside: bool) -> Any:
+    async def _done(self, step: Step, branch: bool) -> Any:
         self._unvisited.discard(step.id)
         if not self._unvisited:
-            self._caught_up.set()
+            self._let_go()
         record = self.drive.recorded(step.id)
-        done = record is not None and record.state == "done"
-        if not done and not self._caught_up.is_set():
-            await self._hold(self._failures if record is not None and record.over else self._new, aside)
+        failed = record is not None and record.over
+        if self._unvisited and (record is None or record.state != "done"):
+            if not self._closed:
+                await self._hold(_Held(failed, branch))
             if self._closed:
                 return SUSPENDED
         return await self.drive.run(step)
 
-    async def _hold(self, lane: _Lane, aside: bool) -> None:
+    async def _hold(self, held: _Held) -> None:
         this = asyncio.current_task()
-        self._holding.add(this)
-        self._held += 1
-        self._aside += aside
-        lane.held += 1
-        self._moved.set()
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._caught_up, lane.open)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._held -= 1
-            self._aside -= aside
-            self._holding.discard(this)
-            lane.held -= 1
-            if not lane.held and not self._closed:
-                lane.open.clear()  # what fails later waits again for what was asked for before it
-            for wait in waits:
-                wait.cancel()
-
-    async def _wait_for_equals(self, base: str) -> bool:
-        """Wait until a call has found its place, or nothing moves; whether the caller may take any that is left."""
-        waiter = _Waiter(base)
-        aside = self._is_aside()
-        self._equals.append(waiter)
-        self._live += 1
-        self._held += 1
-        self._aside += aside
+        self._held[this] = held
         self._moved.set()
         try:
-            return await waiter.look
+            await held.go
         finally:
-            if waiter in self._equals:
-                self._equals.remove(waiter)
-            self._live -= 1
-            self._held -= 1
-            self._aside -= aside
-            self._moved.set()
+            del self._held[this]
 
 
 def _escaped(key: str) -> str:
@@ -442,7 +395,7 @@ async def _end(tasks: Sequence[asyncio.Task[Any]], *, patience: float) -> bool:
         Whether the one who waits was cancelled meanwhile, which leaves none of them behind.
     """
     cancelled = False
-    for _ in range(_ABANDONED):
+    for _ in range(_MAX_CANCELLATIONS):
         left = {task for task in tasks if not task.done()}
         if not left:
             break

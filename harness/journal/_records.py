@@ -20,8 +20,7 @@ from ...storage import Database, Lease, Schema, Transaction, check_row
 from ._stored import CallKind, CallState, StoredCall
 
 _COLUMNS = (
-    "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version, site, "
-    "gate"
+    "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version, gate"
 )
 
 _NAMES = tuple(_COLUMNS.split(", "))
@@ -49,7 +48,7 @@ JOURNAL = Schema(
                  version TEXT)""",
             "CREATE INDEX wa_call_turn ON wa_call(turn)",
         ),
-        ("ALTER TABLE wa_call ADD COLUMN site TEXT",),
+        ("ALTER TABLE wa_call ADD COLUMN site TEXT",),  # is no longer written or read (decision 0079)
         ("ALTER TABLE wa_call ADD COLUMN gate TEXT",),
     ),
 )
@@ -94,7 +93,6 @@ class CallRecord:
         role: Stands for the role it was given; opaque here.
         expires: When nobody need answer any more, in seconds since 1970.
         version: Stands for what its params and its result are declared as.
-        site: Where its body made it, which tells it from equal ones; None where an older version wrote it.
         gate: What the gate said of it, and a person after it, as JSON.
     """
 
@@ -114,7 +112,6 @@ class CallRecord:
     role: str | None = None
     expires: float | None = None
     version: str | None = None
-    site: str | None = None
     gate: str | None = None
 
     @property

@@ -113,7 +113,6 @@ class Step:
         ask: What a person is asked before.
         once: Whether doing it twice would be doing it once too often.
         version: Stands for what its params and its result are declared as.
-        site: Where its body makes it, from `Frame.child`; None where nothing could be equal to it.
         gate: What the gate said of it, as JSON for the journal.
         by: What let it through, or asks; see `CallStarted.gate`.
         refusal: Why it is not done; the journal keeps it as its failure.
@@ -134,7 +133,6 @@ class Step:
     ask: Ask | None = None
     once: bool = False
     version: str | None = None
-    site: str | None = None
     gate: str | None = None
     by: str = ""
     refusal: WorldAgentError | None = None

@@ -101,7 +101,6 @@ class StoredCall(Row):
     role: str | None
     expires: Moment | None
     version: str | None
-    site: str | None
     gate: Json[_Let] | None
 
     @model_validator(mode="after")

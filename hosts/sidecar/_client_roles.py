@@ -20,23 +20,15 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...core import Tier
-from ...core.errors import HostUnavailable
-from ...mcp_client.contract import (
-    CONTRACT,
-    STORED_TIERS,
-    Answer,
-    ContractRoleStore,
-    Failure,
-    Operation,
-    errored,
-    invalid,
-)
+from ...mcp_client.contract import CONTRACT, STORED_TIERS, Answer, Operation
+from ...mcp_client.failures import Failure, Failures
+from ...mcp_client.role_store import ContractRoleStore
 from ._ports import Refused
 
 CAPABILITY: Final = "worldagent/roles"
 """What a client declares among its experimental capabilities to be asked for roles."""
 
-_LABEL: Final = "the client"
+_FAILURES: Final = Failures("the client")
 _AT_ONCE: Final = 64  # calls that wait for the client's answer
 _DEFAULT: Final = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
 
@@ -116,8 +108,8 @@ class ClientRoles(ContractRoleStore):
             except TimeoutError:
                 return _gone()
             except ValidationError:
-                return invalid(_LABEL, "answered something that is no MCP message of its kind")
-        return operation.read(Answer(cast("object", result.structured_content), bool(result.is_error)), _LABEL)
+                return _FAILURES.invalid("answered something that is no MCP message of its kind")
+        return operation.read(Answer(cast("object", result.structured_content), bool(result.is_error)), _FAILURES)
 
 
 def _request(operation: Operation[Any]) -> ToolRequest:
@@ -127,16 +119,13 @@ def _request(operation: Operation[Any]) -> ToolRequest:
 def _meaning(code: int, seconds: float) -> Failure:
     """What an error means, whatever its text says: that may be a role."""
     if code == REQUEST_TIMEOUT:
-        return Failure(
-            HostUnavailable,
-            f"role host {_LABEL!r} did not answer within {seconds:g} s",
-            "see what keeps it, or give it longer by the setting role_host_timeout",
-        )
-    return _gone() if code == CONNECTION_CLOSED else errored(_LABEL, code)
+        remedy = "see what keeps it, or give it longer by the setting role_host_timeout"
+        return _FAILURES.unavailable(f"did not answer within {seconds:g} s", remedy)
+    return _gone() if code == CONNECTION_CLOSED else _FAILURES.of_code(code)
 
 
 def _gone() -> Failure:
-    return Failure(HostUnavailable, f"role host {_LABEL!r} is not connected", "connect again, and repeat the call")
+    return _FAILURES.unavailable("is not connected", "connect again, and repeat the call")
 
 
 def _offer_of(session: ServerSession) -> frozenset[Tier] | Failure | None:
@@ -147,7 +136,7 @@ def _offer_of(session: ServerSession) -> frozenset[Tier] | Failure | None:
         return None
     contract: object = offer.get("contract")
     if type(contract) is not int or contract != CONTRACT:
-        return invalid(_LABEL, f"does not say that it speaks version {CONTRACT} of the contract")
+        return _FAILURES.invalid(f"does not say that it speaks version {CONTRACT} of the contract")
     return _tiers_of(offer)
 
 
@@ -155,7 +144,7 @@ def _tiers_of(offer: Mapping[str, Any]) -> frozenset[Tier] | Failure:
     given: object = offer.get("tiers", [*_DEFAULT])
     if isinstance(given, list) and given and all(isinstance(each, str) and each in STORED_TIERS for each in given):
         return frozenset(Tier(each) for each in given)
-    return invalid(_LABEL, "says that it keeps tiers that no host can keep")
+    return _FAILURES.invalid("says that it keeps tiers that no host can keep")
 
 
 def _same(one: ServerSession, other: ServerSession) -> bool:

@@ -4,9 +4,9 @@ Importing this folder does not import `mcp`; connecting does. Who may call a Fun
 """
 
 from ._entries import McpEntry
-from ._resources import McpResource
-from ._server import McpServer
-from ._source import McpSource
-from ._sources import McpSources, check_prefixes
+from .resources import McpResource
+from .server import McpServer
+from .source import McpSource
+from .sources import McpSources, check_prefixes
 
 __all__ = ["McpEntry", "McpResource", "McpServer", "McpSource", "McpSources", "check_prefixes"]

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from ...core.errors import InvalidArgument
 from ...core.events import Risk
-from .._hosts import HttpHost, StdioHost
-from ._server import RESULT_LIMIT, McpServer
+from ..hosts import HttpHost, StdioHost
+from .server import RESULT_LIMIT, McpServer
 
 
 class McpEntry(BaseModel):

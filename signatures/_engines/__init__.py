@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from ._engine_errors import AnswerTooLong
     from ._grammars import GrammarUnfit, bounded
     from ._headers import sending
-    from ._llama import start_loading
     from ._pace import HeldBack
-    from ._providers import PROVIDERS
-    from ._weights import is_local
+    from ._providers import PROVIDERS, is_local
+    from .local import start_loading
 
 _HOMES = {
     "ADDRESS_REMEDY": "._addresses",
@@ -38,10 +37,10 @@ _HOMES = {
     "check_model": "._connect",
     "classify": "._classify",
     "connect_model": "._connect",
-    "is_local": "._weights",
+    "is_local": "._providers",
     "refuses_form": "._classify",
     "sending": "._headers",
-    "start_loading": "._llama",
+    "start_loading": ".local",
 }
 
 __all__ = [

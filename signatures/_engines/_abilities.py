@@ -9,9 +9,7 @@ from typing import Any, Final
 from ...core.errors import ModelNotConfigured
 from ._http import find_route
 from ._listed import listed_models
-from ._llama import CONTEXT
-from ._local import MAX_TOKENS
-from ._weights import is_local
+from ._providers import is_local
 
 _VENDORS: Final = {
     "azure-anthropic": "azure_ai",
@@ -49,11 +47,6 @@ class Abilities:
     answer: int | None = None
 
 
-_EMBEDDED: Final = Abilities(
-    tools=True, images=False, files=False, json_schema=True, reasoning=False, context=CONTEXT, answer=MAX_TOKENS
-)
-
-
 def abilities_of(models: Iterable[str], *, strict: bool = True) -> list[Abilities]:
     """What each of some model strings can do, in their order.
 
@@ -67,12 +60,20 @@ def abilities_of(models: Iterable[str], *, strict: bool = True) -> list[Abilitie
     listed, found = listed_models(), list[Abilities]()
     for model in models:
         try:
-            found.append(_EMBEDDED if is_local(model) else _told(_entry(model, listed)))
+            found.append(_embedded() if is_local(model) else _told(_entry(model, listed)))
         except ModelNotConfigured:
             if strict:
                 raise
             found.append(Abilities())
     return found
+
+
+def _embedded() -> Abilities:
+    from .local import CONTEXT, MAX_TOKENS
+
+    return Abilities(
+        tools=True, images=False, files=False, json_schema=True, reasoning=False, context=CONTEXT, answer=MAX_TOKENS
+    )
 
 
 def _entry(model: str, listed: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -1,6 +1,6 @@
 """One model for one agent: from what the developer wrote to an LM that can be called and closed.
 
-Not here: the engines (`_http`, `_local`) and what their failures mean (`_classify`).
+Not here: the engines (`_http`, `local`) and what their failures mean (`_classify`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ import dspy
 from ...core.errors import InvalidArgument
 from ..media import MediaKind
 from ._http import HttpEngine, Route, open_http
-from ._llama import CONTEXT
-from ._local import MAX_TOKENS, open_local
 from ._pace import PACES, Pace
-from ._providers import first_party
-from ._weights import LOCAL, find_weights, is_local
+from ._providers import LOCAL, first_party, is_local
 
 _MISTRAL = "mistral"
 _GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure calls gpt-3.5 so
@@ -145,6 +142,8 @@ async def check_model(lm: str, *, api_base: str | None = None) -> None:
         ModelNotConfigured, MissingExtra: As from `connect_model`, but for weights that are there and cannot be loaded.
     """
     if is_local(lm):
+        from .local import find_weights
+
         find_weights(_path(lm))
         return
     _, engine = await open_http(lm, api_key=None, api_base=api_base)
@@ -157,6 +156,8 @@ def _path(model: str) -> str | None:
 
 
 async def _connect_local(path: str | None) -> ModelConnection:
+    from .local import CONTEXT, MAX_TOKENS, open_local
+
     lm, engine, model = await open_local(path)
     return ModelConnection(
         lm=lm,

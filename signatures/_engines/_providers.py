@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from dspy.lm15 import ProviderDefinition
 
+LOCAL: Final = "local"
+"""The model string of the embedded model; after a colon it can name another file."""
+
 _AWS: Final = "`AWS_REGION`, and the AWS credentials of the machine where the key is not set"
 _GCP: Final = "`GOOGLE_CLOUD_PROJECT` and the Google credentials of the machine"
 _AZURE: Final = "`AZURE_OPENAI_RESOURCE` or `AZURE_OPENAI_ENDPOINT`"
@@ -157,6 +160,11 @@ _OTHER_SPELLINGS: Final = {
 _ANY_SERVER: Final = "a server that speaks OpenAI's chat protocol is 'openai/MODEL' with `api_base`"
 
 
+def is_local(model: str) -> bool:
+    """Whether this model string names the embedded model."""
+    return model == LOCAL or model.startswith(f"{LOCAL}:")
+
+
 @cache
 def declared() -> tuple[ProviderDefinition, ...]:
     """The providers that the engine does not bring, as it takes them."""
@@ -214,4 +222,4 @@ def advice(model: str) -> str:
     return "; ".join(filter(None, (other, "see `worldagent models` for the providers that work", _ANY_SERVER)))
 
 
-__all__ = ["PROVIDERS", "Provider", "advice", "declared", "engine_string", "first_party", "setup"]
+__all__ = ["LOCAL", "PROVIDERS", "Provider", "advice", "declared", "engine_string", "first_party", "is_local", "setup"]

@@ -10,8 +10,7 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role, WorldAgent
-from worldagent.signatures._engines._llama import LocalModel
-from worldagent.signatures._engines._weights import find_weights
+from worldagent.signatures._engines.local import LocalModel, find_weights
 from worldagent.signatures._escape import unescape_control, unescape_markers
 from worldagent.signatures._gguf import control_tokens
 

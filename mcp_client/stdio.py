@@ -2,7 +2,7 @@
 
 The MCP library has such a transport too. It keeps a line of any length in memory, is lost at bytes that are no UTF-8,
 and tells of a child's end at the next call only; a role host that does any of this must not harm the agent.
-`_transports` chooses between this and HTTP.
+`transports` chooses between this and HTTP.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, jsonrpc_message_adapter
 
-from . import _failures as failures
-from ._failures import Failure
-from ._hosts import LONGEST_ANSWER, StdioHost
-from ._nesting import readable
-from ._quiet import without_text
+from .failures import Failure, Failures
+from .hosts import LONGEST_ANSWER, StdioHost
+from .nesting import readable
+from .quiet import without_text
+
+Lost = Callable[[Failure | None], None]
 
 # What a child gets to end by itself once its input is closed, and then once it was asked by a signal.
 _GRACE: Final = 2.0
@@ -37,11 +38,12 @@ _KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
 @contextlib.asynccontextmanager
-async def over_stdio(host: StdioHost, lost: Callable[[Failure | None], None]) -> AsyncGenerator[TransportStreams]:
+async def over_stdio(host: StdioHost, failures: Failures, lost: Lost) -> AsyncGenerator[TransportStreams]:
     """Start the program and give its streams; it has ended when the block is left.
 
     Args:
         host: The program.
+        failures: Makes its failures.
         lost: Called once no message can come any more, with the reason where it is known.
 
     Raises:
@@ -59,9 +61,9 @@ async def over_stdio(host: StdioHost, lost: Callable[[Failure | None], None]) ->
         )
     assert streams.stdin is not None
     assert streams.stdout is not None
-    outgoing = _Outgoing(streams.stdin, host, lost)
+    outgoing = _Outgoing(streams.stdin, host.timeout, failures, lost)
     try:
-        yield _Incoming(streams.stdout, host.label, lost), outgoing
+        yield _Incoming(streams.stdout, failures, lost), outgoing
     finally:
         await outgoing.aclose()
         await _end(child, streams.stdin)
@@ -133,9 +135,9 @@ class _Stream:
 class _Incoming(_Stream):
     """The messages that the child writes. What is none comes out as an error without its text."""
 
-    def __init__(self, stdout: asyncio.StreamReader, label: str, lost: Callable[[Failure | None], None]) -> None:
+    def __init__(self, stdout: asyncio.StreamReader, failures: Failures, lost: Lost) -> None:
         self._stdout = stdout
-        self._label = label
+        self._failures = failures
         self._lost = lost
         self._stray = 0
 
@@ -164,9 +166,9 @@ class _Incoming(_Stream):
         try:
             line = await self._stdout.readline()
         except ValueError:
-            line, why = b"", failures.oversized(self._label)
+            line, why = b"", self._failures.oversized()
         if self._stray > _STRAY:
-            line, why = b"", failures.stray(self._label)
+            line, why = b"", self._failures.stray()
         if not line.endswith(b"\n"):
             self._lost(why)
             raise StopAsyncIteration
@@ -176,9 +178,10 @@ class _Incoming(_Stream):
 class _Outgoing(_Stream):
     """The messages to the child. It keeps one at most that the child does not take, and not for longer than a call."""
 
-    def __init__(self, stdin: asyncio.StreamWriter, host: StdioHost, lost: Callable[[Failure | None], None]) -> None:
+    def __init__(self, stdin: asyncio.StreamWriter, timeout: float, failures: Failures, lost: Lost) -> None:
         self._stdin = stdin
-        self._host = host
+        self._timeout = timeout
+        self._failures = failures
         self._lost = lost
         self._turn = asyncio.Lock()
         self._limit: asyncio.TimerHandle | None = None
@@ -202,7 +205,7 @@ class _Outgoing(_Stream):
         """Wait until the child has taken what it was sent. The time for it goes on where nobody waits any more."""
         if self._limit is None:
             loop = asyncio.get_running_loop()
-            self._limit = loop.call_later(self._host.timeout, self._give_up)
+            self._limit = loop.call_later(self._timeout, self._give_up)
         await self._stdin.drain()
         self._stop_limit()
 
@@ -214,7 +217,7 @@ class _Outgoing(_Stream):
     def _give_up(self) -> None:
         self._limit = None
         if self._full:
-            self._lost(failures.deaf(self._host))
+            self._lost(self._failures.unavailable("does not read what is sent to it", self._failures.restart))
 
     def _stop_limit(self) -> None:
         if self._limit is not None:

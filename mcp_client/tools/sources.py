@@ -9,9 +9,9 @@ from itertools import pairwise
 from ...core import Clock
 from ...core.errors import InvalidArgument, NameTaken
 from ...harness import Registry
-from ._results import Keep
-from ._server import McpServer
-from ._source import McpSource
+from .results import Keep
+from .server import McpServer
+from .source import McpSource
 
 
 def check_prefixes(servers: Mapping[str, McpServer]) -> None:

@@ -1,7 +1,7 @@
 """Tool calls of the embedded model: which tool a message asks for, and its arguments, under one grammar of llama.cpp.
 
 The model is asked twice. First it picks one of the tools, or `none`, and writes the arguments; a grammar lets it write
-nothing else. Where it picked `none`, it answers in text. Not here: how a model is run, and the text (`_local`).
+nothing else. Where it picked `none`, it answers in text. Not here: how a model is run, and the text (`local`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a role host or an MCP server is and how long it may take: values only. `_transports` reaches it."""
+"""Where a role host or an MCP server is and how long it may take: values only. `transports` reaches it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How messages get to a host and back: streamable HTTP with a bearer token here, a child's streams in `_stdio`.
+"""How messages get to a host and back: streamable HTTP with a bearer token here, a child's streams in `stdio`.
 
 What the host says about HTTP itself (who it refuses, that it is busy or elsewhere) the MCP library tells apart only in
-texts; here it becomes an MCP error whose code is the HTTP status, which `_link` reads. Such an error has a text of
+texts; here it becomes an MCP error whose code is the HTTP status, which `link` reads. Such an error has a text of
 ours, and what a host answers has none, whatever its code.
 """
 
@@ -20,15 +20,19 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError
 
-from . import _failures as failures
-from ._failures import Failure
-from ._hosts import LONGEST_ANSWER, Host, HttpHost
-from ._nesting import readable
-from ._quiet import without_text
-from ._stdio import over_stdio
+from .failures import Failure, Failures
+from .hosts import LONGEST_ANSWER, Host, HttpHost
+from .nesting import readable
+from .quiet import without_text
+from .stdio import Lost, over_stdio
 
-Lost = Callable[[Failure | None], None]
 Item = SessionMessage | Exception
+
+SESSION_GONE: Final = 404
+"""The code of the error that says that a host no longer knows the session, and did nothing about the call."""
+
+MADE_HERE: Final = "made here"
+"""The text of an error of MCP that no host answered, such as one of HTTP; what a host answers comes without text."""
 
 # Servers close an idle connection after five seconds as a rule; a request that is under way just then is lost.
 _IDLE: Final = 4.0
@@ -44,24 +48,27 @@ _DATA: Final = b"data:"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-def open_transport(host: Host, lost: Lost) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
+def open_transport(
+    host: Host, failures: Failures, lost: Lost
+) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
     """The streams of `host`, open inside the block.
 
     Args:
         host: The host.
+        failures: Makes its failures.
         lost: Called once no message can come any more, with the reason where it is known.
     """
-    return _over_http(host, lost) if isinstance(host, HttpHost) else over_stdio(host, lost)
+    return _over_http(host, failures, lost) if isinstance(host, HttpHost) else over_stdio(host, failures, lost)
 
 
 @contextlib.asynccontextmanager
-async def _over_http(host: HttpHost, lost: Lost) -> AsyncGenerator[TransportStreams]:
+async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGenerator[TransportStreams]:
     async def answered(response: httpx2.Response) -> None:
         said = _said(response) if response.request.method == "POST" else None
         if said is not None:
             _replace(response, said)
         else:
-            response.stream = _Checked(response, host.label, lost)
+            response.stream = _Checked(response, failures, lost)
 
     headers = dict(host.headers)
     if host.token is not None:
@@ -83,12 +90,11 @@ def _told_apart(item: Item) -> Item:
     """What came, without a host's text of an error. One that was made on this side says so."""
     error = item.message.error if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) else None
     made_here = error is not None and (
-        error.message == failures.MADE_HERE
-        or (error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER))
+        error.message == MADE_HERE or (error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER))
     )
     item = without_text(item)
     if error is not None and made_here:
-        error.message = failures.MADE_HERE
+        error.message = MADE_HERE
     return item
 
 
@@ -123,7 +129,7 @@ def _said(response: httpx2.Response) -> dict[str, Any] | None:
     if status in (401, 403):
         return {"code": status}
     if status == 404 and "mcp-session-id" in response.request.headers:
-        return {"code": failures.SESSION_GONE}
+        return {"code": SESSION_GONE}
     if status in (429, 503):
         return {"code": status, "data": int(after) if after.isascii() and after.isdigit() and len(after) < 6 else None}
     if response.has_redirect_location and not _stays(response):
@@ -157,7 +163,7 @@ def _port(url: httpx2.URL) -> int | None:
 
 def _replace(response: httpx2.Response, error: dict[str, Any]) -> None:
     """Have the library read `error` in place of what the host said."""
-    body = {"jsonrpc": "2.0", "id": None, "error": {"message": failures.MADE_HERE, **error}}
+    body = {"jsonrpc": "2.0", "id": None, "error": {"message": MADE_HERE, **error}}
     response.stream = _Instead(response.stream, json.dumps(body).encode())
     response.status_code = 400
     response.headers = httpx2.Headers({"content-type": "application/json"})
@@ -172,6 +178,7 @@ class _Instead(httpx2.AsyncByteStream):
         yield self._body
 
     async def aclose(self) -> None:
+        """Close the stream."""
         await self._stream.aclose()
 
 
@@ -181,10 +188,10 @@ class _Checked(httpx2.AsyncByteStream):
     In a stream of events each may be as long, and what is no UTF-8, which the library would mend, ends the stream.
     """
 
-    def __init__(self, response: httpx2.Response, label: str, lost: Lost) -> None:
+    def __init__(self, response: httpx2.Response, failures: Failures, lost: Lost) -> None:
         self._stream: Any = response.stream
         self._events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        self._label = label
+        self._failures = failures
         self._lost = lost
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -192,9 +199,9 @@ class _Checked(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             length = len(chunk) if self._events and b"\n" in chunk else length + len(chunk)
             if length > LONGEST_ANSWER:
-                self._end(failures.oversized(self._label))
+                self._end(self._failures.oversized())
             if self._events and not _goes_on(decoder, chunk):
-                self._end(failures.garbled(self._label))
+                self._end(self._failures.garbled())
             held += chunk
             end = 1 + max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
             if self._events and end:
@@ -205,6 +212,7 @@ class _Checked(httpx2.AsyncByteStream):
         yield bytes(held) if self._events else await readable(bytes(held))
 
     async def aclose(self) -> None:
+        """Close the stream."""
         await self._stream.aclose()
 
     def _end(self, why: Failure) -> NoReturn:
@@ -248,9 +256,11 @@ class Incoming:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Item:
+        """The next message."""
         return self._change(await self._stream.receive())
 
     async def aclose(self) -> None:
+        """Close the stream."""
         await self._stream.aclose()
 
     def __aiter__(self) -> Self:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ...core.errors import AttachmentInvalid
-from .._failures import Failure
-from . import _failures as failures
-from ._listed import ToolAnswer, ToolSpec
+from ..failures import Failure
+from .failures import ServerFailures
+from .listed import ToolAnswer, ToolSpec
 
 Keep = Callable[[bytes, str, str], Awaitable[Mapping[str, Any]]]
 """Keeps media: content, media type and name; gives a reference as JSON, or raises `AttachmentInvalid`."""
@@ -23,21 +23,21 @@ CONTENT: Final[Mapping[str, Any]] = {
 
 
 async def result_of_answer(
-    spec: ToolSpec, answer: ToolAnswer, *, server: str, limit: int, keep: Keep | None
+    spec: ToolSpec, answer: ToolAnswer, *, failures: ServerFailures, limit: int, keep: Keep | None
 ) -> Any | Failure:
     """What a caller gets.
 
     Args:
         spec: The tool.
         answer: What the server answered.
-        server: What errors call the server.
+        failures: Makes the failures of the server.
         limit: Characters of the result as JSON.
         keep: Keeps media; without it they are described alone.
     """
     if answer.asks or answer.beyond or answer.state is not None:
-        return failures.asking(spec.name, server)
+        return failures.asking(spec.name)
     if answer.failed:
-        return failures.failed(spec.name, server, _text(answer.content))
+        return failures.failed(spec.name, _text(answer.content))
     if spec.result is not None or (not answer.content and answer.structured is not None):
         value: Any = answer.structured
     else:
@@ -45,7 +45,7 @@ async def result_of_answer(
         if all(block.keys() == {"type", "text"} for block in value):
             value = _text(value)
     size = len(json.dumps(value, ensure_ascii=False))
-    return value if size <= limit else failures.oversized(spec.name, server, size, limit)
+    return value if size <= limit else failures.too_long(spec.name, size, limit)
 
 
 async def blocks_of(content: Sequence[Mapping[str, Any]], keep: Keep | None) -> list[dict[str, Any]]:

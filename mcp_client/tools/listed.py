@@ -1,12 +1,10 @@
-"""What a server offers and answers, as plain values. `_link` reads them off the wire, and loads `mcp`."""
+"""What a server offers and answers, as plain values. `link` reads them off the wire, and loads `mcp`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from .._request import Request
 
 Progress = Callable[[float, float | None, str | None], None]
 
@@ -84,7 +82,7 @@ class ToolAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallTool(Request[ToolAnswer]):
+class CallTool:
     """One round of a call.
 
     Attributes:
@@ -102,25 +100,11 @@ class CallTool(Request[ToolAnswer]):
     state: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListResources(Request[tuple[Mapping[str, Any], ...]]):
-    """Asks for all resources."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadResource(Request[tuple[Mapping[str, Any], ...]]):
-    """Asks for the contents of one resource."""
-
-    uri: str
-
-
 __all__ = [
     "Asked",
     "CallTool",
-    "ListResources",
     "Listed",
     "Progress",
-    "ReadResource",
     "ToolAnswer",
     "ToolSpec",
 ]

@@ -20,12 +20,11 @@ from ...harness import CallContext
 from ...harness.journal import Ask, Step
 from ...harness.running import Question, ask_person
 from ...harness.schema import result_of
-from .._failures import late
-from ._failures import made_by, of_server
-from ._listed import Asked, CallTool, ToolAnswer, ToolSpec
+from .failures import made_by
+from .listed import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
-    from ._source import McpSource
+    from .source import McpSource
 
 _ASKS: Final = "$asks"
 """The key by which what a round asks is told from what it gives. A server that writes it itself asks, as it may."""
@@ -122,7 +121,7 @@ class Rounds:
         """Have the server work, as a step: until it is done, or asks."""
         frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
         given = {"arguments": dict(arguments), "answers": [each.json for each in answered], "state": state}
-        call_id, site = await frame.child(name, given)
+        call_id = await frame.child(name, given)
 
         async def body(_: Any) -> Any:
             with self._source.progress(ctx) as progress, made_by(call_id):
@@ -140,9 +139,7 @@ class Rounds:
                 return {_ASKS: [_json(asked) for asked in outcome.asks], "state": outcome.state}
             return await self._source.given(spec, outcome)
 
-        step = Step(
-            id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True, site=site
-        )
+        step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True)
         return await frame.do(step)
 
     async def _work(self, request: CallTool, answered: Sequence[_Answered], path: str) -> ToolAnswer | Asked:
@@ -185,8 +182,7 @@ class Rounds:
             if call.task in done:
                 return call.task.result()
             if not done:
-                server = self._source.server
-                raise of_server(late(server.host, server.timeout), self._source.name, server.host).error()
+                raise self._source.failures.late(self._source.server.timeout).error()
             assert call.asked is not None
             self._hold(call, path)
             kept = True

@@ -1,4 +1,4 @@
-"""Equal calls of branches that run side by side: each keeps its own result, in whatever order they come again (D8)."""
+"""Equal calls of one body: by order where they follow each other, by `key=` where they run at the same time (D8)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.journals import Turns, flow_of, turns_of
-from worldagent.core.errors import CallRefused, Diverged, HostUnavailable
+from worldagent.core.errors import CallRefused, Diverged, HostUnavailable, InvalidArgument
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import CallContext, Function, tool
 from worldagent.harness.journal import _frame
-from worldagent.harness.journal._sites import Sites
-
-T = TypeVar("T")
 
 
 class Line:
@@ -45,7 +42,7 @@ class Line:
 
 
 def tickets() -> Function:
-    """Gives 0, 1, 2 and so on: whoever asks again must get the same one."""
+    """Gives 0, 1, 2 and so on: a call that is made again must get the same one."""
     given_out: list[int] = []
 
     async def ticket() -> int:
@@ -77,7 +74,7 @@ async def driven(turns: Turns, answer: Callable[[int], Any]) -> Any:
 @pytest.mark.requirement("T5")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(4)), st.integers(1, 3))
-def test_equal_calls_of_branches_keep_their_results_in_whatever_order_they_first_came(
+def test_equal_calls_with_keys_keep_their_results_in_whatever_order_the_branches_come(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], rounds: int
 ) -> None:
     async def run() -> None:
@@ -85,10 +82,10 @@ def test_equal_calls_of_branches_keep_their_results_in_whatever_order_they_first
 
         async def branch(ctx: CallContext, number: int) -> str:
             await ctx.call("pass_by", {"branch": number})
-            mine = tuple([await ctx.call("ticket", {}) for _ in range(rounds)])
+            mine = tuple([await ctx.call("ticket", {}, key=str(number)) for _ in range(rounds)])
             seen.append((number, mine))
             line.next(number)
-            await ctx.ask_person("go on?")
+            await ctx.ask_person("go on?", key=str(number))
             return str(await ctx.call("mark", {"what": f"{number}: {mine}"}))
 
         async def main(ctx: CallContext) -> Any:
@@ -108,13 +105,13 @@ def test_equal_calls_of_branches_keep_their_results_in_whatever_order_they_first
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-async def test_leave_for_one_of_two_equal_calls_is_leave_for_that_one(tmp_path: Path, order: list[int]) -> None:
+async def test_answer_to_one_of_two_equal_questions_with_keys_is_for_that_one(tmp_path: Path, order: list[int]) -> None:
     line, done = Line(order), list[str]()
 
     async def branch(ctx: CallContext, number: int) -> str:
         await ctx.call("pass_by", {"branch": number})
         line.next(number)
-        answer = await ctx.ask_person("go on?")
+        answer = await ctx.ask_person("go on?", key=str(number))
         return f"{number} {answer}"
 
     async def main(ctx: CallContext) -> Any:
@@ -130,8 +127,10 @@ async def test_leave_for_one_of_two_equal_calls_is_leave_for_that_one(tmp_path: 
 
 
 @pytest.mark.requirement("T5")
-async def test_a_call_that_was_cut_off_does_not_take_what_its_equal_in_another_branch_got(tmp_path: Path) -> None:
-    """Nothing is recorded of the one that was cut off, and it is first in line when the turn runs again."""
+async def test_an_interrupted_call_with_a_key_does_not_take_the_result_of_its_equal(
+    tmp_path: Path,
+) -> None:
+    """Nothing is recorded of the interrupted call, and it is first in line when the turn runs again."""
     looks, cut = list[int](), asyncio.Event()
 
     async def look() -> int:
@@ -143,12 +142,12 @@ async def test_a_call_that_was_cut_off_does_not_take_what_its_equal_in_another_b
 
     async def short(ctx: CallContext) -> str:
         await ctx.ask_person("go on?")
-        return f"short {await ctx.call('look', {})}"
+        return f"short {await ctx.call('look', {}, key='short')}"
 
     async def long(ctx: CallContext) -> str:
         for number in range(5):
             await ctx.call("mark", {"what": str(number)})
-        return f"long {await ctx.call('look', {})}"
+        return f"long {await ctx.call('look', {}, key='long')}"
 
     async def main(ctx: CallContext) -> Any:
         return list(await asyncio.gather(short(ctx), long(ctx)))
@@ -164,38 +163,88 @@ async def test_a_call_that_was_cut_off_does_not_take_what_its_equal_in_another_b
         assert await turns.drive("main", {}) == ["short 2", "long 0"]
 
 
-async def test_calls_of_an_older_version_are_taken_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+async def test_equal_calls_one_after_the_other_need_no_key(tmp_path: Path) -> None:
     async def main(ctx: CallContext) -> Any:
-        got = [str(await ctx.call("ticket", {})) for _ in range(3)]
-        return [*got, await ctx.ask_person("go on?")]
+        got = [await ctx.call("ticket", {})]
+        got += await asyncio.gather(ctx.call("ticket", {}))
+        got.append(await asyncio.create_task(ctx.call("ticket", {})))
+        return [*map(str, got), await ctx.ask_person("go on?"), await ctx.ask_person("go on?")]
 
     async with turns_of(tmp_path, tickets(), flow_of(main)) as turns:
-        [pause] = await turns.drive("main", {})
-        await turns.journal._database.transact(lambda tx: tx.execute("UPDATE wa_call SET site=NULL"))
-        await turns.answer(pause, "yes")
-        assert await turns.drive("main", {}) == ["0", "1", "2", "yes"]
+        assert await driven(turns, lambda count: f"yes {count}") == ["0", "1", "2", "yes 0", "yes 1"]
 
 
-async def test_equal_calls_that_come_from_elsewhere_take_what_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_frame, "_ASIDE", 0.05)
-    wrapped: list[bool] = []
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("key", [None, "a"])
+async def test_a_second_equal_call_that_starts_while_the_first_runs_is_refused(tmp_path: Path, key: str | None) -> None:
+    done: list[str] = []
 
     async def main(ctx: CallContext) -> Any:
-        async def one() -> str:
-            if wrapped:  # as another version of Python may wrap it
-                await asyncio.create_task(ctx.call("mark", {"what": "a"}))
-            else:
-                await ctx.call("mark", {"what": "a"})
-            return str(await ctx.call("ticket", {}))
+        calls = [ctx.call("mark", {"what": "a"}, key=key), ctx.call("mark", {"what": "a"}, key=key)]
+        with contextlib.suppress(InvalidArgument):
+            await asyncio.gather(*calls)
+        await ctx.call("mark", {"what": "b"})
 
-        got = await asyncio.gather(one(), one(), one())
-        wrapped.append(True)
-        return [*got, await ctx.ask_person("go on?")]
+    async with turns_of(tmp_path, marks(done), flow_of(main)) as turns:
+        for _ in range(2):  # and it is so when the turn runs again
+            with pytest.raises(InvalidArgument, match="of 'mark' run at the same time") as caught:
+                await turns.drive("main", {})
+            assert "key=" in caught.value.remedy
+    assert done == ["a"]
 
-    async with turns_of(tmp_path, tickets(), marks([]), flow_of(main)) as turns:
-        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "yes"]
+
+async def test_a_second_equal_question_while_the_first_waits_is_refused(tmp_path: Path) -> None:
+    async def main(ctx: CallContext) -> Any:
+        return list(await asyncio.gather(ctx.ask_person("go on?"), ctx.ask_person("go on?")))
+
+    async with turns_of(tmp_path, flow_of(main)) as turns:
+        with pytest.raises(InvalidArgument, match="two equal calls of 'ask_person'"):
+            await turns.drive("main", {})
+
+
+async def test_an_equal_call_after_one_that_was_given_up_needs_no_key(tmp_path: Path) -> None:
+    """The first one still runs, and nothing waits for it: its place in the order is known."""
+    hold, done = asyncio.Event(), list[str]()
+
+    async def slow() -> str:
+        done.append("slow")
+        if len(done) == 1:
+            await hold.wait()
+        return str(len(done))
+
+    async def main(ctx: CallContext) -> Any:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ctx.call("slow", {}), 0.05)
+        second = await ctx.call("slow", {})
+        hold.set()
+        return second
+
+    async with turns_of(tmp_path, tool(name="slow")(slow), flow_of(main)) as turns:
+        assert await turns.drive("main", {}) == "2"
+
+
+@pytest.mark.requirement("T5")
+async def test_a_kept_turn_with_equal_calls_at_the_same_time_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions let them through. They come again in the order of their numbers."""
+    done: list[str] = []
+
+    async def main(ctx: CallContext) -> Any:
+        return sorted(await asyncio.gather(*(ctx.call("mark", {"what": "a"}) for _ in range(3))))
+
+    async def let_through(*_: Any) -> None:
+        return
+
+    async with turns_of(tmp_path, marks(done, approval=True), flow_of(main)) as turns:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(_frame.Frame, "_refuse", let_through)
+            pauses = await turns.drive("main", {})
+        assert len({pause.id for pause in pauses}) == 3
+        for pause in pauses:
+            assert await turns.answer(pause, Approve())
+        assert await turns.drive("main", {}) == ["a", "a", "a"]
+    assert done == ["a", "a", "a"]
 
 
 async def test_two_keys_of_which_one_looks_like_the_number_of_the_other_are_two_calls(tmp_path: Path) -> None:
@@ -239,7 +288,7 @@ async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another branch wants something new meanwhile; that is no other path."""
-    monkeypatch.setattr(_frame, "_LATE", 0.02)
+    monkeypatch.setattr(_frame, "_DIVERGED_SECONDS", 0.02)
     waits = [0.0, 0.3]
 
     async def own_wait(ctx: CallContext) -> str:
@@ -327,7 +376,7 @@ async def test_a_call_of_a_branch_that_was_cancelled_is_not_made_when_the_turn_g
     assert done == ["0", "1", "2"]
 
 
-async def test_a_task_that_outlives_its_body_waits_for_no_equal(tmp_path: Path) -> None:
+async def test_a_task_that_outlives_its_body_comes_to_its_end(tmp_path: Path) -> None:
     again: list[bool] = []
     left: list[asyncio.Task[Any]] = []
 
@@ -351,47 +400,3 @@ async def test_a_task_that_outlives_its_body_waits_for_no_equal(tmp_path: Path) 
             await turns.drive("main", {})
         await asyncio.wait(left, timeout=10)
         assert left[0].done()
-
-
-async def test_equal_calls_that_wait_for_others_cost_no_square(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of them were cut off; they wait for the other half, and look again once, not at each of those."""
-    half, made = 200, list[int]()
-    cut, gate, again = asyncio.Event(), asyncio.Event(), list[bool]()
-
-    async def look() -> int:
-        made.append(len(made))
-        if len(made) > half and not again:
-            cut.set()
-            await asyncio.Event().wait()
-        return len(made)
-
-    async def short(ctx: CallContext, number: int) -> int:
-        await ctx.call("mark", {"what": str(number)})
-        await gate.wait()
-        return int(await ctx.call("look", {}))
-
-    async def long(ctx: CallContext) -> int:
-        last = [await ctx.call("look", {}) for _ in range(half)][-1]
-        gate.set()
-        return int(last)
-
-    async def main(ctx: CallContext) -> Any:
-        found = await asyncio.gather(long(ctx), *(short(ctx, number) for number in range(half)))
-        return [str(found[0]), str(len(set(found)))]
-
-    functions = (tool(name="look", idempotent=True)(look), marks([]), flow_of(main))
-    async with turns_of(tmp_path, *functions) as turns:
-        running = asyncio.create_task(turns.drive("main", {}))
-        await asyncio.wait_for(cut.wait(), 60)
-        running.cancel()
-        await asyncio.wait([running], timeout=30)
-        again.append(True)
-        tries, take = list[str](), Sites.take
-
-        def counted(self: Sites, base: str, site: str, *, any_left: bool = False) -> str | None:
-            tries.append(base)
-            return take(self, base, site, any_left=any_left)
-
-        monkeypatch.setattr(Sites, "take", counted)
-        assert await turns.drive("main", {}) == [str(half), str(half + 1)]
-    assert len(tries) <= 6 * half

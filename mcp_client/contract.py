@@ -10,13 +10,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ..core import Tier
 from ..core.errors import HostUnavailable, RoleInvalid, RoleTooLong
 from ..role_resolution import Role
-from ._failures import Failure, forbidden, invalid
-from ._request import Request
+from .failures import Failure, Failures
 
 CONTRACT = 1
 
@@ -37,7 +36,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Request[T], ABC):
+class Operation(ABC, Generic[T]):
     """One call of a tool of the contract."""
 
     tool: ClassVar[str]
@@ -52,54 +51,53 @@ class Operation(Request[T], ABC):
         """What is sent."""
 
     @abstractmethod
-    def accept(self, content: Mapping[str, Any], label: str) -> T | Failure:
+    def accept(self, content: Mapping[str, Any], failures: Failures) -> T | Failure:
         """What an answer that is no error means."""
 
-    def read(self, answer: Answer, label: str) -> T | Failure:
-        """What an answer means; `label` is what errors call the host."""
+    def read(self, answer: Answer, failures: Failures) -> T | Failure:
+        """What an answer means; `failures` makes the failures of the host."""
         content = answer.content
         if not isinstance(content, Mapping):
             what = "an error that has no code" if answer.failed else "nothing structured"
-            return invalid(label, f"answered {self.tool} with {what}")
+            return failures.invalid(f"answered {self.tool} with {what}")
         contract = content.get("contract")
         if type(contract) is not int or contract != CONTRACT:
-            return invalid(
-                label,
+            return failures.invalid(
                 f"does not say that it answers {self.tool} by version {CONTRACT} of the contract",
                 f"use a host that speaks version {CONTRACT}, or a version of this package that speaks the host's",
             )
         typed = cast("Mapping[str, Any]", content)
-        return self.refused(typed.get("code"), label) if answer.failed else self.accept(typed, label)
+        return self.refused(typed.get("code"), failures) if answer.failed else self.accept(typed, failures)
 
-    def refused(self, code: object, label: str) -> T | Failure:
+    def refused(self, code: object, failures: Failures) -> T | Failure:
         """What an error code means."""
-        return _refused(self.tool, self.about, code, label)
+        return _refused(self.tool, self.about, code, failures)
 
 
-def _refused(tool: str, about: str, code: object, label: str) -> Failure:
+def _refused(tool: str, about: str, code: object, failures: Failures) -> Failure:
     match code:
         case "invalid":
             return Failure(
                 RoleInvalid,
-                f"role host {label!r} found {about} or its scope invalid",
+                f"{failures.name} found {about} or its scope invalid",
                 "change it to what the host takes",
             )
         case "too_long":
             return Failure(
                 RoleTooLong,
-                f"{about} is longer than role host {label!r} takes",
+                f"{about} is longer than {failures.name} takes",
                 "shorten it, or raise its limit",
             )
         case "forbidden":
-            return forbidden(label)
+            return failures.forbidden()
         case "unavailable":
             return Failure(
                 HostUnavailable,
-                f"role host {label!r} cannot reach {about} now",
+                f"{failures.name} cannot reach {about} now",
                 "see what the host itself reports, then try again",
             )
         case _:
-            return invalid(label, f"answered {tool} with a code that the contract does not have for it")
+            return failures.invalid(f"answered {tool} with a code that the contract does not have for it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +110,25 @@ class ListRoles(Operation[dict[Tier, Role]]):
 
     @property
     def about(self) -> str:
+        """See `Operation.about`."""
         return "the " + " or ".join(tier.value for tier in self.scope_ids) + " role"
 
     def arguments(self) -> dict[str, Any]:
+        """See `Operation.arguments`."""
         return {"scope_ids": {tier.value: scope_id for tier, scope_id in self.scope_ids.items()}}
 
-    def accept(self, content: Mapping[str, Any], label: str) -> dict[Tier, Role] | Failure:
+    def accept(self, content: Mapping[str, Any], failures: Failures) -> dict[Tier, Role] | Failure:
+        """See `Operation.accept`."""
         given = content.get("roles")
         if not isinstance(given, list):
-            return invalid(label, f"answered {self.tool} with something else than a list of roles")
+            return failures.invalid(f"answered {self.tool} with something else than a list of roles")
         found: dict[Tier, Role] = {}
         for entry in cast("list[object]", given):
             read = _role(entry)
             if read is None or read[0] not in self.scope_ids:
-                return invalid(label, f"answered {self.tool} with something that is not a role that was asked for")
+                return failures.invalid(f"answered {self.tool} with something that is not a role that was asked for")
             if read[0] in found:
-                return invalid(label, f"answered {self.tool} with two roles of the {read[0]} tier")
+                return failures.invalid(f"answered {self.tool} with two roles of the {read[0]} tier")
             found[read[0]] = read[1]
         return found
 
@@ -139,15 +140,17 @@ class _OfOneScope(Operation[T]):
 
     @property
     def about(self) -> str:
+        """See `Operation.about`."""
         return f"the {self.tier} role"
 
     def arguments(self) -> dict[str, Any]:
+        """See `Operation.arguments`."""
         return {"tier": self.tier.value, "scope_id": self.scope_id}
 
-    def read_role(self, content: Mapping[str, Any], label: str) -> Role | Failure:
+    def read_role(self, content: Mapping[str, Any], failures: Failures) -> Role | Failure:
         read = _role(content.get("role"))
         if read is None or read[0] is not self.tier:
-            return invalid(label, f"answered {self.tool} with something that is not a {self.tier} role")
+            return failures.invalid(f"answered {self.tool} with something that is not a {self.tier} role")
         return read[1]
 
 
@@ -157,11 +160,13 @@ class GetRole(_OfOneScope["Role | None"]):
 
     tool: ClassVar[str] = "role_get"
 
-    def accept(self, content: Mapping[str, Any], label: str) -> Role | Failure | None:
-        return self.read_role(content, label)
+    def accept(self, content: Mapping[str, Any], failures: Failures) -> Role | Failure | None:
+        """See `Operation.accept`."""
+        return self.read_role(content, failures)
 
-    def refused(self, code: object, label: str) -> Role | Failure | None:
-        return None if code == "not_found" else _refused(self.tool, self.about, code, label)
+    def refused(self, code: object, failures: Failures) -> Role | Failure | None:
+        """See `Operation.refused`."""
+        return None if code == "not_found" else _refused(self.tool, self.about, code, failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,7 @@ class PutRole(_OfOneScope[None]):
     role: Role
 
     def arguments(self) -> dict[str, Any]:
+        """See `Operation.arguments`."""
         return {
             "tier": self.tier.value,
             "scope_id": self.scope_id,
@@ -180,8 +186,9 @@ class PutRole(_OfOneScope[None]):
             "content": self.role.content,
         }
 
-    def accept(self, content: Mapping[str, Any], label: str) -> Failure | None:
-        read = self.read_role(content, label)
+    def accept(self, content: Mapping[str, Any], failures: Failures) -> Failure | None:
+        """See `Operation.accept`."""
+        read = self.read_role(content, failures)
         return read if isinstance(read, Failure) else None
 
 
@@ -191,11 +198,13 @@ class DeleteRole(_OfOneScope[bool]):
 
     tool: ClassVar[str] = "role_delete"
 
-    def accept(self, content: Mapping[str, Any], label: str) -> bool | Failure:
+    def accept(self, content: Mapping[str, Any], failures: Failures) -> bool | Failure:
+        """See `Operation.accept`."""
         return True
 
-    def refused(self, code: object, label: str) -> bool | Failure:
-        return False if code == "not_found" else _refused(self.tool, self.about, code, label)
+    def refused(self, code: object, failures: Failures) -> bool | Failure:
+        """See `Operation.refused`."""
+        return False if code == "not_found" else _refused(self.tool, self.about, code, failures)
 
 
 def offered_tiers(schema: object) -> frozenset[Tier]:

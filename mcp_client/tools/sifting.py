@@ -5,8 +5,8 @@ The library refuses a whole list for the sake of one tool; here the others stay.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -18,27 +18,25 @@ from mcp.types.methods import SERVER_RESULTS
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ..._hosts import Host
-from ..._nesting import DEEPEST, TOO_DEEP
-from ..._transports import Incoming, Item, Lost, open_transport
+from ..nesting import DEEPEST, TOO_DEEP
+from ..transports import Incoming, Item
 
 _NAMED: Final = 100  # misfits that are noted
 _REASON: Final = 300  # characters of one; it may quote the server
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def sifted(
-    host: Host, lost: Lost, misfits: dict[str, str], version: Callable[[], str]
+    transport: AbstractAsyncContextManager[TransportStreams], misfits: dict[str, str], version: Callable[[], str]
 ) -> AsyncGenerator[TransportStreams]:
-    """The streams of `host`; see `open_transport`.
+    """The streams of a server, open inside the block.
 
     Args:
-        host: The server.
-        lost: Called once no message can come any more.
+        transport: Opens the streams as they come.
         misfits: Takes the names of tools that are left out, and why.
         version: The revision that is spoken, which says how a tool is described.
     """
-    async with open_transport(host, lost) as (read, write):
+    async with transport as (read, write):
         yield Incoming(read, _Sieve(misfits, version)), write
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 from ...core.events import Risk
 from ...harness import Function
 from ...harness.schema import params_of, result_of
-from ._listed import ToolSpec
-from ._results import CONTENT
-from ._server import McpServer, name_of
+from .listed import ToolSpec
+from .results import CONTENT
+from .server import McpServer, name_of
 
 _TITLE: Final = 100  # characters of a tool's name for people
 _DESCRIPTION: Final = 4000  # characters of what a server says of a tool

@@ -8,21 +8,25 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import Clock
 from ...core.errors import FunctionInvalid, HostError, NameTaken, WorldAgentError
 from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
-from .._failures import Failure
-from ._connection import ToolConnection
-from ._failures import absent, made_by
-from ._functions import READ_RESOURCE, function_of, resource_function
-from ._listed import CallTool, Listed, ListResources, Progress, ReadResource, ToolAnswer, ToolSpec
-from ._resources import McpResource
-from ._results import Keep, blocks_of, result_of_answer
-from ._rounds import Rounds
-from ._server import McpServer, name_of
+from ..connection import Connection
+from ..failures import Failure
+from ..hosts import StdioHost
+from .failures import ServerFailures, made_by
+from .functions import READ_RESOURCE, function_of, resource_function
+from .listed import CallTool, Listed, Progress, ToolAnswer, ToolSpec
+from .resources import McpResource
+from .results import Keep, blocks_of, result_of_answer
+from .rounds import Rounds
+from .server import McpServer, name_of
+
+if TYPE_CHECKING:
+    from .link import ToolLink
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
 _MESSAGE: Final = 500  # characters of what a server says of a call's progress
@@ -49,6 +53,7 @@ class McpSource:
         self.server = server
         self._prefix = server.prefix_as(name)
         self._registry = registry
+        self._clock = clock
         self._keep = keep
         self._made: dict[str, tuple[ToolSpec, Function]] = {}
         self._left_out: dict[str, str] = {}
@@ -56,13 +61,8 @@ class McpSource:
         self._failure: WorldAgentError | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._rounds = Rounds(self) if server.elicitation else None
-        self._connection = ToolConnection(
-            name,
-            server,
-            clock=clock,
-            on_tools=self._offered,
-            elicit=None if self._rounds is None else self._rounds.elicit,
-        )
+        self.failures = ServerFailures(name, program=isinstance(server.host, StdioHost))
+        self._connection = Connection(self._link, self.failures, clock=clock)
 
     def __repr__(self) -> str:
         return f"McpSource({self.name!r})"
@@ -70,7 +70,8 @@ class McpSource:
     @property
     def connected(self) -> bool:
         """Whether a call could be made at once; a call connects anew where it is not."""
-        return self._connection.connected
+        link = self._connection.link
+        return link is not None and link.serving
 
     @property
     def functions(self) -> Mapping[str, Function]:
@@ -101,7 +102,7 @@ class McpSource:
         Raises:
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
         """
-        listed = await self._connection.call(ListResources(), self.server.timeout)
+        listed = await self._connection.call(lambda link: link.resources(), self.server.timeout)
         return tuple(McpResource.of(each) for each in listed)
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
@@ -114,7 +115,7 @@ class McpSource:
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used, or has no such
                 resource.
         """
-        contents = await self._connection.call(ReadResource(uri=uri), self.server.timeout)
+        contents = await self._connection.call(lambda link: link.read(uri), self.server.timeout)
         return await blocks_of(contents, self._keep)
 
     async def start(self) -> None:
@@ -145,6 +146,19 @@ class McpSource:
         await self._connection.aclose()
         self._registry.replace_source(self.name, (), missing=lambda _: None)
         self._made, self._listed = {}, False
+
+    def _link(self, delay: float) -> ToolLink:
+        # Here, because the MCP library is loaded only where a server is used.
+        from .link import ToolLink
+
+        return ToolLink(
+            self.server.host,
+            self.failures,
+            delay=delay,
+            clock=self._clock,
+            on_tools=self._offered,
+            elicit=None if self._rounds is None else self._rounds.elicit,
+        )
 
     # --- what it offers ---------------------------------------------------------------------------------------------
 
@@ -200,7 +214,7 @@ class McpSource:
             task = asyncio.get_running_loop().create_task(self._try())
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
-        return absent(self.name, function, self._failure)
+        return self.failures.absent(function, self._failure)
 
     async def _try(self) -> None:
         with contextlib.suppress(WorldAgentError):
@@ -217,17 +231,18 @@ class McpSource:
         """
         with self.progress(ctx) as progress, made_by(ctx.path):
             request = CallTool(tool=spec.name, arguments=arguments, progress=progress)
-            answer = await self._connection.call(request, self.server.timeout)
+            answer = await self.send(request, self.server.timeout)
         return await self.given(spec, answer)
 
     @property
     def asks_in_rounds(self) -> bool:
         """Whether the server, as it is connected, ends a round of a call to ask something."""
-        return self._connection.modern
+        link = self._connection.link
+        return link is not None and link.modern
 
     async def send(self, request: CallTool, seconds: float) -> ToolAnswer:
         """Make one round of a call; see `Rounds`."""
-        return await self._connection.call(request, seconds)
+        return await self._connection.call(lambda link: link.call_tool(request), seconds)
 
     async def given(self, spec: ToolSpec, answer: ToolAnswer) -> Any:
         """What a caller gets of an answer.
@@ -235,7 +250,9 @@ class McpSource:
         Raises:
             ToolFailed, ResultInvalid: The tool says that it failed, or its result is too long.
         """
-        value = await result_of_answer(spec, answer, server=self.name, limit=self.server.result_limit, keep=self._keep)
+        value = await result_of_answer(
+            spec, answer, failures=self.failures, limit=self.server.result_limit, keep=self._keep
+        )
         if isinstance(value, Failure):
             raise value.error()
         return value

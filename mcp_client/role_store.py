@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core import Clock, SystemClock, Tier
 from ..core.errors import RoleNotStorable, UnknownTier
 from ..role_resolution import Role
-from ._connection import HostConnection
-from ._contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, Operation, PutRole
-from ._hosts import Host
+from .connection import Connection
+from .contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, Operation, PutRole
+from .failures import Failures
+from .hosts import Host, StdioHost
+
+if TYPE_CHECKING:
+    from .role_link import RoleLink
 
 T = TypeVar("T")
 
@@ -135,7 +139,10 @@ class HostRoleStore(ContractRoleStore):
 
     def __init__(self, host: Host, *, clock: Clock | None = None) -> None:
         super().__init__()
-        self._connection = HostConnection(host, clock=clock or SystemClock(), on_change=self._changed)
+        self._host = host
+        self._clock = clock or SystemClock()
+        self._failures = Failures(host.label, program=isinstance(host, StdioHost))
+        self._connection = Connection(self._link, self._failures, clock=self._clock)
 
     async def aclose(self) -> None:
         """End the connection, from any task. Calling it again does nothing.
@@ -146,13 +153,20 @@ class HostRoleStore(ContractRoleStore):
         await self._connection.aclose()
 
     async def _reach(self) -> frozenset[Tier]:
-        return await self._connection.connect()
+        return (await self._connection.connect()).tiers
 
     async def _call(self, operation: Operation[T]) -> T:
-        return await self._connection.call(operation)
+        return await self._connection.call(lambda link: link.ask(operation), self._host.timeout)
 
     def _watch(self, scope_ids: dict[Tier, str]) -> None:
-        self._connection.watch(scope_ids)
+        if self._connection.link is not None:
+            self._connection.link.watch(scope_ids)
+
+    def _link(self, delay: float) -> RoleLink:
+        # Here, because the MCP library is loaded only where a host is used.
+        from .role_link import RoleLink
+
+        return RoleLink(self._host, self._failures, delay=delay, clock=self._clock, on_change=self._changed)
 
 
 def _check_stored(tier: Tier) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import Risk
 from ...harness.running import risks
-from .._hosts import HttpHost, StdioHost
+from ..hosts import HttpHost, StdioHost
 
 RESULT_LIMIT: Final = 1024 * 1024
 """Characters of one result, as JSON, where nothing else is set."""

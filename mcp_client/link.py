@@ -1,0 +1,349 @@
+"""One life of a connection, from connecting to its loss, owned by one task (D9).
+
+A client of the MCP library can be closed only by the task that opened it, and is dead for good once its host is lost.
+So a task of the link's own opens it, serves calls and closes it. It never reconnects: when a link is over, `connection`
+makes the next one. `role_link` and `tools.link` say what is asked over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client._transport import TransportStreams
+from mcp.client.session import ClientSession, ElicitationFnT
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    Implementation,
+    PaginatedRequestParams,
+    PaginatedResult,
+)
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from ..core import Clock
+from .failures import Failure, Failures
+from .hosts import Host, HttpHost, StdioHost
+from .quiet import quiet_context, quieten
+from .transports import SESSION_GONE, open_transport
+
+T = TypeVar("T")
+R = TypeVar("R", bound=BaseModel)
+
+IN_FLIGHT: Final = 32
+"""Calls that a host gets at once; the others wait."""
+WAITING: Final = 256
+"""Calls that may be under way or wait; one more is refused."""
+
+_STREAMS: Final = 10  # of notices that a host ends before it is left alone
+_MISUSED: Final = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
+# The library has no type of its own for this; a host that speaks such a revision is among the tests.
+_OF_REVISIONS: Final = ("Unsupported protocol version", "No mutually supported modern protocol version")
+_OF_ITS_KIND: Final = " of its kind"
+
+
+class Link(ABC):
+    """A connection that lives once. Made inside the event loop that it belongs to.
+
+    A subclass says what the host is asked first, what runs next to the calls, and has a method for each call.
+
+    Args:
+        host: The host.
+        failures: Makes its failures.
+        delay: Seconds to wait before connecting.
+        clock: What waits.
+    """
+
+    _elicitation: ElicitationFnT | None = None
+    """Has a person asked what the host asks; None where it may not ask."""
+
+    def __init__(self, host: Host, failures: Failures, *, delay: float, clock: Clock) -> None:
+        loop = asyncio.get_running_loop()
+        self.answered = False
+        self.over_since: float | None = None
+        self._host = host
+        self._failures = failures
+        self._clock = clock
+        self._version = ""
+        self._session: ClientSession | None = None
+        self._serving: asyncio.TaskGroup | None = None
+        self._settled = asyncio.Event()  # calls can be made, or it is over
+        self._over: asyncio.Future[Failure] = loop.create_future()  # takes no more calls, and why
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._garbled = False
+        self._silent_since: float | None = None
+        self._context = quiet_context()
+        self.task = loop.create_task(self._own(delay), name=f"role host {host.label}", context=self._context)
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes no call any more."""
+        return self._over.done()
+
+    @property
+    def serving(self) -> bool:
+        """Whether it takes calls."""
+        return self._serving is not None and not self.over
+
+    @property
+    def modern(self) -> bool:
+        """Whether the revision 2026-07-28, or a newer one, is spoken."""
+        return self._version in MODERN_PROTOCOL_VERSIONS
+
+    async def ready(self) -> Failure | None:
+        """Wait until calls can be made; what is in the way, if they cannot."""
+        await self._settled.wait()
+        return self._over.result() if self.over else None
+
+    def stop(self) -> None:
+        """Begin to end it; `task` is done when all is released."""
+        connecting = not self._settled.is_set()
+        self._end(self._failures.closed())
+        if connecting:
+            self.task.cancel()  # once: a second one would interrupt the end of a child
+
+    # --- for subclasses ---------------------------------------------------------------------------------------------
+
+    def _transport(self) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
+        """The streams of the host, open inside the block."""
+        return open_transport(self._host, self._failures, self._lose)
+
+    @abstractmethod
+    async def _meet(self, client: Client) -> Failure | None:
+        """Learn what the host offers; what is in the way, if it cannot be used."""
+
+    @abstractmethod
+    async def _follow(self, client: Client) -> None:
+        """Follow what changes in the host, for as long as calls are served."""
+
+    async def _listen(self, listen: Callable[[], Awaitable[bool]]) -> None:
+        """Listen to notices, which the revision 2026-07-28 sends to those that ask; older ones have no such stream.
+
+        Args:
+            listen: Listens once; whether the host ended the stream, after which it is asked again a few times.
+        """
+        ended = 0
+        while self.modern and ended < _STREAMS:
+            try:
+                ended += await listen()
+            except Exception:  # whatever it is: a host without notices is as good, and its calls go on
+                return
+
+    async def _send(self, request: Any, result: type[R] | TypeAdapter[R], *, progress: ProgressFnT | None = None) -> R:
+        """Send a request of a call, and give its answer; the library's errors are read by `call`."""
+        assert self._session is not None, "calls are made by a link that serves"
+        answer = await self._session.send_request(request, result, progress_callback=progress)
+        self._has_answered()
+        return answer
+
+    async def _noticed(self, message: object) -> None:
+        self._garbled = self._garbled or isinstance(message, Exception)
+
+    def _has_answered(self) -> None:
+        """Note that the host answered a call."""
+        self.answered = True
+        self._heard()
+
+    def _heard(self) -> None:
+        """Note that the host answered: what it did before says nothing about its next silence."""
+        self._garbled = False
+        self._silent_since = None
+
+    # --- the owner task ---------------------------------------------------------------------------------------------
+
+    async def _own(self, delay: float) -> None:
+        failure: Failure | None = None
+        try:
+            if delay > 0:
+                await self._clock.sleep(delay)
+            failure = await self._live()
+        except Exception as error:
+            failure = self._failure_of(error)
+        finally:
+            self._end(failure or self._failures.closed())
+
+    async def _live(self) -> Failure | None:
+        async with contextlib.AsyncExitStack() as opened:
+            limit = self._host.connect_timeout
+            # Ending a child that is no host takes seconds more; the callers do not wait for that.
+            giving_up = asyncio.get_running_loop().call_later(limit, self._end, self._failures.late_connecting(limit))
+            opened.callback(giving_up.cancel)
+            client = Client(
+                self._transport(),
+                mode=self._host.mode,
+                client_info=Implementation(name="worldagent", version="1"),
+                cache=None,
+                message_handler=self._noticed,
+                elicitation_callback=self._elicitation,
+            )
+            async with asyncio.timeout(limit):
+                await opened.enter_async_context(client)
+                self._version = client.protocol_version
+                failure = await self._meet(client)
+            giving_up.cancel()
+            if failure is not None or self.over:  # it got ready in the moment when it was given up
+                return failure
+            await self._serve(client)
+        return None
+
+    async def _serve(self, client: Client) -> None:
+        self._session = client.session
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(client))
+            self._serving = group
+            self._settled.set()
+            try:
+                await asyncio.wait({self._over})
+            finally:
+                self._lose()
+                for task in (following, *self._calls):
+                    task.cancel()
+
+    def _lose(self, why: Failure | None = None) -> None:
+        """End it because the connection is lost."""
+        unopened = self._failures.unreachable("it ended at once")
+        self._end(why or (self._failures.broken() if self._session else unopened))
+
+    def _end(self, why: Failure) -> None:
+        """Begin to end it, for the first reason given. Callers are told now: the end of a child may take seconds."""
+        if not self._over.done():
+            self._over.set_result(why)
+            self.over_since = self._clock.monotonic()
+            self._settled.set()
+
+    # --- one call ---------------------------------------------------------------------------------------------------
+
+    async def call(self, ask: Callable[[], Awaitable[T | Failure]], seconds: float) -> T | Failure:
+        """Make one call, by a task of the link. Cancelling it cancels it in the host.
+
+        The limit is the caller's: a task whose call was given up still has to tell the host, and a host that takes
+        nothing would hold it for seconds more. So only the end of the link waits for the task.
+
+        Args:
+            ask: Makes it.
+            seconds: How long it may take.
+        """
+        if self._serving is None or self.over:
+            return self._failures.gone()
+        if len(self._calls) >= WAITING:
+            what = f"has {len(self._calls)} calls waiting"
+            return self._failures.unavailable(what, "try again later, or find out why the host is slow")
+        quieten()
+        began = asyncio.get_running_loop().time()
+        task = self._serving.create_task(self._ask(ask), context=self._context.copy())
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        try:
+            waited: set[asyncio.Future[Any]] = {task, self._over}
+            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() and not task.cancelled():
+                return task.result()
+            return self._over.result() if self.over else self._late(began, seconds)
+        finally:
+            task.cancel()
+
+    async def _ask(self, ask: Callable[[], Awaitable[T | Failure]]) -> T | Failure:
+        async with self._slots:
+            try:
+                return await ask()
+            except Exception as error:
+                return self._failure_of(error)
+
+    def _late(self, began: float, seconds: float) -> Failure:
+        """The failure of a call that got no answer in time.
+
+        A program that left this call and an earlier one without an answer is ended, so that the next call starts it
+        again. Of calls made at the same time the first one counts; a service over HTTP is not ours to end.
+        """
+        if self._silent_since is None:
+            self._silent_since = asyncio.get_running_loop().time()
+        elif began >= self._silent_since and isinstance(self._host, StdioHost):
+            self._lose(self._failures.unavailable("left two calls without an answer", self._failures.restart))
+        return self._failures.stray() if self._garbled else self._failures.late(seconds)
+
+    # --- errors of the library --------------------------------------------------------------------------------------
+
+    def _failure_of(self, error: BaseException) -> Failure:
+        """What an error of the library means, and what follows from it for the link."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        failures = self._failures
+        match error:
+            case MCPError():
+                return self._failure_of_mcp(error)
+            case ValidationError():
+                self._heard()
+                return failures.garbled(_OF_ITS_KIND)
+            case RuntimeError() if self._session is not None:
+                # The library's own for an answer that it cannot make sense of; the connection is as it was.
+                return failures.garbled(_OF_ITS_KIND)
+            case _ if self._session is not None:
+                self._lose()
+                return self._over.result()
+            case TimeoutError():
+                return failures.late_connecting(self._host.connect_timeout)
+            case httpx2.TimeoutException():
+                return failures.late(self._host.timeout)
+            case RuntimeError() if str(error).startswith(_OF_REVISIONS):
+                return self._foreign()
+            case _:
+                return failures.unopened(error)
+
+    def _failure_of_mcp(self, error: MCPError) -> Failure:
+        """What an error of MCP means. What a host answers comes without its text; one with a text was made here."""
+        code, made_here = error.code, bool(error.message)
+        if made_here and code == SESSION_GONE:
+            # No later call can use it either; soon, because the end tells the others something else than this one.
+            asyncio.get_running_loop().call_soon(self._lose)
+            return self._failures.gone()
+        if made_here and code == CONNECTION_CLOSED:
+            self._lose()
+        else:
+            self._heard()
+        if self.over:
+            return self._over.result()
+        if made_here and code in range(100, 600):
+            return self._failures.of_status(code, error.data)
+        if code == PARSE_ERROR:
+            return self._failures.garbled()
+        if code == UNSUPPORTED_PROTOCOL_VERSION:
+            return self._foreign()
+        if code in _MISUSED:
+            http = isinstance(self._host, HttpHost)
+            what = "the address is perhaps not its MCP endpoint" if http else "it is perhaps none"
+            return self._failures.invalid(f"did not take a request of the contract (MCP error {code}); {what}")
+        return self._failures.of_code(code)
+
+    def _foreign(self) -> Failure:
+        what = "speaks no protocol revision of MCP that this package knows"
+        return self._failures.invalid(what, "use one that speaks 2025-11-25 or newer")
+
+
+P = TypeVar("P", bound=PaginatedResult)
+
+
+async def pages(fetch: Callable[[PaginatedRequestParams], Awaitable[P]], most: int) -> AsyncGenerator[P]:
+    """The pages of a list, `most` of them at most: a host may have a list without end."""
+    cursor: str | None = None
+    for _ in range(most):
+        page = await fetch(PaginatedRequestParams(cursor=cursor))
+        yield page
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+__all__ = ["Link", "pages"]

@@ -1,0 +1,226 @@
+"""The life of a connection to an MCP server: what it offers, followed while it changes, calls of it, its questions.
+
+Requests and answers are plain values outside and types of the MCP library here. Which tools become Functions is
+`source`'s matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from mcp import Client, MCPError
+from mcp.client._transport import TransportStreams
+from mcp.client.session import ClientRequestContext
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.types import (
+    INVALID_REQUEST,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    ErrorData,
+    InputRequiredResult,
+    ListResourcesRequest,
+    ListResourcesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequest,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Tool,
+    ToolListChangedNotification,
+)
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from ...core import Clock
+from ..failures import Failure
+from ..hosts import Host
+from ..link import Link, pages
+from .failures import ServerFailures
+from .listed import Asked, CallTool, Listed, ToolAnswer, ToolSpec
+from .sifting import sifted
+
+Elicit = Callable[[Asked], Awaitable[Any]]
+"""Has a person asked something; gives the answer, or None where there is none."""
+
+_PAGES: Final = 50  # of the list of tools, or of resources
+_TOOLS: Final = 1000  # in it
+_PAUSE: Final = 0.1  # seconds between two looks at a list that changes
+_ANSWERS: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+class ToolLink(Link):
+    """A link to an MCP server.
+
+    Args:
+        host: Where the server is.
+        failures: Makes its failures.
+        delay: Seconds to wait before connecting.
+        clock: What waits.
+        on_tools: Receives what the server offers, at first and after each change.
+        elicit: Has a person asked for what the server asks; None where it may not ask.
+    """
+
+    _failures: ServerFailures
+
+    def __init__(
+        self,
+        host: Host,
+        failures: ServerFailures,
+        *,
+        delay: float,
+        clock: Clock,
+        on_tools: Callable[[Listed], None],
+        elicit: Elicit | None,
+    ) -> None:
+        self._on_tools = on_tools
+        self._elicit = elicit
+        self._elicitation = None if elicit is None else self._elicited
+        self._changed = asyncio.Event()
+        self._misfits: dict[str, str] = {}
+        super().__init__(host, failures, delay=delay, clock=clock)
+
+    def _transport(self) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
+        return sifted(super()._transport(), self._misfits, lambda: self._version)
+
+    # --- what it offers ---------------------------------------------------------------------------------------------
+
+    async def _meet(self, client: Client) -> Failure | None:
+        self._on_tools(await self._list(client))
+        return None
+
+    async def _list(self, client: Client) -> Listed:
+        offered = client.server_capabilities
+        found: list[ToolSpec] = []
+        self._misfits.clear()
+
+        async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
+            return await client.session.list_tools(params=params)
+
+        async for page in pages(fetch, _PAGES if offered.tools is not None else 0):
+            self._heard()
+            found += map(_spec_of, page.tools)
+            if len(found) >= _TOOLS:
+                break
+        return Listed(tools=tuple(found[:_TOOLS]), resources=offered.resources is not None, misfits=dict(self._misfits))
+
+    async def _noticed(self, message: object) -> None:
+        await super()._noticed(message)
+        if not isinstance(message, Exception):
+            self._heard()
+        if isinstance(message, ToolListChangedNotification):
+            self._changed.set()
+
+    async def _follow(self, client: Client) -> None:
+        """Follow the list of tools for as long as the link lives."""
+
+        async def listen() -> bool:
+            with contextlib.suppress(SubscriptionLost):
+                async with client.listen(tools_list_changed=True) as stream:
+                    async for _event in stream:
+                        self._changed.set()
+            self._changed.set()  # what it did not tell meanwhile
+            return True
+
+        tools = client.server_capabilities.tools
+        async with asyncio.TaskGroup() as both:
+            if tools is not None and tools.list_changed:
+                both.create_task(self._listen(listen))
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    self._on_tools(await self._list(client))
+                except (MCPError, ValidationError) as error:  # a list that cannot be read changes nothing
+                    self._failure_of(error)
+                await self._clock.sleep(_PAUSE)
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    async def call_tool(self, call: CallTool) -> ToolAnswer | Failure:
+        """Make one round of a call."""
+        params = CallToolRequestParams(
+            name=call.tool,
+            arguments=dict(call.arguments),
+            input_responses={key: _elicited(value) for key, value in call.answers.items()} or None,
+            request_state=call.state,
+        )
+        report = call.progress
+
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            assert report is not None
+            report(progress, total, message)
+
+        # Not the session's own `call_tool`, which checks results by the server's schema without any bound.
+        try:
+            answer = await self._send(
+                CallToolRequest(params=params), _ANSWERS, progress=None if report is None else progress
+            )
+        except MCPError as error:
+            # An error that answers a call is the tool's, whatever its code. One with a text was made on this side.
+            if error.message:
+                raise
+            self._has_answered()
+            return self._failures.refused(call.tool, error.code)
+        if isinstance(answer, InputRequiredResult):
+            return _asking(answer)
+        content = tuple(_json(block) for block in answer.content)
+        return ToolAnswer(content=content, structured=answer.structured_content, failed=bool(answer.is_error))
+
+    async def resources(self) -> tuple[Mapping[str, Any], ...]:
+        """All resources, as JSON."""
+
+        async def fetch(params: PaginatedRequestParams) -> ListResourcesResult:
+            return await self._send(ListResourcesRequest(params=params), ListResourcesResult)
+
+        return tuple([_json(each) async for page in pages(fetch, _PAGES) for each in page.resources])
+
+    async def read(self, uri: str) -> tuple[Mapping[str, Any], ...]:
+        """The contents of one resource, as JSON."""
+        # Not by the session's own method, which would ask a person by itself.
+        params = ReadResourceRequestParams(uri=uri)
+        found = await self._send(ReadResourceRequest(params=params), ReadResourceResult)
+        return tuple(_json(part) for part in found.contents)
+
+    async def _elicited(self, context: ClientRequestContext, params: Any) -> ElicitResult | ErrorData:
+        if self._elicit is None or not isinstance(params, ElicitRequestFormParams):
+            return ErrorData(code=INVALID_REQUEST, message="only forms can be asked for")
+        return _elicited(await self._elicit(Asked(message=params.message, schema=params.requested_schema)))
+
+
+def _elicited(answer: Any) -> ElicitResult:
+    """What a server gets for an answer; None says no."""
+    return ElicitResult(action="decline") if answer is None else ElicitResult(action="accept", content=answer)
+
+
+def _asking(answer: InputRequiredResult) -> ToolAnswer:
+    asks: list[Asked] = []
+    for key, request in (answer.input_requests or {}).items():
+        if not isinstance(request, ElicitRequest) or not isinstance(request.params, ElicitRequestFormParams):
+            return ToolAnswer(beyond=True)
+        asks.append(Asked(message=request.params.message, schema=request.params.requested_schema, key=key))
+    return ToolAnswer(asks=tuple(asks), state=answer.request_state)
+
+
+def _spec_of(tool: Tool) -> ToolSpec:
+    """What the library read of a tool."""
+    return ToolSpec(
+        name=tool.name,
+        description=tool.description or tool.title or "",
+        title=tool.title or (tool.annotations.title if tool.annotations is not None else None) or "",
+        params=tool.input_schema,
+        result=tool.output_schema,
+        annotations={} if tool.annotations is None else _json(tool.annotations),
+    )
+
+
+def _json(value: BaseModel) -> dict[str, Any]:
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+__all__ = ["Elicit", "ToolLink"]
