@@ -50,7 +50,7 @@ async def _copy(source: Storage, target: Storage, output: Output) -> None:
     told = {
         "from": copied.source,
         "to": copied.target,
-        "resumed": copied.resumed,
+        "restarted": copied.restarted,
         "parts": {name: {"count": held.rows, "digest": held.digest} for name, held in copied.parts.items()},
     }
     output.result({"copied": told}, _report(copied))

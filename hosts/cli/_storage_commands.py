@@ -18,8 +18,9 @@ Where conversations, turns and checkpoints are kept: the home's file, or a Postg
 _COPY_STORAGE = """\
 Copy all that agents keep from one place to another, such as from a home to a Postgres database, or back.
 
-Stop the agents on both before. A copy that was stopped goes on when the command is run again; until it is whole, nobody
-else can open the target. Both are compared in the end. Roles, the role key and attachments stay in the home.
+Stop the agents on both before. Until the copy is complete, nothing else can open the target. A copy that was
+interrupted starts afresh when the command is run again. Both are compared in the end. Roles, the role key and
+attachments stay in the home.
 
 PLACE is a home's folder, or postgresql://... Left out, --from is the home, and --to is the setting database_url. Other
 users of the machine may see a password in PLACE among its processes; one in the setting, or in libpq's own file, is not
@@ -33,9 +34,7 @@ seen.
 """
 
 _DROP_STORAGE = """\
-Give up a copy that was begun and is not finished: what it has written is removed.
-
-What is no such copy is refused.
+Remove what a copy has written that was interrupted. A copy that is complete is refused.
 
 [bold]Example[/bold]
 
