@@ -12,14 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..core.errors import (
-    InvalidArgument,
-    SchemaTooNew,
-    StorageHalfCopied,
-    StorageInvalid,
-    StorageUnavailable,
-    ThreadBusy,
-)
+from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied, StorageInvalid, ThreadBusy
+from ..core.files import storage_errors
 from ..graphs.copies import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 from ..storage.copies import COPYING, Held, Import, Part, copying_alone, tables_of
@@ -266,18 +260,11 @@ async def _half(storage: Storage) -> _Place:
 
 
 def _unlink(storage: Storage) -> None:
-    problem = ""
-    try:
+    file, remedy = storage.database, "end the process that uses it, or make the home writable"
+    with storage_errors(f"{str(file)!r} cannot be removed", remedy=remedy):
         # The file itself at last: without the others it is still an incomplete copy.
         for suffix in ("-wal", "-shm", ""):
-            storage.database.with_name(storage.database.name + suffix).unlink(missing_ok=True)
-        return
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-    raise StorageUnavailable(
-        f"{str(storage.database)!r} cannot be removed ({problem})",
-        remedy="end the process that uses it, or make the home writable",
-    )
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
 
 
 __all__ = ["Copied", "Progress", "copy_storage", "drop_copy"]

@@ -4,13 +4,15 @@ Turns, and appending one by one, are the log's own matter.
 """
 
 from .._turns import keys_of
-from ._reading import ReadChain, ReadMessage, root_of
-from ._removal import RemovedMessages, portions, remove_messages, sharers
+from .reading import AwareMoment, ReadChain, ReadMessage, is_id, root_of
+from .removal import RemovedMessages, portions, remove_messages, sharers
 
 __all__ = [
+    "AwareMoment",
     "ReadChain",
     "ReadMessage",
     "RemovedMessages",
+    "is_id",
     "keys_of",
     "portions",
     "remove_messages",

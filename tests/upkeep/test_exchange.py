@@ -23,6 +23,7 @@ from worldagent.testing import assert_no_role_leak
 pytestmark = pytest.mark.on_every_database
 
 ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
+EARLIER = Path(__file__).parents[1] / "fixtures" / "exports" / "version-1.jsonl"
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
 
 
@@ -275,3 +276,19 @@ async def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
         await agent.upkeep.remove("t1")
         await agent.upkeep.import_thread(file)
         assert await agent.thread("t1").history() == said
+
+
+@pytest.mark.requirement("T4")
+async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "again.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        imported = await agent.upkeep.import_thread(EARLIER)
+        assert (imported.thread, imported.added, imported.made) == ("t2", 3, True)
+        said = await agent.thread("t2").history()
+        assert [message.body["text"] for message in said][:2] == ["Look, a table", "Fine."]
+        [attachment] = agent.attachments.of(said[0])
+        assert await agent.attachments.read(attachment) == b"name,size\nhat,7\n"
+        await agent.upkeep.export("t2", file)
+    [header, *lines], [old, *others] = read(file), read(EARLIER)
+    assert ({**header, "exported": 0}, lines[:-1]) == ({**old, "exported": 0}, others[:-1])
+    assert (lines[-1]["kept"], lines[-1]["title"]) == ([said[0].id], "Of hats")

@@ -1,4 +1,4 @@
-"""Exporting a thread's conversation, as it stands at one moment: all of it, or no file."""
+"""Exporting a thread's conversation, as it is at one moment: all of it, or no file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from pydantic import ValidationError
 
 from ....core import Scope
 from ....core.errors import AttachmentMissing, InvalidArgument, StorageInvalid, StorageUnavailable, UnknownMessage
-from ....memory import Message, thread_key
+from ....memory import thread_key
 from ....memory.kept import KeptMessages
 from ....memory.titles import ThreadTitles
 from ....memory.upkeep import ReadChain, ReadMessage, root_of
 from .._parts import UpkeepParts
-from ._files import ThreadFileWriter, drafted
-from ._lines import Header, Piece
-from ._target import check_target
+from .places import check_target, drafted, publish
+from .thread_files import Header, ThreadFileWriter
 
 _PAGE: Final = 200
 _TRIES: Final = 5  # each after a removal that was quicker
@@ -82,14 +81,14 @@ async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> 
 async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
     found = await _conversation(parts, scope)
     with drafted(target) as draft:
-        writer = draft.writer
+        writer = ThreadFileWriter(draft)
         await asyncio.to_thread(writer.header, found.header)
         hashes = await _write_messages(parts, writer, found)
         missing = await _write_pieces(parts, writer, hashes)
         if missing:  # they went with their messages, perhaps
             await parts.log.history(found.header.head, limit=1)
         await asyncio.to_thread(writer.end, found.kept, found.title)
-        await asyncio.to_thread(draft.publish)
+        await asyncio.to_thread(publish, draft, target)
     return Exported(
         file=target if isinstance(target, Path) else None,
         messages=found.header.messages,
@@ -128,9 +127,8 @@ async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _
     hashes: set[str] = set()
     chain = ReadChain(found.header.root)
     for end in reversed(found.ends):
-        read = [_read(message) for message in await parts.log.history(end, limit=_PAGE)]
-        hashes |= await asyncio.to_thread(_checked, read, chain, parts.database.name)
-        await asyncio.to_thread(writer.messages, read)
+        read = [ReadMessage.of(message) for message in await parts.log.history(end, limit=_PAGE)]
+        hashes |= await asyncio.to_thread(_write_checked, writer, read, chain, parts.database.name)
     return hashes
 
 
@@ -142,12 +140,12 @@ async def _write_pieces(parts: UpkeepParts, writer: ThreadFileWriter, hashes: se
         except AttachmentMissing:
             missing.add(sha256)
         else:
-            await asyncio.to_thread(writer.piece, Piece(sha256, data))
+            await asyncio.to_thread(writer.attachment, sha256, data)
     return missing
 
 
-def _checked(messages: list[ReadMessage], chain: ReadChain, database: str) -> set[str]:
-    """Check messages as an import will; give the hashes of what is attached to them."""
+def _write_checked(writer: ThreadFileWriter, messages: list[ReadMessage], chain: ReadChain, database: str) -> set[str]:
+    """Write messages that were checked as an import will; give the hashes of what is attached to them."""
     hashes: set[str] = set()
     for message in messages:
         problem = ""
@@ -160,19 +158,8 @@ def _checked(messages: list[ReadMessage], chain: ReadChain, database: str) -> se
                 f"the message {message.id!r} in {database!r} is not what was written: it {problem}",
                 remedy=_RESTORE,
             )
+    writer.messages(messages)
     return hashes
-
-
-def _read(message: Message) -> ReadMessage:
-    return ReadMessage(
-        id=message.id,
-        parent=message.parent,
-        turn_id=message.turn_id,
-        author=message.author,
-        kind=message.kind,
-        body=message.body,
-        at=message.at,
-    )
 
 
 __all__ = ["Exported", "export"]
