@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..core.errors import InvalidArgument, SchemaTooNew, StorageHalfCopied, StorageInvalid, ThreadBusy
+from ..core.errors import InvalidArgument, StorageInvalid, ThreadBusy
 from ..core.files import storage_errors
 from ..graphs.copies import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
-from ..storage.copies import COPYING, Held, Import, Part, copying_alone, tables_of
+from ..storage.copies import COPYING, Held, Import, Part, copying_alone, schemas_at, tables_of
 from .threads import SCHEMAS
 
 Progress = Callable[[str, int, int], object]
@@ -93,7 +93,11 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
     if source.place == target.place:
         raise InvalidArgument(f"{_named(source)!r} cannot be copied into itself", remedy="name another target")
     found = await _look(source)
-    schemas = _schemas(found)
+    if not found.versions:
+        raise InvalidArgument(
+            f"there is no storage {found.name!r} to copy from", remedy="name a home or a database in use"
+        )
+    schemas = schemas_at(found.versions, SCHEMAS, database=found.name)  # both ends get the same tables
     async with _opened(source) as old:
         await _check_idle(old, source, schemas)
         async with copying_alone(target):
@@ -184,35 +188,6 @@ async def _look(storage: Storage) -> _Place:
 
     async with _opened(storage) as database:
         return await database.read(work)
-
-
-def _schemas(source: _Place) -> tuple[Schema, ...]:
-    """The schemas of what is copied, as they were at its versions: both ends get the same tables.
-
-    Raises:
-        InvalidArgument: There is nothing to copy.
-        StorageHalfCopied: It is an incomplete copy itself.
-        SchemaTooNew: It has tables that this package does not know.
-    """
-    if not source.versions:
-        raise InvalidArgument(
-            f"there is no storage {source.name!r} to copy from", remedy="name a home or a database in use"
-        )
-    if source.half_copied:
-        raise StorageHalfCopied(
-            f"a copy into {source.name!r} was begun and is not finished, so nothing is copied from it",
-            remedy="run that copy again first",
-        )
-    known = {schema.name: schema for schema in SCHEMAS}
-    for name, version in source.versions.items():
-        newest = len(known[name].migrations) if name in known else 0
-        if version > newest:
-            raise SchemaTooNew(
-                f"database {source.name!r} has version {version} of {name!r}, and this package knows {newest}",
-                remedy="copy it with the newer version of this package",
-            )
-    found = [(schema, source.versions[schema.name]) for schema in SCHEMAS if schema.name in source.versions]
-    return tuple(Schema(schema.name, schema.migrations[:version]) for schema, version in found)
 
 
 async def _check_idle(database: Database, storage: Storage, schemas: Sequence[Schema]) -> None:

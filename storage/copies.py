@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -22,7 +22,7 @@ from ._address import PostgresAddress
 from ._database import Database
 from ._home import Storage
 from ._locks import FileLocks, Locks
-from ._schema import COPYING, Schema, migrate
+from ._schema import COPYING, Schema, migrate, older
 from ._transaction import Transaction
 
 BATCH: Final = 200  # rows; one of them may be a long message
@@ -155,6 +155,22 @@ def tables_of(schemas: Sequence[Schema]) -> tuple[Table, ...]:
     return tuple(tables[name] for name in ordered)
 
 
+def schemas_at(versions: Mapping[str, int], schemas: Sequence[Schema], *, database: str) -> tuple[Schema, ...]:
+    """The schemas of a database as they were at its versions.
+
+    Args:
+        versions: The version that it has of each.
+        schemas: All that it can have.
+        database: Names it in errors.
+
+    Raises:
+        SchemaTooNew: It has a version or a part that this package does not know.
+        StorageHalfCopied: A copy into it has not come to its end.
+    """
+    older(versions, database, schemas)
+    return tuple(Schema(each.name, each.migrations[: versions[each.name]]) for each in schemas if each.name in versions)
+
+
 def _referred(connection: sqlite3.Connection, table: str) -> set[str]:
     return {other for (other,) in connection.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (table,))}
 
@@ -251,4 +267,4 @@ async def copying_alone(target: Storage) -> AsyncGenerator[None]:
         yield
 
 
-__all__ = ["COPYING", "Held", "Import", "Part", "Statements", "Table", "copying_alone", "tables_of"]
+__all__ = ["COPYING", "Held", "Import", "Part", "Statements", "Table", "copying_alone", "schemas_at", "tables_of"]

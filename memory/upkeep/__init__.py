@@ -4,7 +4,7 @@ Turns, and appending one by one, are the log's own matter.
 """
 
 from .._turns import keys_of
-from .reading import AwareMoment, ReadChain, ReadMessage, is_id, root_of
+from .reading import AwareMoment, ReadChain, ReadMessage, chain_of, is_id
 from .removal import RemovedMessages, portions, remove_messages, sharers
 
 __all__ = [
@@ -12,10 +12,10 @@ __all__ = [
     "ReadChain",
     "ReadMessage",
     "RemovedMessages",
+    "chain_of",
     "is_id",
     "keys_of",
     "portions",
     "remove_messages",
-    "root_of",
     "sharers",
 ]

@@ -21,6 +21,12 @@ from ..attachments import Attachment, read_references
 from ..bodies import misfits
 
 _THREAD: Final = "SELECT thread FROM wa_message WHERE id=?"
+_CHAIN: Final = """WITH RECURSIVE chain(id, parent, depth, thread) AS (
+                     SELECT id, parent, depth, thread FROM wa_message WHERE id=?
+                     UNION ALL
+                     SELECT m.id, m.parent, m.depth, m.thread FROM chain
+                     JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1)
+                   SELECT id, thread FROM chain ORDER BY depth"""
 _LEVELS: Final = 500  # of a body; whoever reads one has frames of its own
 
 
@@ -133,15 +139,16 @@ class ReadChain:
         return last >= 0 and known and len(set(results)) == len(results) and counted
 
 
-def root_of(transaction: Transaction, first: str) -> str:
-    """The key of the thread that a conversation began on, which the id of its first message depends on.
+def chain_of(transaction: Transaction, head: str) -> tuple[list[str], str]:
+    """The ids of a conversation's messages, oldest first, and the key of the thread that it began on.
 
     Raises:
-        UnknownMessage: It was removed meanwhile.
+        UnknownMessage: The last one was removed meanwhile.
     """
-    for (thread,) in transaction.execute(_THREAD, (first,)):
-        return str(thread)
-    raise UnknownMessage(f"message {first!r} was removed meanwhile", remedy="use an id from the thread's history")
+    rows = transaction.execute(_CHAIN, (head,))
+    if not rows:
+        raise UnknownMessage(f"message {head!r} was removed meanwhile", remedy="use an id from the thread's history")
+    return [message for message, _ in rows], str(rows[0][1])
 
 
 def is_id(value: object) -> bool:
@@ -196,4 +203,4 @@ def _invalid(problem: str) -> InvalidArgument:
     return InvalidArgument(problem, remedy="use the file as it was exported")
 
 
-__all__ = ["AwareMoment", "ReadChain", "ReadMessage", "is_id", "root_of"]
+__all__ = ["AwareMoment", "ReadChain", "ReadMessage", "chain_of", "is_id"]

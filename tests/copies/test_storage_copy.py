@@ -129,7 +129,7 @@ async def test_an_interrupted_copy_is_refused_to_agents_until_it_was_made_afresh
     await stopped(source, target, at)
     with pytest.raises(StorageHalfCopied, match=r"a copy into .* was begun and is not finished; run the same"):
         await agent_of(target).start()
-    with pytest.raises(StorageHalfCopied, match="so nothing is copied from it"):
+    with pytest.raises(StorageHalfCopied, match="was begun and is not finished"):
         await copy_storage(target, storage("sqlite", tmp_path / "third"))
     foreign = storage("sqlite", tmp_path / "foreign")
     await used(foreign)
@@ -302,8 +302,16 @@ async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-@pytest.mark.parametrize("part", ["journal", "unheard-of"])
-async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path, engine: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ("journal", "has version 99 of 'journal', and this package knows"),
+        ("unheard-of", "has the part 'unheard-of', which this package does not know; install the newer version"),
+    ],
+)
+async def test_a_source_of_a_newer_version_is_refused_naming_it(
+    tmp_path: Path, engine: str, part: str, problem: str
+) -> None:
     source, target = storage(engine, tmp_path / "one"), storage("sqlite", tmp_path / "other")
     await used(source)
     change = f"INSERT INTO wa_schema(name, version) VALUES('{part}', 99) ON CONFLICT(name) DO UPDATE SET version=99"
@@ -315,7 +323,7 @@ async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path, 
     with closing(connect()) as database:
         database.execute(change)
         database.commit()
-    await refused(source, target, f"has version 99 of '{part}', and this package knows", SchemaTooNew)
+    await refused(source, target, problem, SchemaTooNew)
     assert not target.database.exists()
 
 

@@ -15,7 +15,7 @@ from ....core.errors import AttachmentMissing, InvalidArgument, StorageInvalid, 
 from ....memory import thread_key
 from ....memory.kept import KeptMessages
 from ....memory.titles import ThreadTitles
-from ....memory.upkeep import ReadChain, ReadMessage, root_of
+from ....memory.upkeep import ReadChain, ReadMessage, chain_of
 from .._parts import UpkeepParts
 from .places import check_target, drafted, publish
 from .thread_files import Header, ThreadFileWriter
@@ -42,19 +42,19 @@ class Exported:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Conversation:
     """What of a thread is read before any of it is written.
 
     Attributes:
         header: The first line.
-        ends: The last message of each page, the newest first.
+        ids: Its messages, the oldest first.
         kept: The messages that are kept word for word.
         title: What the host called the thread, if it did.
     """
 
     header: Header
-    ends: list[str]
+    ids: list[str]
     kept: list[str]
     title: str | None
 
@@ -102,32 +102,26 @@ async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
     head = (await parts.position(key)).head
     if head is None:
         raise InvalidArgument(f"thread {key!r} has no message", remedy="export a thread on which something was said")
-    page = await parts.log.history(head, limit=_PAGE)
-    ends, count = [head], page[-1].depth + 1
-    while page[0].parent is not None:
-        ends.append(page[0].parent)
-        page = await parts.log.history(ends[-1], limit=_PAGE)
-    root = await parts.database.read(lambda tx: root_of(tx, page[0].id))
-    marked = await KeptMessages(parts.database).of(key)
-    # An edit leaves marks behind on messages that are none of the thread's any more.
-    standing = {message.id for message in await parts.log.some(head, marked)}
-    given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": count}
+    ids, root = await parts.database.read(lambda tx: chain_of(tx, head))
+    given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": len(ids)}
     header = None
     with suppress(ValidationError):
         header = Header.model_validate({**given, "exported": parts.clock.now()})
     if header is None:
         raise StorageInvalid(f"the thread {key!r} did not begin on a thread, but on {root[:100]!r}", remedy=_RESTORE)
-    title = await ThreadTitles(parts.database).get(key)
-    kept = [message for message in marked if message in standing]
-    return _Conversation(header=header, ends=ends, kept=kept, title=title)
+    # An edit leaves marks behind on messages that are none of the thread's any more.
+    standing = set(ids)
+    kept = [message for message in await KeptMessages(parts.database).of(key) if message in standing]
+    return _Conversation(header, ids, kept, await ThreadTitles(parts.database).get(key))
 
 
 async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _Conversation) -> set[str]:
     """Write all messages, the oldest first; give the hashes of what is attached."""
     hashes: set[str] = set()
     chain = ReadChain(found.header.root)
-    for end in reversed(found.ends):
-        read = [ReadMessage.of(message) for message in await parts.log.history(end, limit=_PAGE)]
+    for begin in range(0, len(found.ids), _PAGE):
+        page = found.ids[begin : begin + _PAGE]
+        read = [ReadMessage.of(message) for message in await parts.log.history(page[-1], limit=len(page))]
         hashes |= await asyncio.to_thread(_write_checked, writer, read, chain, parts.database.name)
     return hashes
 
