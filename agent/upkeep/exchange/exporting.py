@@ -16,7 +16,7 @@ from ....memory import thread_key
 from ....memory.kept import KeptMessages
 from ....memory.titles import ThreadTitles
 from ....memory.upkeep import ReadChain, ReadMessage, chain_of
-from .._parts import UpkeepParts
+from ..parts import UpkeepParts
 from .places import check_target, drafted, publish
 from .thread_files import Header, ThreadFileWriter
 

@@ -19,7 +19,7 @@ from ....memory.kept import KeptMessages
 from ....memory.titles import ThreadTitles
 from ....memory.upkeep import ReadChain, ReadMessage
 from ....storage import Lease, Transaction
-from .._parts import UpkeepParts
+from ..parts import UpkeepParts
 from .places import name_of, readable
 from .thread_files import End, Header, Item, Piece, ThreadFile
 

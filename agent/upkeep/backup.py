@@ -20,7 +20,7 @@ from typing import Final
 
 from ...core.errors import InvalidArgument, StorageUnavailable, WorldAgentError
 from ...storage import Storage, from_sqlite
-from ._whole_folder import sync, whole_folder
+from .whole_folder import sync, whole_folder
 
 _BUSY: Final = 30.0  # seconds
 _STEP: Final = 2048  # pages of a database between two looks whether it should stop
