@@ -7,8 +7,8 @@ and starts afresh. To move single threads, or to back up a home, see `upkeep`.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -98,12 +98,12 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
             f"there is no storage {found.name!r} to copy from", remedy="name a home or a database in use"
         )
     schemas = schemas_at(found.versions, SCHEMAS, database=found.name)  # both ends get the same tables
-    async with _opened(source) as old:
+    async with aclosing(await Database.open(source.place, schemas=())) as old:
         await _check_idle(old, source, schemas)
         async with copying_alone(target):
             left = await _look(target)
             _check_target(left, found.name)
-            async with _opened(target, (*schemas, COPYING)) as new:
+            async with aclosing(await Database.open(target.place, schemas=(*schemas, COPYING))) as new:
                 run = Import(new)
                 await run.begin(found.name, clear=left.filled[::-1])
                 parts: list[Part] = [*tables_of(schemas), await Checkpoints.open(old, new)]
@@ -128,7 +128,7 @@ async def drop_copy(storage: Storage) -> None:
         found = await _half(storage)  # once more, now that no other run can finish it meanwhile
         if not isinstance(storage.place, PostgresAddress):
             return _unlink(storage)
-        async with _opened(storage) as database:
+        async with aclosing(await Database.open(storage.place, schemas=())) as database:
             await database.transact(lambda tx: tx.execute(f"DROP TABLE {', '.join(found.tables)} CASCADE"))
 
 
@@ -160,16 +160,6 @@ def _named(storage: Storage) -> str:
     return str(storage.place).encode(errors="backslashreplace").decode()  # a folder's name may be no UTF-8
 
 
-@contextlib.asynccontextmanager
-async def _opened(storage: Storage, schemas: Sequence[Schema] = ()) -> AsyncGenerator[Database]:
-    """The database of a storage, for the block; without schemas as it is, whatever that is."""
-    database = await Database.open(storage.place, schemas=schemas)
-    try:
-        yield database
-    finally:
-        await database.aclose()
-
-
 async def _look(storage: Storage) -> _Place:
     """What a place holds; a file that is not there is not made."""
     name = _named(storage)
@@ -186,7 +176,7 @@ async def _look(storage: Storage) -> _Place:
         known = transaction.execute(_SOURCE) if "wa_copy" in there else []
         return _Place(name, tables, tuple(filled), versions, known[0][0] if known else None)
 
-    async with _opened(storage) as database:
+    async with aclosing(await Database.open(storage.place, schemas=())) as database:
         return await database.read(work)
 
 

@@ -121,8 +121,10 @@ class Table:
         most = max(1, _VALUES // width)
         for begin in range(0, len(batch), most):
             some = batch[begin : begin + most]
-            values = ", ".join([f"({', '.join('?' * width)})"] * len(some))
-            yield f"INSERT INTO {self.name}({columns}) VALUES{values}", [value for row in some for value in row]
+            places = ", ".join([f"({', '.join('?' * width)})"] * len(some))
+            # A row that an agent wrote here meanwhile is for the comparison to find.
+            statement = f"INSERT INTO {self.name}({columns}) VALUES{places} ON CONFLICT DO NOTHING"
+            yield statement, [value for row in some for value in row]
 
     def text(self, item: Row) -> str:
         """See `Part.text`."""
