@@ -1,12 +1,15 @@
-"""Files of somebody else's, read without waiting for what is none, and who else may read one."""
+"""Files: reading one of unknown kind without waiting, who else may read one, and errors of the system made typed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
+
+from .errors import StorageUnavailable
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -47,4 +50,24 @@ def others_may(path: Path) -> bool:
     return False
 
 
-__all__ = ["others_may", "read_regular"]
+@contextlib.contextmanager
+def storage_errors(problem: str, *, remedy: str) -> Generator[None]:
+    """Replace an `OSError` of the block by a `StorageUnavailable`.
+
+    Args:
+        problem: What cannot be done. The reason that the system gives is put behind it.
+        remedy: What helps.
+
+    Raises:
+        StorageUnavailable: The block raised an `OSError`.
+    """
+    reason = ""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    if reason:
+        raise StorageUnavailable(f"{problem} ({reason})", remedy=remedy)
+
+
+__all__ = ["others_may", "read_regular", "storage_errors"]

@@ -80,7 +80,7 @@ def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -
     if COPYING.name in stored and schemas and COPYING not in schemas:
         raise StorageHalfCopied(
             f"a copy into {database!r} was begun and is not finished",
-            remedy="run the same `worldagent storage copy` again, or give it up with `worldagent storage drop`",
+            remedy="run the same `worldagent storage copy` again, or remove it with `worldagent storage drop`",
         )
     unknown = sorted(stored.keys() - {COPYING.name, *(schema.name for schema in schemas)})
     if unknown and schemas:

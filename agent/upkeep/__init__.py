@@ -3,12 +3,12 @@
 No engine and no model: it loads neither dspy nor langgraph. Where threads stand is `threads`' matter.
 """
 
-from ._backup import Backup, back_up
-from ._parts import UpkeepParts
-from ._removal import Removed
-from ._retention import AGE_LIMIT, KEEP_LIMIT, Pruned, Retention
-from ._upkeep import Upkeep
+from .backup import Backup, back_up
 from .exchange import Exported, Imported
+from .parts import UpkeepParts
+from .removal import Removed
+from .retention import AGE_LIMIT, KEEP_LIMIT, Pruned, Retention
+from .upkeep import Upkeep
 
 __all__ = [
     "AGE_LIMIT",

@@ -52,8 +52,9 @@ def copy(
 ) -> Work:
     """Copy all that agents keep from one place to another, such as from a home to a Postgres database, or back.
 
-    Stop the agents on both before. A copy that was stopped goes on when the command is run again; until it is whole,
-    nobody else can open the target. Both are compared in the end. Roles, the role key and attachments stay in the home.
+    Stop the agents on both before. Until the copy is complete, nothing else can open the target. A copy that was
+    interrupted starts afresh when the command is run again. Both are compared in the end. Roles, the role key and
+    attachments stay in the home.
 
     PLACE is a home's folder, or postgresql://... Left out, --from is the home, and --to is the setting database_url.
     Other users of the machine may see a password in PLACE among its processes; one in the setting, or in libpq's own
@@ -75,9 +76,7 @@ def drop(
     place: Annotated[str, typer.Argument(metavar="PLACE", help="Where the copy was going to.")],
     json: JsonResult = False,
 ) -> Work:
-    """Give up a copy that was begun and is not finished: what it has written is removed.
-
-    What is no such copy is refused.
+    """Remove what a copy has written that was interrupted. A copy that is complete is refused.
 
     [bold]Example[/bold]
 
@@ -96,7 +95,7 @@ async def _copy(source: Storage, target: Storage, output: Output) -> None:
     told = {
         "from": copied.source,
         "to": copied.target,
-        "resumed": copied.resumed,
+        "restarted": copied.restarted,
         "parts": {name: {"count": held.rows, "digest": held.digest} for name, held in copied.parts.items()},
     }
     output.result({"copied": told}, _report(copied))

@@ -4,16 +4,18 @@ Turns, and appending one by one, are the log's own matter.
 """
 
 from .._turns import keys_of
-from ._reading import ReadChain, ReadMessage, root_of
-from ._removal import RemovedMessages, portions, remove_messages, sharers
+from .reading import AwareMoment, ReadChain, ReadMessage, chain_of, is_id
+from .removal import RemovedMessages, portions, remove_messages, sharers
 
 __all__ = [
+    "AwareMoment",
     "ReadChain",
     "ReadMessage",
     "RemovedMessages",
+    "chain_of",
+    "is_id",
     "keys_of",
     "portions",
     "remove_messages",
-    "root_of",
     "sharers",
 ]

@@ -1,4 +1,4 @@
-"""Copies of all that agents keep, in every direction: what goes on there, what is refused, what a stop leaves (T5)."""
+"""Copies of all that agents keep, in every direction: what resumes there, what is refused, what a stop leaves (T5)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_what_was_said_is_there_afterwards_and_what_waits_goes_on_there(
     await used(source)
     seen: list[tuple[str, int, int]] = []
     copied = await copy_storage(source, target, progress=lambda *told: seen.append(told))
-    assert (copied.source, copied.target, copied.resumed) == (str(source.place), str(target.place), False)
+    assert (copied.source, copied.target, copied.restarted) == (str(source.place), str(target.place), False)
     assert copied.parts["wa_turn"].rows == THREADS + 2
     assert copied.parts["checkpoints"].rows > THREADS
     assert {name for name, done, total in seen if done == total} == {
@@ -93,14 +93,14 @@ def rows(where: Storage, table: str) -> list[tuple[Any, ...]]:
         return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall(), key=repr)
 
 
-async def test_homes_whose_names_are_no_utf8_are_copied_and_gone_on_with(tmp_path: Path) -> None:
+async def test_homes_whose_names_are_not_utf8_are_copied_and_copied_afresh(tmp_path: Path) -> None:
     first, second = (odd_name(tmp_path, name) for name in (b"one \xff", b"other \xe9"))
     source, target = storage("sqlite", tmp_path / first), storage("sqlite", tmp_path / second)
     await used(source)
     await stopped(source, target, "wa_message")
     copied = await copy_storage(source, target)
     shown = first.encode(errors="backslashreplace").decode()
-    assert (copied.resumed, copied.source) == (True, f"{tmp_path}/{shown}/agent.db")
+    assert (copied.restarted, copied.source) == (True, f"{tmp_path}/{shown}/agent.db")
     assert await all_of(target) == await all_of(source)
 
 
@@ -121,7 +121,7 @@ async def stopped(source: Storage, target: Storage, at: str) -> None:
 
 @pytest.mark.parametrize("at", ["wa_epoch", "wa_message", "checkpoints"])
 @pytest.mark.parametrize(("one", "other"), WAYS[:2])
-async def test_a_copy_that_was_stopped_is_closed_to_agents_until_it_is_whole(
+async def test_an_interrupted_copy_is_refused_to_agents_until_it_was_made_afresh(
     tmp_path: Path, one: str, other: str, at: str
 ) -> None:
     source, target = storage(one, tmp_path / "one"), storage(other, tmp_path / "other")
@@ -129,19 +129,35 @@ async def test_a_copy_that_was_stopped_is_closed_to_agents_until_it_is_whole(
     await stopped(source, target, at)
     with pytest.raises(StorageHalfCopied, match=r"a copy into .* was begun and is not finished; run the same"):
         await agent_of(target).start()
-    with pytest.raises(StorageHalfCopied, match="so nothing is copied from it"):
+    with pytest.raises(StorageHalfCopied, match="was begun and is not finished"):
         await copy_storage(target, storage("sqlite", tmp_path / "third"))
     foreign = storage("sqlite", tmp_path / "foreign")
     await used(foreign)
     with pytest.raises(InvalidArgument, match=r"is a copy of .* that is not finished; finish that one"):
         await copy_storage(foreign, target)
     copied = await copy_storage(source, target)
-    assert copied.resumed
+    assert copied.restarted
     assert await all_of(target) == await all_of(source)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_a_copy_that_is_given_up_leaves_the_place_as_it_was(tmp_path: Path, engine: str) -> None:
+async def test_an_interrupted_copy_of_an_earlier_version_is_replaced_by_a_new_one(tmp_path: Path, engine: str) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage(engine, tmp_path / "other")
+    await used(source)
+    await stopped(source, target, "wa_message")
+    connect: Any = psycopg.connect(target.url) if target.url else sqlite3.connect(target.database)
+    with closing(connect) as database:  # it noted how far each part had come
+        database.execute("UPDATE wa_copy SET done=3")
+        database.execute("INSERT INTO wa_copy(part, last, done, whole) VALUES('wa_turn', '[\"x\"]', 7, 1)")
+        database.execute("DELETE FROM wa_bill")
+        database.execute("UPDATE wa_turn SET status='cancelled'")
+        database.commit()
+    assert (await copy_storage(source, target)).restarted
+    assert await all_of(target) == await all_of(source)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_removing_an_interrupted_copy_leaves_the_place_as_it_was(tmp_path: Path, engine: str) -> None:
     source, target = storage("sqlite", tmp_path / "one"), storage(engine, tmp_path / "other")
     await used(source)
     await stopped(source, target, "wa_call")
@@ -179,7 +195,7 @@ async def test_a_second_copy_into_one_target_is_refused_while_the_first_runs(tmp
             beside(intrude)
 
     copied = await copy_storage(source, target, progress=told)
-    assert (copied.resumed, refusals) == (False, [f"another copy into {str(target.place)!r} runs"] * 2)
+    assert (copied.restarted, refusals) == (False, [f"another copy into {str(target.place)!r} runs"] * 2)
     assert await all_of(target) == await all_of(source)
     assert not list(target.resolve().glob("*.lock"))
 
@@ -196,7 +212,7 @@ async def test_a_copy_that_lost_its_lock_writes_nothing_once_another_one_has_fin
             lock.unlink()
         if target.url is not None:
             assert cut(target.url, like="%pg_try_advisory_lock%") == 1
-        assert (await copy_storage(source, target)).resumed
+        assert (await copy_storage(source, target)).restarted
         async with agent_of(target) as agent:
             assert await agent.upkeep.remove("t0") is not None
 
@@ -258,10 +274,8 @@ async def test_what_agents_write_during_a_copy_is_noticed_and_the_copy_stays_clo
         await copy_storage(source, target, progress=interfere)
     with pytest.raises(StorageHalfCopied):
         await agent_of(target).start()
-    with pytest.raises(StorageInvalid, match="is not what"):
-        await copy_storage(source, target)
-    await drop_copy(target)
-    await copy_storage(source, target)
+    assert (await copy_storage(source, target)).restarted
+    assert await all_of(target) == await all_of(source)
 
 
 async def refused(source: Storage, target: Storage, match: str, error: type[Exception] = InvalidArgument) -> None:
@@ -288,8 +302,16 @@ async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-@pytest.mark.parametrize("part", ["journal", "unheard-of"])
-async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path, engine: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ("journal", "has version 99 of 'journal', and this package knows"),
+        ("unheard-of", "has the part 'unheard-of', which this package does not know; install the newer version"),
+    ],
+)
+async def test_a_source_of_a_newer_version_is_refused_naming_it(
+    tmp_path: Path, engine: str, part: str, problem: str
+) -> None:
     source, target = storage(engine, tmp_path / "one"), storage("sqlite", tmp_path / "other")
     await used(source)
     change = f"INSERT INTO wa_schema(name, version) VALUES('{part}', 99) ON CONFLICT(name) DO UPDATE SET version=99"
@@ -301,7 +323,7 @@ async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path, 
     with closing(connect()) as database:
         database.execute(change)
         database.commit()
-    await refused(source, target, f"has version 99 of '{part}', and this package knows", SchemaTooNew)
+    await refused(source, target, problem, SchemaTooNew)
     assert not target.database.exists()
 
 

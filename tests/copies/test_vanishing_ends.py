@@ -1,4 +1,4 @@
-"""A server that vanishes, or is started again, in the middle of a copy: what is told, and that the copy goes on."""
+"""A server that vanishes, or is started again, in the middle of a copy: what is reported, and a copy made afresh."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def copied_at_last(source: Storage, target: Storage, server: OwnServer) ->
         with pytest.raises(StorageUnavailable, match="cannot be reached, or the connection broke; start the server"):
             await copy_storage(source, target, progress=at(part, server))
         server.start()
-    assert (await copy_storage(source, target)).resumed
+    assert (await copy_storage(source, target)).restarted
 
 
-async def test_a_copy_goes_on_once_its_server_is_back(tmp_path: Path, server: OwnServer) -> None:
+async def test_a_copy_is_made_afresh_once_its_server_is_back(tmp_path: Path, server: OwnServer) -> None:
     source, there = storage("sqlite", tmp_path / "one"), Storage(home=tmp_path / "two", url=server.url)
     back = storage("sqlite", tmp_path / "three")
     await used(source)
@@ -58,5 +58,5 @@ async def test_a_copy_goes_on_once_its_server_is_back(tmp_path: Path, server: Ow
 async def test_a_copy_outlasts_a_server_that_is_started_again(tmp_path: Path, server: OwnServer) -> None:
     source, target = storage("sqlite", tmp_path / "one"), Storage(home=tmp_path / "two", url=server.url)
     await used(source)
-    assert not (await copy_storage(source, target, progress=at("wa_turn", server, again=True))).resumed
+    assert not (await copy_storage(source, target, progress=at("wa_turn", server, again=True))).restarted
     assert await all_of(target) == await all_of(source)

@@ -1,4 +1,4 @@
-"""`worldagent storage`: moving a home to a server and back by the command line, killed and gone on with."""
+"""`worldagent storage`: moving a home to a server and back by the command line, killed and started afresh."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from worldagent.agent.copying import copy_storage
 
 def told(part, done, total):
     print(part, flush=True)
-    if part == "wa_message":
+    if part == sys.argv[3]:
         sys.stdin.readline()  # until it is killed
 
-asyncio.run(copy_storage(Storage(home=Path(sys.argv[1])), Storage(url=sys.argv[2]), progress=told))
+place = sys.argv[2]
+target = Storage(url=place) if "://" in place else Storage(home=Path(place))
+asyncio.run(copy_storage(Storage(home=Path(sys.argv[1])), target, progress=told))
 """
 
 
@@ -47,7 +49,7 @@ async def test_a_home_moves_to_the_server_of_the_settings_and_back(tmp_path: Pat
     done = await command(home, "storage", "copy", "--json", stdin=b"", **shared)
     assert done.code == 0, done.told
     told = json.loads(done.out)["copied"]
-    assert (told["from"], told["resumed"]) == (str(home / "agent.db"), False)
+    assert (told["from"], told["restarted"]) == (str(home / "agent.db"), False)
     assert told["parts"]["wa_turn"]["count"] == 3
     assert f"roles, the role key and attachments stay in {str(home)!r}" in done.told
     assert "wa_turn: 3 of 3" in done.told
@@ -64,23 +66,28 @@ async def test_a_home_moves_to_the_server_of_the_settings_and_back(tmp_path: Pat
     assert "secret-word" not in "".join(one.out + one.told for one in (done, listed, back, again))
 
 
-async def test_a_copy_whose_process_is_killed_is_told_everywhere_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("engine", "at"), [("postgres", "wa_epoch"), ("postgres", "checkpoints"), ("sqlite", "wa_message")]
+)
+async def test_a_killed_copy_is_refused_everywhere_until_it_was_made_afresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, at: str
 ) -> None:
-    home, url = tmp_path / "home", new_database()
+    home, other = tmp_path / "home", tmp_path / "other"
+    target = new_database() if engine == "postgres" else str(other)
+    shared = {"WORLDAGENT_DATABASE_URL": target} if engine == "postgres" else {}
     await talked(home)
-    process = await start_script(COPYING, home, url)
-    await killed(process, at="wa_message")
-    shared = {"WORLDAGENT_DATABASE_URL": url}
-    listed = await command(home, "threads", "list", "--json", stdin=b"", **shared)
+    process = await start_script(COPYING, home, target, at)
+    await killed(process, at=at)
+    listed = await command(other, "threads", "list", "--json", stdin=b"", **shared)
     assert (listed.code, json.loads(listed.out)["error"]["code"]) == (1, "storage_half_copied")
-    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", url)
-    [result] = [one for one in await check_installation(InstallationOptions(home=home)) if one.id == "database.agent"]
+    for name, value in shared.items():
+        monkeypatch.setenv(name, value)
+    [result] = [one for one in await check_installation(InstallationOptions(home=other)) if one.id == "database.agent"]
     assert (result.status, "is not finished" in result.problem) == ("fail", True)
-    done = await command(home, "storage", "copy", "--to", url, "--json")
+    done = await command(home, "storage", "copy", "--to", target, "--json")
     assert done.code == 0, done.told
-    assert json.loads(done.out)["copied"]["resumed"]
-    listed = await command(home, "threads", "list", "--workspace", "novel", "--json", stdin=b"", **shared)
+    assert json.loads(done.out)["copied"]["restarted"]
+    listed = await command(other, "threads", "list", "--workspace", "novel", "--json", stdin=b"", **shared)
     assert len(json.loads(listed.out)["threads"]) == 3
 
 
@@ -102,10 +109,10 @@ async def test_what_cannot_be_copied_is_refused_with_a_remedy(tmp_path: Path) ->
     assert not (tmp_path / "nowhere").exists()
 
 
-async def test_a_copy_is_given_up_by_the_command_line(tmp_path: Path) -> None:
+async def test_a_killed_copy_is_removed_by_the_command_line(tmp_path: Path) -> None:
     home, url = tmp_path / "home", new_database()
     await talked(home)
-    process = await start_script(COPYING, home, url)
+    process = await start_script(COPYING, home, url, "wa_message")
     await killed(process, at="wa_message")
     done = await command(home, "storage", "drop", with_password(url), "--json")
     assert done.code == 0, done.told

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from worldagent import WorldAgent
-from worldagent.agent.upkeep._checkpoints import CheckpointRows
+from worldagent.agent.upkeep.checkpoints import CheckpointRows
 from worldagent.storage import Database, Transaction
 
 

@@ -20,9 +20,8 @@ from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, St
 from worldagent.memory import Draft, Message
 from worldagent.testing import assert_no_role_leak
 
-pytestmark = pytest.mark.on_every_database
-
 ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
+EARLIER = Path(__file__).parents[1] / "fixtures" / "exports" / "version-1.jsonl"
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
 
 
@@ -49,6 +48,7 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
 
 
 @pytest.mark.requirement("T4", "R7")
+@pytest.mark.on_every_database
 async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     lm = answering()
@@ -84,6 +84,7 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
 
 
 @pytest.mark.requirement("T4")
+@pytest.mark.on_every_database
 async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(tmp_path: Path) -> None:
     file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -105,6 +106,7 @@ async def test_an_import_again_changes_nothing_and_another_conversation_is_not_r
         assert len(await agent.thread("copy").history()) == 2
 
 
+@pytest.mark.on_every_database
 async def test_a_long_thread_keeps_its_order_over_pages_and_its_marks(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -250,6 +252,7 @@ async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
         assert row_counts(tmp_path / "home")["wa_branch"] == 0
 
 
+@pytest.mark.on_every_database
 async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):
@@ -266,6 +269,7 @@ async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_pat
         assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
+@pytest.mark.on_every_database
 async def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -275,3 +279,19 @@ async def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
         await agent.upkeep.remove("t1")
         await agent.upkeep.import_thread(file)
         assert await agent.thread("t1").history() == said
+
+
+@pytest.mark.requirement("T4")
+async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "again.jsonl"
+    async with opened(tmp_path / "home") as agent:
+        imported = await agent.upkeep.import_thread(EARLIER)
+        assert (imported.thread, imported.added, imported.made) == ("t2", 3, True)
+        said = await agent.thread("t2").history()
+        assert [message.body["text"] for message in said][:2] == ["Look, a table", "Fine."]
+        [attachment] = agent.attachments.of(said[0])
+        assert await agent.attachments.read(attachment) == b"name,size\nhat,7\n"
+        await agent.upkeep.export("t2", file)
+    [header, *lines], [old, *others] = read(file), read(EARLIER)
+    assert ({**header, "exported": 0}, lines[:-1]) == ({**old, "exported": 0}, others[:-1])
+    assert (lines[-1]["kept"], lines[-1]["title"]) == ([said[0].id], "Of hats")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,13 @@ async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread("t1").converse("one")
 
-        def full(handle: int, *_: Any) -> Any:
-            os.dup2(device, handle)
-            return made(handle, "wb")
+        def full(**given: Any) -> Any:
+            file = made(**given)
+            os.dup2(device, file.fileno())
+            return file
 
-        made, (device, problem) = os.fdopen, full_device()
-        monkeypatch.setattr("worldagent.agent.upkeep.exchange._files.os.fdopen", full)
+        made, (device, problem) = tempfile.NamedTemporaryFile, full_device()
+        monkeypatch.setattr("worldagent.agent.upkeep.exchange.places.tempfile.NamedTemporaryFile", full)
         try:
             with pytest.raises(StorageUnavailable, match=os.strerror(problem)):
                 await agent.upkeep.export("t1", tmp_path / "t1.jsonl")

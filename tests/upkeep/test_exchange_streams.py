@@ -17,8 +17,7 @@ from support.exports import read, write
 from support.processes import full_device
 from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 
-LINES = "worldagent.agent.upkeep.exchange._lines.LONGEST"
-FILES = "worldagent.agent.upkeep.exchange._files"
+FILES = "worldagent.agent.upkeep.exchange.thread_files"
 
 
 BOUND = 60.0  # seconds
@@ -83,9 +82,8 @@ async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.
 async def test_a_content_that_is_longer_than_any_line_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LINES, 4000)
     monkeypatch.setattr(f"{FILES}.LONGEST", 4000)
-    monkeypatch.setattr(f"{FILES}._AT_ONCE", 1000)
+    monkeypatch.setattr(f"{FILES}._PIECE", 1000)
     file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread("t1").converse("one", attachments=data)

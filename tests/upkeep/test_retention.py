@@ -16,7 +16,7 @@ from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
 from support.tables import change, checkpoints_of, rows, selected
 from worldagent import Settings, WorldAgent
-from worldagent.agent.upkeep._checkpoints import first_id
+from worldagent.agent.upkeep.checkpoints import first_id
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid
 from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock

@@ -157,13 +157,13 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from worldagent import Storage
 from worldagent.agent.threads import SCHEMAS
-from worldagent.agent.upkeep import Upkeep, UpkeepParts, _removal
+from worldagent.agent.upkeep import Upkeep, UpkeepParts, removal
 from worldagent.storage import Database
 
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def forget(*given, forget_typed=_removal.forget_typed):
+def forget(*given, forget_typed=removal.forget_typed):
     forget_typed(*given)
     kill()
 
@@ -171,8 +171,8 @@ async def main():
     storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
     database = await Database.open(storage.place, schemas=SCHEMAS)
     match sys.argv[2]:
-        case "before": _removal.forget_typed = kill
-        case "after": _removal.forget_typed = forget
+        case "before": removal.forget_typed = kill
+        case "after": removal.forget_typed = forget
         case "scrub": type(database).scrub = kill
     await Upkeep(UpkeepParts.of(storage, database), "novel").remove("t1")
 

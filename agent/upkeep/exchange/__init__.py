@@ -4,8 +4,8 @@ A conversation is what was said, with its attachments and marks. Turns, calls an
 no role in any of it.
 """
 
-from ._exporting import Exported, export
-from ._files import readable
-from ._importing import Imported, import_thread
+from .exporting import Exported, export
+from .importing import Imported, import_thread
+from .places import readable
 
 __all__ = ["Exported", "Imported", "export", "import_thread", "readable"]

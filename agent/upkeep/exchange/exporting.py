@@ -1,4 +1,4 @@
-"""Exporting a thread's conversation, as it stands at one moment: all of it, or no file."""
+"""Exporting a thread's conversation, as it is at one moment: all of it, or no file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from pydantic import ValidationError
 
 from ....core import Scope
 from ....core.errors import AttachmentMissing, InvalidArgument, StorageInvalid, StorageUnavailable, UnknownMessage
-from ....memory import Message, thread_key
+from ....memory import thread_key
 from ....memory.kept import KeptMessages
 from ....memory.titles import ThreadTitles
-from ....memory.upkeep import ReadChain, ReadMessage, root_of
-from .._parts import UpkeepParts
-from ._files import ThreadFileWriter, drafted
-from ._lines import Header, Piece
-from ._target import check_target
+from ....memory.upkeep import ReadChain, ReadMessage, chain_of
+from ..parts import UpkeepParts
+from .places import check_target, drafted, publish
+from .thread_files import Header, ThreadFileWriter
 
 _PAGE: Final = 200
 _TRIES: Final = 5  # each after a removal that was quicker
@@ -43,19 +42,19 @@ class Exported:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Conversation:
     """What of a thread is read before any of it is written.
 
     Attributes:
         header: The first line.
-        ends: The last message of each page, the newest first.
+        ids: Its messages, the oldest first.
         kept: The messages that are kept word for word.
         title: What the host called the thread, if it did.
     """
 
     header: Header
-    ends: list[str]
+    ids: list[str]
     kept: list[str]
     title: str | None
 
@@ -82,14 +81,14 @@ async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> 
 async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
     found = await _conversation(parts, scope)
     with drafted(target) as draft:
-        writer = draft.writer
+        writer = ThreadFileWriter(draft)
         await asyncio.to_thread(writer.header, found.header)
         hashes = await _write_messages(parts, writer, found)
         missing = await _write_pieces(parts, writer, hashes)
         if missing:  # they went with their messages, perhaps
             await parts.log.history(found.header.head, limit=1)
         await asyncio.to_thread(writer.end, found.kept, found.title)
-        await asyncio.to_thread(draft.publish)
+        await asyncio.to_thread(publish, draft, target)
     return Exported(
         file=target if isinstance(target, Path) else None,
         messages=found.header.messages,
@@ -103,34 +102,27 @@ async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
     head = (await parts.position(key)).head
     if head is None:
         raise InvalidArgument(f"thread {key!r} has no message", remedy="export a thread on which something was said")
-    page = await parts.log.history(head, limit=_PAGE)
-    ends, count = [head], page[-1].depth + 1
-    while page[0].parent is not None:
-        ends.append(page[0].parent)
-        page = await parts.log.history(ends[-1], limit=_PAGE)
-    root = await parts.database.read(lambda tx: root_of(tx, page[0].id))
-    marked = await KeptMessages(parts.database).of(key)
-    # An edit leaves marks behind on messages that are none of the thread's any more.
-    standing = {message.id for message in await parts.log.some(head, marked)}
-    given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": count}
+    ids, root = await parts.database.read(lambda tx: chain_of(tx, head))
+    given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": len(ids)}
     header = None
     with suppress(ValidationError):
         header = Header.model_validate({**given, "exported": parts.clock.now()})
     if header is None:
         raise StorageInvalid(f"the thread {key!r} did not begin on a thread, but on {root[:100]!r}", remedy=_RESTORE)
-    title = await ThreadTitles(parts.database).get(key)
-    kept = [message for message in marked if message in standing]
-    return _Conversation(header=header, ends=ends, kept=kept, title=title)
+    # An edit leaves marks behind on messages that are none of the thread's any more.
+    standing = set(ids)
+    kept = [message for message in await KeptMessages(parts.database).of(key) if message in standing]
+    return _Conversation(header, ids, kept, await ThreadTitles(parts.database).get(key))
 
 
 async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _Conversation) -> set[str]:
     """Write all messages, the oldest first; give the hashes of what is attached."""
     hashes: set[str] = set()
     chain = ReadChain(found.header.root)
-    for end in reversed(found.ends):
-        read = [_read(message) for message in await parts.log.history(end, limit=_PAGE)]
-        hashes |= await asyncio.to_thread(_checked, read, chain, parts.database.name)
-        await asyncio.to_thread(writer.messages, read)
+    for begin in range(0, len(found.ids), _PAGE):
+        page = found.ids[begin : begin + _PAGE]
+        read = [ReadMessage.of(message) for message in await parts.log.history(page[-1], limit=len(page))]
+        hashes |= await asyncio.to_thread(_write_checked, writer, read, chain, parts.database.name)
     return hashes
 
 
@@ -142,12 +134,12 @@ async def _write_pieces(parts: UpkeepParts, writer: ThreadFileWriter, hashes: se
         except AttachmentMissing:
             missing.add(sha256)
         else:
-            await asyncio.to_thread(writer.piece, Piece(sha256, data))
+            await asyncio.to_thread(writer.attachment, sha256, data)
     return missing
 
 
-def _checked(messages: list[ReadMessage], chain: ReadChain, database: str) -> set[str]:
-    """Check messages as an import will; give the hashes of what is attached to them."""
+def _write_checked(writer: ThreadFileWriter, messages: list[ReadMessage], chain: ReadChain, database: str) -> set[str]:
+    """Write messages that were checked as an import will; give the hashes of what is attached to them."""
     hashes: set[str] = set()
     for message in messages:
         problem = ""
@@ -160,19 +152,8 @@ def _checked(messages: list[ReadMessage], chain: ReadChain, database: str) -> se
                 f"the message {message.id!r} in {database!r} is not what was written: it {problem}",
                 remedy=_RESTORE,
             )
+    writer.messages(messages)
     return hashes
-
-
-def _read(message: Message) -> ReadMessage:
-    return ReadMessage(
-        id=message.id,
-        parent=message.parent,
-        turn_id=message.turn_id,
-        author=message.author,
-        kind=message.kind,
-        body=message.body,
-        at=message.at,
-    )
 
 
 __all__ = ["Exported", "export"]

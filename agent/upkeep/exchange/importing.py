@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,9 @@ from ....memory.kept import KeptMessages
 from ....memory.titles import ThreadTitles
 from ....memory.upkeep import ReadChain, ReadMessage
 from ....storage import Lease, Transaction
-from .._parts import UpkeepParts
-from ._files import name_of, readable
-from ._lines import End, Header, Item, Piece, invalid, lines
+from ..parts import UpkeepParts
+from .places import name_of, readable
+from .thread_files import End, Header, Item, Piece, ThreadFile
 
 _WAIT: Final = 1.0  # seconds for the owner of a name that is asked for
 _TRIES: Final = 5  # each after a removal that was quicker
@@ -44,25 +44,6 @@ class Imported:
     made: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A file that is read more than once.
-
-    Attributes:
-        file: The file.
-        name: What errors call it.
-        start: Where its first line begins.
-    """
-
-    file: IO[bytes]
-    name: str
-    start: int
-
-    def lines(self) -> Iterator[tuple[int, Item]]:
-        """Read it from there."""
-        return lines(self.file, self.name, start=self.start)
-
-
 async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Scope | None, workspace: str) -> Imported:
     """Read a conversation from a file or a stream into a thread.
 
@@ -81,7 +62,7 @@ async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Sco
     """
     with ExitStack() as opened:
         file = await asyncio.to_thread(opened.enter_context, readable(source))
-        found = _Source(file, name_of(source), file.tell())
+        found = ThreadFile(file, name_of(source))
         header = await asyncio.to_thread(_check, found)
         scope = scope or Scope(workspace=workspace, thread=header.thread)
         key = thread_key(scope)
@@ -90,7 +71,7 @@ async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Sco
             added = 0
             if made:
                 await _pieces(found, parts.attachments.hold)
-                added = await _put_back(parts, lease, found)
+                added = await _put_back(parts, lease, found, header)
             # What is dropped meanwhile, or was lost since an earlier import, is there again.
             await _pieces(found, parts.attachments.settle)
     return Imported(thread=scope.thread or "", messages=header.messages, added=added, made=made)
@@ -106,63 +87,52 @@ async def _there(parts: UpkeepParts, key: str, header: Header) -> bool:
     if head is None and not await parts.branches.taken(key):
         return False
     with suppress(UnknownMessage):
-        if head == header.head or (head is not None and await _follows(parts, head, header.head)):
+        if head not in (None, header.head):
+            await parts.log.history(head, before=header.head, limit=1)  # raises where it is none of the conversation
+        if head is not None:
             return True
     raise NameTaken(f"thread {key!r} has another conversation", remedy="import it under another name")
 
 
-async def _follows(parts: UpkeepParts, head: str, earlier: str) -> bool:
-    await parts.log.history(head, before=earlier, limit=1)  # raises where it is none of the conversation
-    return True
-
-
-async def _pieces(source: _Source, do: Callable[[Sequence[Loaded]], Awaitable[None]]) -> None:
-    found = source.lines()
+async def _pieces(source: ThreadFile, do: Callable[[Sequence[Loaded]], Awaitable[None]]) -> None:
+    found = source.items()
     while (item := await asyncio.to_thread(next, found, None)) is not None:
         if isinstance(piece := item[1], Piece):
-            named = Attachment(
-                name=piece.sha256, media_type="application/octet-stream", size=len(piece.data), sha256=piece.sha256
-            )
+            sha256, size = piece.attachment, len(piece.data)
+            named = Attachment(name=sha256, media_type="application/octet-stream", size=size, sha256=sha256)
             await do([Loaded(named, piece.data)])
 
 
-async def _put_back(parts: UpkeepParts, lease: Lease, source: _Source) -> int:
+async def _put_back(parts: UpkeepParts, lease: Lease, source: ThreadFile, header: Header) -> int:
     """Write the conversation; how many of its messages were not there."""
     for _ in range(_TRIES):
-        with suppress(UnknownMessage):  # somebody removed what was there: now it is not, and is written with the rest
-            return await parts.database.transact(lambda tx: _write(tx, parts.branches, lease, source))
+        with suppress(UnknownMessage):  # what was there was removed: now it is not, and is written with the rest
+            return await parts.database.transact(lambda tx: _write(tx, parts.branches, lease, source, header))
     raise StorageUnavailable(
         f"messages of {source.name!r} are removed from {parts.database.name!r} while it is imported",
         remedy="import it again",
     )
 
 
-def _write(transaction: Transaction, branches: Branches, lease: Lease, source: _Source) -> int:
+def _write(transaction: Transaction, branches: Branches, lease: Lease, source: ThreadFile, header: Header) -> int:
     """Write the messages of a checked file, and the thread that ends with the last of them; how many were not there."""
-    header, added = None, 0
-    for _, item in source.lines():
-        match item:
-            case Header():
-                header = item
-            case ReadMessage():
-                assert header is not None, "the first line is a header"
-                added += item.put_back(transaction, header.root)
-            case End():
-                assert header is not None, "the first line is a header"
-                branch = branches.branch(lease.key, header.head, origin=lease.key)
-                Branches.write(transaction, [branch], [lease])
-                KeptMessages.put_back(transaction, lease.key, item.kept, at=int(branch.at.timestamp() * 1e6))
-                if item.title is not None:
-                    ThreadTitles.put_back(transaction, lease.key, item.title)
-            case Piece():
-                pass
+    added = 0
+    for _, item in source.items():
+        if isinstance(item, ReadMessage):
+            added += item.put_back(transaction, header.root)
+        elif isinstance(item, End):
+            branch = branches.branch(lease.key, header.head, origin=lease.key)
+            Branches.write(transaction, [branch], [lease])
+            KeptMessages.put_back(transaction, lease.key, item.kept, at=int(branch.at.timestamp() * 1e6))
+            if item.title is not None:
+                ThreadTitles.put_back(transaction, lease.key, item.title)
     lease.forget(transaction)
     return added
 
 
-def _check(source: _Source) -> Header:
+def _check(source: ThreadFile) -> Header:
     """Read a whole file and check that it is one conversation, all of which can be read again; write nothing."""
-    found = source.lines()
+    found = source.items()
     _, header = next(found)
     assert isinstance(header, Header), "the first line is a header"
     chain, attached = ReadChain(header.root), set[str | None]()
@@ -176,19 +146,22 @@ def _check(source: _Source) -> Header:
         except InvalidArgument as error:
             problem = error.problem
         if problem:
-            raise invalid(source.name, number, problem)
+            raise source.invalid(number, problem)
     return header
 
 
-def _misplaced(item: Header | Piece | End, header: Header, chain: ReadChain, attached: set[str | None]) -> str:
+def _misplaced(item: Item, header: Header, chain: ReadChain, attached: set[str | None]) -> str:
     """What is wrong with a line behind messages, or the empty text."""
     if isinstance(item, Piece):
-        if item.sha256 not in attached:
+        if item.attachment not in attached:
             return "holds the content of no message before it"
-        return "" if hashlib.sha256(item.data).hexdigest() == item.sha256 else "begins a content that has another hash"
-    if len(chain) != header.messages or chain.last != header.head:
+        whole = hashlib.sha256(item.data).hexdigest() == item.attachment
+        return "" if whole else "begins a content that has another hash"
+    if len(chain.places) != header.messages or chain.last != header.head:
         return "comes after other messages than the first line tells of"
-    return "" if isinstance(item, End) and chain.ids.keys() >= set(item.kept) else "keeps messages that are not there"
+    return (
+        "" if isinstance(item, End) and chain.places.keys() >= set(item.kept) else "keeps messages that are not there"
+    )
 
 
 __all__ = ["Imported", "import_thread"]

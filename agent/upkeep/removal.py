@@ -19,9 +19,9 @@ from ...memory.kept import KeptMessages
 from ...memory.titles import ThreadTitles
 from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
-from ._parts import UpkeepParts
-from ._retention import open_turns
-from ._typed import Said, forget_typed
+from .parts import UpkeepParts
+from .retention import open_turns
+from .typed import Said, forget_typed
 
 _LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
 _TURNS: Final = "SELECT thread, id FROM wa_turn WHERE thread=?"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ...core.errors import StorageUnavailable
+from ...core.files import storage_errors
 
 _NAMING: Final = ("/thread", "/fork")  # commands that a thread's name follows
 
@@ -49,21 +49,13 @@ def forget_typed(file: Path, said: Said) -> None:
     Raises:
         StorageUnavailable: It cannot be read or written; it is as it was.
     """
-    problem = ""
-    try:
+    problem = f"nothing is removed: {str(file)!r} may hold what was said on the thread and cannot be changed"
+    remedy = "make it writable for this user, or delete it, and remove the thread again"
+    with storage_errors(problem, remedy=remedy), contextlib.suppress(FileNotFoundError):
         lines = file.read_bytes().splitlines(keepends=True)
         left = [line for line in lines if not _holds(line, said)]
         if len(left) < len(lines):
             _replace(file, b"".join(left))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-    if problem:
-        raise StorageUnavailable(
-            f"{str(file)!r} may hold what was said on the thread and cannot be changed ({problem}): nothing is removed",
-            remedy="make it writable for this user, or delete it, and remove the thread again",
-        )
 
 
 def _holds(line: bytes, said: Said) -> bool:

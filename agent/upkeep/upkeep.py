@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import IO
 
 from ...core import Scope, check_id
-from ._backup import Backup, back_up
-from ._parts import UpkeepParts
-from ._removal import Removed, remove
-from ._retention import Pruned, Retention, prune
+from .backup import Backup, back_up
 from .exchange import Exported, Imported, export, import_thread
+from .parts import UpkeepParts
+from .removal import Removed, remove
+from .retention import Pruned, Retention, prune
 
 
 class Upkeep:

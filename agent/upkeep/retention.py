@@ -13,8 +13,8 @@ from ...core import Clock
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...memory.upkeep import keys_of
 from ...storage import Transaction
-from ._checkpoints import CheckpointRows
-from ._parts import UpkeepParts
+from .checkpoints import CheckpointRows
+from .parts import UpkeepParts
 
 KEEP_LIMIT: Final = 1_000_000_000
 """How many checkpoints of a thread can be asked for."""

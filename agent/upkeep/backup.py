@@ -1,7 +1,7 @@
 """A copy of a home, made while agents use it, which is a home itself: whoever needs it opens an agent on it.
 
-Each database is copied as it stands at one moment, by SQLite's own way to do that. What a server keeps is the server's
-matter.
+Each database is copied as it is at one moment, by SQLite's own way to do that. What a server keeps is the server's
+matter. The copy appears under its name only once it is complete, and nothing stays of killed runs.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from filelock import FileLock, Timeout
+
 from ...core.errors import InvalidArgument, StorageUnavailable, WorldAgentError
 from ...storage import Storage, from_sqlite
-from ._whole_folder import sync, whole_folder
 
 _BUSY: Final = 30.0  # seconds
 _STEP: Final = 2048  # pages of a database between two looks whether it should stop
@@ -102,9 +105,11 @@ def _copied(storage: Storage, folder: Path, roles: bool, check: _Check) -> Backu
     failure: OSError | None = None
     try:
         _check_free(folder)
-        with whole_folder(folder) as new:
+        with _whole_folder(folder) as new:
             missing = _fill(new, storage, roles, check)
-        return _told(folder, missing)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        names = tuple(path.relative_to(folder).as_posix() for path in files)
+        return Backup(folder=folder, files=names, size=sum(path.stat().st_size for path in files), missing=missing)
     except OSError as error:
         failure = error
     problem = failure.strerror or type(failure).__name__
@@ -129,7 +134,9 @@ def _check_free(folder: Path) -> None:
 
 def _fill(new: Path, storage: Storage, roles: bool, check: _Check) -> tuple[str, ...]:
     """Copy into a new folder; give the hashes of what the copied messages refer to and it has not."""
-    for source in _databases(storage, roles):
+    databases = [storage.database] if storage.url is None else []
+    databases += [storage.roles] if roles else []
+    for source in filter(Path.is_file, databases):
         _copy_database(source, new / source.name, check)
     if roles and storage.role_key.is_file():
         _copy_file(storage.role_key, new / storage.role_key.name)
@@ -137,22 +144,6 @@ def _fill(new: Path, storage: Storage, roles: bool, check: _Check) -> tuple[str,
     missing = _missing(new, storage)
     check()
     return missing
-
-
-def _told(folder: Path, missing: tuple[str, ...]) -> Backup:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return Backup(
-        folder=folder,
-        files=tuple(path.relative_to(folder).as_posix() for path in files),
-        size=sum(path.stat().st_size for path in files),
-        missing=missing,
-    )
-
-
-def _databases(storage: Storage, roles: bool) -> Iterator[Path]:
-    found = [storage.database] if storage.url is None else []
-    found += [storage.roles] if roles else []
-    return filter(Path.is_file, found)
 
 
 def _copy_database(source: Path, target: Path, check: _Check) -> None:
@@ -172,7 +163,7 @@ def _copy_database(source: Path, target: Path, check: _Check) -> None:
     except sqlite3.Error as error:
         failure = from_sqlite(error, source)
     else:
-        sync(target)
+        _sync(target)
         return
     raise failure or StorageUnavailable(
         f"the copy of {str(source)!r} is not sound", remedy="check both disks, and see `worldagent doctor`"
@@ -198,7 +189,7 @@ def _reading(database: Path) -> contextlib.closing[sqlite3.Connection]:
 def _copy_file(source: Path, target: Path) -> None:
     target.touch(mode=0o600)
     shutil.copyfile(source, target)
-    sync(target)
+    _sync(target)
 
 
 def _copy_pieces(source: Path, target: Path, check: _Check) -> None:
@@ -224,6 +215,73 @@ def _missing(new: Path, storage: Storage) -> tuple[str, ...]:
         if not copy.execute("SELECT 1 FROM sqlite_master WHERE name='wa_attachment'").fetchall():
             return ()
         return tuple(sorted(sha256 for (sha256,) in copy.execute(_REFERRED) if sha256 not in there))
+
+
+@contextlib.contextmanager
+def _whole_folder(folder: Path) -> Generator[Path]:
+    """Give a new folder to fill, beside its place, which it gets at the end of the block if nothing was raised.
+
+    What is not finished has a name that begins with `.worldagent-backup-`, and goes with the block; that of a run which
+    was killed goes with the next one that makes the same folder.
+
+    Args:
+        folder: Where it goes; nothing is there, or an empty folder.
+
+    Raises:
+        InvalidArgument: Another run makes the same folder.
+        OSError: It cannot be made.
+    """
+    folder.parent.stat()  # it is not made here, and the lock would make it
+    # A digest, since a name may be as long as names can be.
+    digest = hashlib.blake2b(os.fsencode(folder.name), digest_size=8).hexdigest()
+    beginning = f".worldagent-backup-{digest}."
+    with _locked(folder, beginning) as alone:
+        for left in folder.parent.glob(f"{beginning}*/") if alone else ():
+            shutil.rmtree(left, ignore_errors=True)
+        new = Path(tempfile.mkdtemp(prefix=beginning, dir=folder.parent))  # for its owner alone
+        try:
+            yield new
+            _sync(new)
+            os.rename(new, folder)
+            _sync(folder.parent)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)  # once it has its name, nothing of this one is there
+
+
+def _sync(path: Path) -> None:
+    """Have a file or folder outlast a power cut."""
+    if os.name != "posix" and path.is_dir():
+        return  # a folder cannot be opened there
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, beginning: str) -> Generator[bool]:
+    """Keep other runs out; whether that is so, since some file systems know no locks."""
+    place = folder.with_name(f"{beginning}lock")
+    lock = FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
+    busy = False
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        busy = True
+    except OSError:
+        pass  # there are no locks, or nothing can be written at all
+    if busy:
+        raise InvalidArgument(
+            f"another run makes {str(folder)!r}", remedy="wait until it has ended, or name another folder"
+        )
+    try:
+        yield lock.is_locked
+    finally:
+        if lock.is_locked:
+            with contextlib.suppress(OSError):  # a file in use cannot be deleted everywhere
+                place.unlink()
+            lock.release()
 
 
 __all__ = ["Backup", "back_up"]

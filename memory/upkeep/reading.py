@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ...core import check_id
 from ...core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
 from ...core.validation import describe_failure
 from ...storage import Transaction
-from .._conversation import Draft, MessageKind
+from .._conversation import Draft, Message, MessageKind
 from .._log import insert_rows, rows_of
 from .._moments import stored_moment
 from .._stored import StoredMessage
@@ -22,30 +21,57 @@ from ..attachments import Attachment, read_references
 from ..bodies import misfits
 
 _THREAD: Final = "SELECT thread FROM wa_message WHERE id=?"
+_CHAIN: Final = """WITH RECURSIVE chain(id, parent, depth, thread) AS (
+                     SELECT id, parent, depth, thread FROM wa_message WHERE id=?
+                     UNION ALL
+                     SELECT m.id, m.parent, m.depth, m.thread FROM chain
+                     JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1)
+                   SELECT id, thread FROM chain ORDER BY depth"""
 _LEVELS: Final = 500  # of a body; whoever reads one has frames of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadMessage:
+def _parsed(value: object) -> object:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _in_utc(value: datetime) -> datetime:
+    with suppress(OverflowError):
+        return value.astimezone(UTC)
+    raise ValueError("beyond the calendar")
+
+
+AwareMoment = Annotated[AwareDatetime, BeforeValidator(_parsed), AfterValidator(_in_utc)]
+"""A time as a file holds it; in UTC once it is read."""
+
+
+class ReadMessage(BaseModel):
     """A message as a file holds it.
 
     Attributes:
         id: Its id.
         parent: The message before it; None for the first.
-        turn_id: The turn that appended it.
+        turn: The turn that appended it.
         author: Who said it.
         kind: What it is.
         body: The content.
-        at: When it was appended, in UTC.
+        at: When it was appended.
     """
+
+    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     id: str
     parent: str | None
-    turn_id: str
+    turn: str
     author: str
     kind: MessageKind
-    body: Mapping[str, Any]
-    at: datetime
+    body: dict[Any, Any]  # keys may hold half a surrogate pair, which pydantic's texts cannot
+    at: AwareMoment
+
+    @staticmethod
+    def of(message: Message) -> ReadMessage:
+        """A message of the log, for a file."""
+        fields = {name: getattr(message, name) for name in ("id", "parent", "author", "kind", "at")}
+        return ReadMessage.model_construct(turn=message.turn_id, body=dict(message.body), **fields)
 
     def put_back(self, transaction: Transaction, root: str) -> bool:
         """Write the message, which was checked, behind its parent; False where it is there itself.
@@ -55,11 +81,11 @@ class ReadMessage:
             root: The key of the thread that the conversation began on.
 
         Raises:
-            UnknownMessage: The parent was there and is gone: somebody removes it meanwhile.
+            UnknownMessage: The parent was there and is gone: it is being removed meanwhile.
         """
         if transaction.execute(_THREAD, (self.id,)):
             return False
-        rows = rows_of(self.parent, [self.draft], thread=root, turn_id=self.turn_id)
+        rows = rows_of(self.parent, [self.draft], thread=root, turn_id=self.turn)
         insert_rows(transaction, rows, self.stored_at)
         return True
 
@@ -75,27 +101,20 @@ class ReadMessage:
 
 
 class ReadChain:
-    """Checks the messages of one conversation, oldest first, as strictly as whoever reads them and goes on from them.
+    """Checks the messages of one conversation, oldest first, as strictly as they are read when a turn resumes.
 
     Args:
         root: The key of the thread that it began on.
 
     Attributes:
-        last: The newest message so far.
+        places: The messages so far by their ids, each with how many come before it.
+        last: The newest of them.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._places: dict[str, int] = {}
+        self.places: dict[str, int] = {}
         self.last: str | None = None
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @property
-    def ids(self) -> Mapping[str, int]:
-        """The messages so far, each with how many stand before it."""
-        return self._places
 
     def add(self, message: ReadMessage) -> tuple[Attachment, ...]:
         """Check the next message; what is attached to it.
@@ -106,65 +125,68 @@ class ReadChain:
         """
         if message.parent != self.last:
             raise _invalid("does not follow the one before it")
-        attached = _readable(message, self._root, len(self))
+        attached = _attached(message, self._root, len(self.places))
         if message.kind == "summary" and not self._stands(message.body):
             raise _invalid("cannot be read: what body.last and body.results name is not before it")
-        self._places[message.id] = len(self)
+        self.places[message.id] = len(self.places)
         self.last = message.id
         return attached
 
     def _stands(self, body: Mapping[str, Any]) -> bool:
-        last, results = self._places.get(body["last"], -1), body["results"]
-        known = all(isinstance(one, str) and self._places.get(one, last + 1) <= last for one in results)
-        counted = not isinstance(body["messages"], bool) and 0 <= body["messages"] <= len(self)
+        last, results = self.places.get(body["last"], -1), body["results"]
+        known = all(isinstance(one, str) and self.places.get(one, last + 1) <= last for one in results)
+        counted = not isinstance(body["messages"], bool) and 0 <= body["messages"] <= len(self.places)
         return last >= 0 and known and len(set(results)) == len(results) and counted
 
 
-def root_of(transaction: Transaction, first: str) -> str:
-    """The key of the thread that a conversation began on, which the id of its first message depends on.
+def chain_of(transaction: Transaction, head: str) -> tuple[list[str], str]:
+    """The ids of a conversation's messages, oldest first, and the key of the thread that it began on.
 
     Raises:
-        UnknownMessage: It was removed meanwhile.
+        UnknownMessage: The last one was removed meanwhile.
     """
-    for (thread,) in transaction.execute(_THREAD, (first,)):
-        return str(thread)
-    raise UnknownMessage(f"message {first!r} was removed meanwhile", remedy="use an id from the thread's history")
+    rows = transaction.execute(_CHAIN, (head,))
+    if not rows:
+        raise UnknownMessage(f"message {head!r} was removed meanwhile", remedy="use an id from the thread's history")
+    return [message for message, _ in rows], str(rows[0][1])
 
 
-def _readable(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, ...]:
+def is_id(value: object) -> bool:
+    """Whether `check_id` takes a value."""
+    with suppress(InvalidArgument):
+        return bool(check_id("it", value))
+    return False
+
+
+def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, ...]:
     """Read a message as it would be stored; what is attached to it.
 
     Raises:
         InvalidArgument: It cannot be read, or has another id than it should.
     """
-    wrong = [name for name, given in (("turn", message.turn_id), ("author", message.author)) if not _is_id(given)]
+    for name in ("turn", "author"):
+        if not is_id(getattr(message, name)):
+            raise _invalid(f"cannot be read: {name}: no id")
     row = None
     with suppress(InvalidArgument):
-        if not wrong and not _deep(message.body):
-            [row] = rows_of(message.parent, [message.draft], thread=root, turn_id=message.turn_id)
+        if not _deep(message.body):
+            [row] = rows_of(message.parent, [message.draft], thread=root, turn_id=message.turn)
     if row is None:
-        raise _invalid(f"cannot be read: {f'{wrong[0]}: no id' if wrong else 'body: not JSON, or nested too deep'}")
+        raise _invalid("cannot be read: body: not JSON, or nested too deep")
     if row.id != message.id:
         raise _invalid("has an id that is not that of its message")
-    problem = ""
+    problem, attached = "", tuple[Attachment, ...]()
     try:
         StoredMessage.model_validate({**row._asdict(), "depth": depth, "at": message.stored_at})
         attached = read_references(message.body) if "attachments" in message.body else ()
+        problem = ", ".join(f"body.{name}" for name in misfits(message.kind, message.body))
     except ValidationError as failure:
         problem = describe_failure(failure)
     except AttachmentInvalid:
         problem = "body.attachments: not as they are written"
-    else:
-        problem = ", ".join(f"body.{name}" for name in misfits(message.kind, message.body))
-        if not problem:
-            return attached
-    raise _invalid(f"cannot be read: {problem}")
-
-
-def _is_id(value: str) -> bool:
-    with suppress(InvalidArgument):
-        return bool(check_id("it", value))
-    return False
+    if problem:
+        raise _invalid(f"cannot be read: {problem}")
+    return attached
 
 
 def _deep(value: object) -> bool:
@@ -181,4 +203,4 @@ def _invalid(problem: str) -> InvalidArgument:
     return InvalidArgument(problem, remedy="use the file as it was exported")
 
 
-__all__ = ["ReadChain", "ReadMessage", "root_of"]
+__all__ = ["AwareMoment", "ReadChain", "ReadMessage", "chain_of", "is_id"]

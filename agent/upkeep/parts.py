@@ -13,7 +13,7 @@ from ...memory import ConversationLog, TurnRegister
 from ...memory.attachments import LIMIT, Attachments
 from ...memory.branches import Branches
 from ...storage import Database, Leases, Storage
-from ._checkpoints import CheckpointRows
+from .checkpoints import CheckpointRows
 
 if TYPE_CHECKING:
     from ...graphs.heads import Heads, Position

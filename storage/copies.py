@@ -1,0 +1,272 @@
+"""Whole databases, read on one engine and written on either: an export of all rows, and the import that writes them.
+
+An import fills an empty database in many transactions. Until the last of them the database carries a mark, a row of
+`wa_schema`, and is refused to everything that opens it. Which parts an agent has is said by `agent.copying`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import sqlite3
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ..core.errors import StorageHalfCopied
+from ._address import PostgresAddress
+from ._database import Database
+from ._home import Storage
+from ._locks import FileLocks, Locks
+from ._schema import COPYING, Schema, migrate, older
+from ._transaction import Transaction
+
+BATCH: Final = 200  # rows; one of them may be a long message
+BLOCK: Final = 50_000  # keys of rows
+_VALUES: Final = 900  # of one statement; some builds of SQLite take 999
+_LOCK: Final = "storage copy"  # no thread's key: those have a slash
+_MADE: Final = """SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%' AND name<>'wa_schema'
+                  ORDER BY name"""
+_DEPTH: Final = "depth"
+"""The column that sorts rows behind those of their own table that they refer to."""
+
+_MARKED: Final = "SELECT version FROM wa_schema WHERE name=?"
+_RUN: Final = "SELECT done FROM wa_copy WHERE part=''"
+_BEGIN: Final = "INSERT INTO wa_copy(part, last, done, whole) VALUES('', ?, ?, 0)"
+
+Row = tuple[Any, ...]
+Statements = Iterable[tuple[str, Sequence[object]]]
+
+
+class Part(Protocol):
+    """One kind of thing that two databases hold: a table, or the checkpoints, which each engine keeps differently."""
+
+    @property
+    def name(self) -> str:
+        """Its name, which is that of a table with a row for each item."""
+        ...
+
+    def batches(self, database: Database) -> AsyncGenerator[Sequence[Any]]:
+        """Export it: all items, those that others refer to first."""
+        ...
+
+    def statements(self, batch: Sequence[Any]) -> Statements:
+        """Import a batch: what writes it into a database where it is not."""
+        ...
+
+    def text(self, item: Any) -> str:
+        """All of an item as text, the same on either engine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a database holds of a part.
+
+    Attributes:
+        rows: How many items.
+        digest: Of all of them, in whatever order they were read.
+    """
+
+    rows: int
+    digest: str
+
+    @staticmethod
+    async def of(part: Part, database: Database) -> Held:
+        """Read a part of a database once more."""
+        rows = total = 0
+        async for batch in part.batches(database):
+            rows += len(batch)
+            total += sum(int.from_bytes(hashlib.sha256(part.text(item).encode()).digest(), "big") for item in batch)
+        return Held(rows, f"{total % (1 << 256):064x}")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that the migrations of a schema make; a `Part` as it is.
+
+    Attributes:
+        name: Its name.
+        columns: Its columns, in their order.
+        key: Its primary key.
+        order: The columns by which no row comes before one that it refers to.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    order: tuple[str, ...]
+
+    async def batches(self, database: Database) -> AsyncGenerator[Sequence[Row]]:
+        """See `Part.batches`."""
+        last: Row = ()
+        if self.order == self.key:
+            while rows := await self._page(database, self.columns, last, BATCH):
+                yield rows
+                last = self._place(rows[-1])
+            return
+        # No index has this order, so it is worked out once for many batches.
+        while block := await self._page(database, self.order, last, BLOCK):
+            for begin in range(0, len(block), BATCH):
+                yield await self._chosen(database, [place[-1] for place in block[begin : begin + BATCH]])
+            last = block[-1]
+
+    def statements(self, batch: Sequence[Row]) -> Statements:
+        """See `Part.statements`."""
+        columns, width = ", ".join(self.columns), len(self.columns)
+        most = max(1, _VALUES // width)
+        for begin in range(0, len(batch), most):
+            some = batch[begin : begin + most]
+            places = ", ".join([f"({', '.join('?' * width)})"] * len(some))
+            # A row that an agent wrote here meanwhile is for the comparison to find.
+            statement = f"INSERT INTO {self.name}({columns}) VALUES{places} ON CONFLICT DO NOTHING"
+            yield statement, [value for row in some for value in row]
+
+    def text(self, item: Row) -> str:
+        """See `Part.text`."""
+        return json.dumps(item, default=bytes.hex)
+
+    async def _page(self, database: Database, columns: Sequence[str], last: Row, most: int) -> list[Row]:
+        """Columns of the rows after `last`, in the table's order."""
+        order = ", ".join(self.order)
+        after = f"WHERE ({order}) > ({', '.join('?' * len(last))})" if last else ""
+        statement = f"SELECT {', '.join(columns)} FROM {self.name} {after} ORDER BY {order} LIMIT {most}"
+        return await database.read(lambda tx: tx.execute(statement, last))
+
+    async def _chosen(self, database: Database, keys: Sequence[object]) -> list[Row]:
+        marks = ", ".join("?" * len(keys))
+        statement = f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {self.key[0]} IN ({marks})"
+        return sorted(await database.read(lambda tx: tx.execute(statement, keys)), key=self._place)
+
+    def _place(self, row: Row) -> Row:
+        return tuple(row[self.columns.index(column)] for column in self.order)
+
+
+def tables_of(schemas: Sequence[Schema]) -> tuple[Table, ...]:
+    """The tables of `schemas`, each after those that it refers to."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        migrate(fresh, Path("memory"), schemas)
+        names = [name for (name,) in fresh.execute(_MADE)]
+        refers = {name: _referred(fresh, name) for name in names}
+        tables = {name: _table(fresh, name, refers[name]) for name in names}
+    ordered = TopologicalSorter({name: refers[name] - {name} for name in names}).static_order()
+    return tuple(tables[name] for name in ordered)
+
+
+def schemas_at(versions: Mapping[str, int], schemas: Sequence[Schema], *, database: str) -> tuple[Schema, ...]:
+    """The schemas of a database as they were at its versions.
+
+    Args:
+        versions: The version that it has of each.
+        schemas: All that it can have.
+        database: Names it in errors.
+
+    Raises:
+        SchemaTooNew: It has a version or a part that this package does not know.
+        StorageHalfCopied: A copy into it has not come to its end.
+    """
+    older(versions, database, schemas)
+    return tuple(Schema(each.name, each.migrations[: versions[each.name]]) for each in schemas if each.name in versions)
+
+
+def _referred(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {other for (other,) in connection.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (table,))}
+
+
+def _table(connection: sqlite3.Connection, name: str, refers: set[str]) -> Table:
+    rows = connection.execute("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
+    key = tuple(column for column, place in sorted(rows, key=lambda row: row[1]) if place)
+    assert key, f"the table {name!r} has no primary key, so its rows cannot be told apart"
+    columns = tuple(column for column, _ in rows)
+    order = (_DEPTH, *key) if name in refers else key
+    assert order == key or (len(key) == 1 and _DEPTH in columns), f"the rows of {name!r} refer to others without order"
+    return Table(name, columns, key, order)
+
+
+class Import:
+    """One run that fills a database, which was opened with the schema `COPYING` and so carries the mark.
+
+    Args:
+        database: The database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._run = secrets.randbits(62)
+
+    async def begin(self, source: str, *, clear: Sequence[str]) -> None:
+        """Begin, so that a run from before writes nothing more.
+
+        Args:
+            source: Names what is copied.
+            clear: The tables that such a run has filled, none before those that refer to it.
+        """
+
+        def work(transaction: Transaction) -> None:
+            for table in ("wa_copy", *clear):
+                transaction.execute(f"DELETE FROM {table}")
+            transaction.execute(_BEGIN, (source, self._run))
+
+        await self._database.transact(work)
+
+    async def write(self, statements: Statements) -> None:
+        """Write a batch.
+
+        Raises:
+            StorageHalfCopied: Another run has begun since, or has finished, or the copy was removed.
+        """
+        made = list(statements)  # the transaction may run again from the start
+
+        def work(transaction: Transaction) -> None:
+            marked = transaction.hold(_MARKED, (COPYING.name,))
+            if not marked or transaction.hold(_RUN) != [(self._run,)]:
+                raise StorageHalfCopied(
+                    f"another run took the copy into {self._database.name!r} over, so this one writes nothing more",
+                    remedy="leave it to the other run",
+                )
+            for sql, params in made:
+                transaction.execute(sql, params)
+
+        await self._database.transact(work)
+
+    async def finish(self) -> None:
+        """Take the mark away, so that others can open the database.
+
+        Raises:
+            StorageHalfCopied: As `write`.
+        """
+        await self.write([("DELETE FROM wa_schema WHERE name=?", (COPYING.name,)), ("DROP TABLE wa_copy", ())])
+
+
+@contextlib.asynccontextmanager
+async def copying_alone(target: Storage) -> AsyncGenerator[None]:
+    """Keep every other run out of the target for the block; a home is made where there is none.
+
+    The lock is free again when the process dies.
+
+    Raises:
+        StorageHalfCopied: Another run copies into it.
+        StorageUnavailable: It cannot be locked.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        place = target.place
+        locks: Locks = FileLocks(target.resolve())
+        if isinstance(place, PostgresAddress):
+            database = await Database.open(place, schemas=())
+            stack.push_async_callback(database.aclose)
+            locks = database.locks(None)
+        held = await locks.acquire(_LOCK)
+        if held is None:
+            raise StorageHalfCopied(
+                f"another copy into {str(place)!r} runs", remedy="wait until it has ended, or stop it, and try again"
+            )
+        stack.push_async_callback(held.release)
+        stack.callback(held.forget)
+        yield
+
+
+__all__ = ["COPYING", "Held", "Import", "Part", "Statements", "Table", "copying_alone", "schemas_at", "tables_of"]
