@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from ._logs import log
-from ._service import Operated, Service
+from .logs import log
+from .service import Operated, Service
 
 _MORE = 2.0
 """Seconds beyond its own that a service may take to drain."""

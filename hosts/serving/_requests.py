@@ -8,7 +8,7 @@ from typing import Final, TypedDict, Unpack
 
 from mcp_types.methods import SPEC_CLIENT_METHODS
 
-from ._logs import fields_of
+from .logs import fields_of
 
 _log = logging.getLogger("worldagent.requests")
 _UNKNOWN: Final = "?"

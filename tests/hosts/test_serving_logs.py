@@ -14,7 +14,7 @@ from support.served import SECRET, served
 from support.served_wire import Wire, call, initialize, modern
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import RequestLog, quiet_logs
-from worldagent.hosts.serving._logs import LogForm, LogLevel
+from worldagent.hosts.serving.logs import LogForm, LogLevel
 
 TOKEN = "t0ken-of-the-novel"
 FORMS = pytest.mark.parametrize("form", get_args(LogForm))

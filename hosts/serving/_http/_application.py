@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .._address import PATH, Address
-from .._handlers import watching
 from .._options import HttpOptions
-from .._service import Operated, Service
+from ..address import PATH, Address
+from ..handlers import watching
+from ..service import Operated, Service
 from ._exchange import Streams
 from ._front import Front
 from ._reach import allowed_names

@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .._logs import log
 from .._options import HttpOptions
+from ..logs import log
 
 try:
     import resource

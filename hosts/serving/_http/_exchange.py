@@ -8,7 +8,7 @@ from typing import Final, cast
 from starlette.types import Message, Receive, Send
 
 from .._client import Client
-from .._logs import log
+from ..logs import log
 from ._refusals import is_reworded, reworded
 
 _DISCONNECT: Final[Message] = {"type": "http.disconnect"}

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .._client import STATE
-from .._logs import log
 from .._options import HttpOptions
+from ..logs import log
 from ._exchange import Exchange, Streams
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")

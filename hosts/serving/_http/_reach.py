@@ -8,9 +8,9 @@ import socket
 import ssl
 
 from ....core.errors import InvalidArgument
-from .._address import Address
 from .._options import HttpOptions
-from .._service import Service
+from ..address import Address
+from ..service import Service
 from ._front import LOOPBACK
 
 REMEDY = "listen on 127.0.0.1, or give tokens and a certificate, or tokens and --allow-remote"

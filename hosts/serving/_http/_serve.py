@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 
 import uvicorn
 
-from .._address import Address
 from .._ending import drained, stopped_by_signals
 from .._options import HttpOptions
-from .._service import Operated, Service
+from ..address import Address
+from ..service import Operated, Service
 from ._application import Operation, application
 from ._connections import BURST, QUEUE, SEND_BUFFER, allow_files, guarded
 from ._exchange import Streams

@@ -16,8 +16,8 @@ from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from .._logs import log
 from .._received import Received
+from ..logs import log
 
 _Streams: TypeAlias = tuple[Any, Any]  # what comes, and what goes
 

@@ -12,8 +12,8 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from .._logs import log
 from .._options import MIB
+from ..logs import log
 
 _CHUNK = 1 << 16
 _AHEAD = 64  # lines that are read before they are wanted

@@ -13,9 +13,9 @@ from typing import Any, cast
 from mcp.server.stdio import stdio_server
 
 from .._ending import drained, stopped_by_signals
-from .._handlers import watching
-from .._logs import log
-from .._service import Service
+from ..handlers import watching
+from ..logs import log
+from ..service import Service
 from ._answers import Answers, Incoming, Outgoing, Refusals
 from ._lines import Lines
 from ._parent import parent_watched

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mcp.server.lowlevel import Server
 
-from ._tokens import Tokens
+from .tokens import Tokens
 
 
 class Service(Protocol):

@@ -21,7 +21,7 @@ from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METH
 from pydantic import ValidationError
 
 from ._client import Pace, client_of
-from ._logs import log
+from .logs import log
 
 _METHODS: Final = SPEC_CLIENT_METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
 _UNKNOWN: Final = "?"
@@ -52,6 +52,8 @@ class Span:
         self._span = span
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of a request in its span."""
+
         async def go_on(told: ServerRequestContext[Any, Any]) -> HandlerResult:
             return await call_next(ctx)
 
