@@ -3,14 +3,13 @@
 What is answered is decided in `role_host` and `sidecar`: a `Service`, which `serve_http` and `serve_stdio` take.
 """
 
-from ._http import application, serve_http
-from ._options import HttpOptions
-from ._requests import RequestLog
-from ._stdio import serve_stdio
-from .address import Address
-from .logs import quiet_logs
+from .address import Address, HttpOptions
+from .http_app import application
+from .http_server import serve_http
+from .logs import RequestLog, quiet_logs
 from .schemas import output_schema, wire_schema
 from .service import Operated, Service
+from .stdio_server import serve_stdio
 from .tokens import Tokens, read_token_file
 
 __all__ = [

@@ -1,14 +1,17 @@
-"""Where a server listens, and under which address it is reached. Nothing is opened here."""
+"""Where a server listens, under which address it is reached, and what one caller can use up. Nothing is opened here."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final, Self
 
 from ...core.errors import InvalidArgument
 
 PATH: Final = "/mcp"
+MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,7 @@ class Address:
     @property
     def url(self) -> str:
         """Its MCP endpoint."""
-        return f"{self.root}{PATH}"
-
-    @property
-    def root(self) -> str:
-        """What stands before the path in its addresses."""
-        return f"http{'s' if self.tls else ''}://{self.authority}:{self.port}"
+        return f"http{'s' if self.tls else ''}://{self.authority}:{self.port}{PATH}"
 
     @property
     def authority(self) -> str:
@@ -62,4 +60,51 @@ class Address:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-__all__ = ["PATH", "Address"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Reach and limits of a server over HTTP.
+
+    Attributes:
+        allow_remote: Whether other machines may reach it without TLS, such as through a proxy that has it.
+        tls_cert: A file with the certificate and its chain, as PEM. With `tls_key`, other machines may reach it.
+        tls_key: A file with the certificate's key, as PEM without a password.
+        names: The names under which other machines reach it; calls under any other name are refused. Empty: any name.
+        max_body: Bytes of a request's body.
+        keep_alive: Seconds that a connection may be idle between two requests.
+        connections: Connections at once; above it, requests are answered with 503.
+        sessions: Sessions at once, of clients before revision 2026-07-28; above it, a new one is answered with 503.
+        session_idle: Seconds after which such a session ends if no request of it runs.
+        drain: Seconds that work under way is given when the process is asked to end.
+
+    Raises:
+        InvalidArgument: A limit is not above 0, or the certificate is given without its key.
+    """
+
+    allow_remote: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    names: tuple[str, ...] = ()
+    max_body: int = 4 * MIB
+    keep_alive: float = 30.0
+    connections: int = 2048
+    sessions: int = 10_000
+    session_idle: float = 1800.0
+    drain: float = 10.0
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidArgument("TLS needs a certificate and its key", remedy="give both --tls-cert and --tls-key")
+        for name in ("max_body", "keep_alive", "connections", "sessions", "session_idle"):
+            value: float = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidArgument(f"{name} {value!r} is no limit", remedy="give a number above 0")
+        if not (math.isfinite(self.drain) and self.drain >= 0):
+            raise InvalidArgument(f"drain {self.drain!r} is no number of seconds", remedy="give 0 or more")
+
+    @property
+    def tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.tls_cert is not None
+
+
+__all__ = ["MIB", "PATH", "Address", "HttpOptions"]

@@ -1,12 +1,14 @@
-"""What every handler of a served server runs in, in each revision of the protocol. What handlers do is not known here.
+"""What every handler of a served server runs in, in each revision of the protocol. No transport is known here.
 
 Of the library alone, only revision 2026-07-28 cancels a handler whose client has gone. In a session of an earlier one,
 a stream that its client does not read stops all others; a handler that fails gives its client the text of the
-exception; and the span of a request is named after what its caller sent, which may be a role (R7).
+exception; and spans are named after what callers sent, which may be a role (R7).
 """
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -16,72 +18,88 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, RequestParamsMeta
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestParamsMeta
 from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
 from pydantic import ValidationError
 
-from ._client import Pace, client_of
 from .logs import log
+
+STATE: Final = "worldagent.client"
+"""Under which key of the state of an HTTP request its `Client` stands."""
+
+MAX_UNREAD_NOTIFICATIONS: Final = 8
+"""Of one request. The library keeps 16, and at one more a session stands still."""
 
 _METHODS: Final = SPEC_CLIENT_METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
 _UNKNOWN: Final = "?"
 _PARENT: Final = "traceparent"
 
 
-def watching(server: Server[Any]) -> None:
-    """Have every handler of a server run as `watched` says, and in a span that has nothing of a caller's."""
-    if watched not in server.middleware:
-        server.middleware[:] = [
-            Span(server, each) if isinstance(each, OpenTelemetryMiddleware) else each for each in server.middleware
-        ]
-        server.middleware.append(watched)
+class Client:
+    """The client of one request over HTTP.
 
-
-class Span:
-    """The library's span of a request, which is told of no names but those that there are.
-
-    Which tools there are is what the server's `get_tool_input_schema` knows.
-
-    Args:
-        server: Whose requests they are.
-        span: The library's own.
+    Attributes:
+        gone: Whether it has gone before it had the answer.
     """
 
-    def __init__(self, server: Server[Any], span: OpenTelemetryMiddleware) -> None:
-        self._server = server
-        self._span = span
+    def __init__(self) -> None:
+        self.gone = False
+        self._scope: anyio.CancelScope | None = None
+        self._unread = asyncio.BoundedSemaphore(MAX_UNREAD_NOTIFICATIONS)
 
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of a request in its span."""
+    def leave(self) -> None:
+        """Say that it has gone; its handler is cancelled."""
+        self.gone = True
+        if self._scope is not None:
+            self._scope.cancel()
 
-        async def go_on(told: ServerRequestContext[Any, Any]) -> HandlerResult:
-            return await call_next(ctx)
+    def read(self) -> None:
+        """Say that the connection has taken a message."""
+        with suppress(ValueError):  # there are others than notifications
+            self._unread.release()
 
-        parent = cast("dict[str, Any]", ctx.meta or {}).get(_PARENT)
-        told = replace(
-            ctx,
-            method=ctx.method if ctx.method in _METHODS else _UNKNOWN,
-            params=self._tool(ctx),
-            request_id=ctx.request_id if isinstance(ctx.request_id, int) else None,
-            meta=cast("RequestParamsMeta", {_PARENT: parent}) if isinstance(parent, str) else None,
-        )
-        return await self._span(told, go_on)
+    def cancels(self, scope: anyio.CancelScope) -> None:
+        """Cancel this scope when it goes, or now where it has gone."""
+        self._scope = scope
+        if self.gone:
+            scope.cancel()
 
-    def _tool(self, ctx: ServerRequestContext[Any, Any]) -> dict[str, str]:
-        name, known = (ctx.params or {}).get("name"), self._server.get_tool_input_schema
-        if ctx.method != "tools/call" or known is None or not isinstance(name, str) or known(name) is None:
-            return {}
-        return {"name": name}
+    def pace(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Have progress wait until the client reads. The session object is made anew for each request."""
+        report = ctx.session.report_progress
+
+        async def paced(progress: float, total: float | None = None, message: str | None = None) -> None:
+            await self._unread.acquire()
+            await report(progress, total, message)
+
+        ctx.session.report_progress = paced  # type: ignore[method-assign]  # handlers call it by this name
 
 
-async def watched(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+def client_of(ctx: ServerRequestContext[Any, Any]) -> Client | None:
+    """The client of the request at hand; None where no transport tells of it, as over stdio."""
+    scope = getattr(ctx.request, "scope", None)
+    found = (scope.get("state") or {}).get(STATE) if isinstance(scope, dict) else None
+    return found if isinstance(found, Client) else None
+
+
+def guard(server: Server[Any]) -> None:
+    """Have every handler of a server run as `guarded` says, and in a span of `Spans`."""
+    if guarded not in server.middleware:
+        server.middleware[:] = [
+            Spans(server) if isinstance(each, OpenTelemetryMiddleware) else each for each in server.middleware
+        ]
+        server.middleware.append(guarded)
+
+
+async def guarded(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Run a handler until its client goes, no faster than it reads, and keep what it fails with inside."""
     client = client_of(ctx)
     if client is None or ctx.request_id is None:
         return await _contained(ctx, call_next)
     if (ctx.meta or {}).get("progress_token") is not None:
-        _pace(ctx, client.pace)
-    with anyio.CancelScope() as scope, client.gone.calling(scope.cancel):
+        client.pace(ctx)
+    with anyio.CancelScope() as scope:
+        client.cancels(scope)
         return await _contained(ctx, call_next)
     raise MCPError(REQUEST_CANCELLED, "Request cancelled")
 
@@ -96,15 +114,45 @@ async def _contained(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
     raise MCPError(INTERNAL_ERROR, "internal error")
 
 
-def _pace(ctx: ServerRequestContext[Any, Any], pace: Pace) -> None:
-    """Have progress wait for the client. The session object is made anew for each request."""
-    report = ctx.session.report_progress
+class Spans(OpenTelemetryMiddleware):
+    """The library's spans of requests, without what a caller made up: only names that there are.
 
-    async def paced(progress: float, total: float | None = None, message: str | None = None) -> None:
-        await pace.give()
-        await report(progress, total, message)
+    Args:
+        server: Whose requests they are. Its `get_tool_input_schema` knows which tools there are.
+    """
 
-    ctx.session.report_progress = paced  # type: ignore[method-assign]  # handlers call it by this name
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of a request in its span."""
+
+        async def go_on(shown: ServerRequestContext[Any, Any]) -> HandlerResult:
+            return await call_next(ctx)
+
+        parent = cast("dict[str, Any]", ctx.meta or {}).get(_PARENT)
+        shown = replace(
+            ctx,
+            method=ctx.method if ctx.method in _METHODS else _UNKNOWN,
+            params={"name": ctx.params["name"]} if ctx.params and self._calls_tool(ctx) else {},
+            request_id=ctx.request_id if isinstance(ctx.request_id, int) else None,
+            meta=cast("RequestParamsMeta", {_PARENT: parent}) if isinstance(parent, str) else None,
+        )
+        return await super().__call__(shown, go_on)
+
+    def _calls_tool(self, ctx: ServerRequestContext[Any, Any]) -> bool:
+        name, known = (ctx.params or {}).get("name"), self._server.get_tool_input_schema
+        return ctx.method == "tools/call" and known is not None and isinstance(name, str) and known(name) is not None
 
 
-__all__ = ["Span", "watched", "watching"]
+def without_text(message: JSONRPCMessage) -> JSONRPCMessage:
+    """A client's message; of an error that it answers with, the code alone.
+
+    A role may stand in the text, and the library makes it the status of a span (R7).
+    """
+    if isinstance(message, JSONRPCError):
+        message.error = ErrorData(code=message.error.code, message="")
+    return message
+
+
+__all__ = ["STATE", "Client", "client_of", "guard", "guarded", "without_text"]

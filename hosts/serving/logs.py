@@ -1,6 +1,6 @@
-"""What a serving process may write to its log: never a message that a library made of what it was sent (R7).
+"""What a serving process writes to its log: never a message that a library made of what it was sent (R7).
 
-Nor what would fill a disk: of the same line again and again, one a second.
+Nor what would fill a disk: of the same line again and again, one a second. Requests are lines of data.
 """
 
 from __future__ import annotations
@@ -11,107 +11,33 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, TypeAlias
+
+from mcp_types.methods import SPEC_CLIENT_METHODS
 
 from ...core.errors import InvalidArgument
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 LogForm: TypeAlias = Literal["text", "json"]
 
-OURS: Final = "worldagent"
-FIELDS: Final = "worldagent_fields"
-"""The attribute of a record that holds its fields, for lines that are data."""
+REPEAT_SECONDS: Final = 1.0
+"""Between two lines that are the same."""
 
-_PAUSE: Final = 1.0  # seconds between two lines that are the same
+MAX_COUNTED: Final = 1000
+"""Lines whose repetitions are counted at a time."""
+
+MAX_ID_CHARACTERS: Final = 200
+
+_OURS: Final = "worldagent"
+_FIELDS: Final = "worldagent_fields"  # the attribute of a record that holds its fields, where it is data
+_MORE: Final = "worldagent_more"  # how often it came meanwhile
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:#-]+")
-_KEPT: Final = 1000  # lines whose count is kept
+_UNKNOWN: Final = "?"
 
 log = logging.getLogger("worldagent.serving")
-
-
-class _Text(logging.Formatter):
-    """Our own records as they are; of all others the place, the level and the type of the error."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = _fields(record)
-        words = "".join(f" {name}={_word(value)}" for name, value in fields.items())
-        return f"{record.levelname.lower()}: {_said(record)}{words}"
-
-
-class _Json(logging.Formatter):
-    """The same, as one JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-        }
-        if _ours(record):
-            line["message"] = record.getMessage()
-        elif (kind := _kind(record)) is not None:
-            line["error"] = kind
-        return json.dumps({**line, **_fields(record)}, ensure_ascii=True, default=str)
-
-
-class _Calm(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be subscripted when the program runs
-    """Counts the lines that are the same as one in the second before, and tells the count with the next or at the end.
-
-    A line with fields is data, and is written as often as it comes.
-    """
-
-    def __init__(self, form: LogForm) -> None:
-        super().__init__()
-        self.setFormatter(_Text() if form == "text" else _Json())
-        self._told: dict[str, tuple[float, int, str]] = {}
-        self._form = form
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            if _fields(record):
-                self._say(self.format(record), 0)
-            else:
-                self._count(record)
-        except Exception:  # not by name: a log must not fail what it tells of, such as with a stream nobody reads
-            self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- the library's name
-        """Do nothing: the library would print the record with its text."""
-
-    def flush_counts(self) -> None:
-        with suppress(OSError, ValueError):  # nobody reads the stream any more, or it is closed
-            for _, held, line in self._told.values():
-                if held:
-                    self._say(line, held)
-
-    def _count(self, record: logging.LogRecord) -> None:
-        line, now = self.format(record), time.monotonic()
-        same = f"{record.levelname}{record.name}{_said(record)}"  # without the time, which is never the same
-        last, held, _ = self._told.get(same, (-math.inf, 0, ""))
-        if now - last < _PAUSE:
-            self._told[same] = (last, held + 1, line)
-            return
-        self._told[same] = (now, 0, line)
-        self._say(line, held)
-        if len(self._told) > _KEPT:
-            self._forget(now)
-
-    def _forget(self, now: float) -> None:
-        for same, (last, held, line) in list(self._told.items()):
-            if now - last >= _PAUSE or len(self._told) > _KEPT:
-                del self._told[same]
-                if held:
-                    self._say(line, held)
-
-    def _say(self, line: str, held: int) -> None:
-        if held and self._form == "json":
-            line = json.dumps(json.loads(line) | {"more": held}, ensure_ascii=True)
-        elif held:
-            line = f"{line} (and {held} times more)"
-        self.stream.write(line + self.terminator)
-        self.flush()
+_requests = logging.getLogger("worldagent.requests")
 
 
 @contextmanager
@@ -130,9 +56,10 @@ def quiet_logs(*, level: LogLevel = "warning", form: LogForm = "text") -> Genera
     """
     if level not in ("debug", "info", "warning") or form not in ("text", "json"):
         raise InvalidArgument(f"there is no log of level {level!r} as {form!r}", remedy="use debug, info or warning")
-    root, handler = logging.getLogger(), _Calm(form)
+    root, handler = logging.getLogger(), _Handler()
+    handler.setFormatter(_Formatter(form))
     if level == "info":
-        handler.addFilter(lambda record: _ours(record) or record.levelno >= logging.WARNING)
+        handler.addFilter(lambda record: _is_ours(record) or record.levelno >= logging.WARNING)
     before = (root.level, list(root.handlers), warnings.showwarning)
     root.handlers[:] = [handler]
     root.setLevel(getattr(logging, level.upper()))
@@ -142,12 +69,100 @@ def quiet_logs(*, level: LogLevel = "warning", form: LogForm = "text") -> Genera
     finally:
         root.setLevel(before[0])
         root.handlers[:], warnings.showwarning = before[1], before[2]
-        handler.flush_counts()
+        handler.close()
 
 
-def fields_of(**fields: Any) -> dict[str, Any]:
-    """What `extra=` takes for a record that is data."""
-    return {FIELDS: fields}
+class RequestLog:
+    """The request log: one line a request at level info, of ids, codes and times; no argument, token, role or text.
+
+    Args:
+        tools: The tools that there are. What a caller sends for a name may be anything, so others are shown as `?`.
+    """
+
+    def __init__(self, tools: Collection[str] = ()) -> None:
+        self._tools = frozenset(tools)
+
+    def record(self, *, method: str, code: str, ms: float, tool: str | None = None, **ids: str | None) -> None:
+        """Write the line of one request that has been answered.
+
+        Args:
+            method: The method of the protocol.
+            code: `ok`, or the code of the error that it was answered with.
+            ms: Milliseconds from its arrival to its answer.
+            tool: The tool that was called.
+            **ids: What it was about, such as `thread`, once the caller was found to reach it.
+        """
+        fields: dict[str, Any] = {"method": method if method in SPEC_CLIENT_METHODS else _UNKNOWN}
+        if tool is not None:
+            fields["tool"] = tool if tool in self._tools else _UNKNOWN
+        fields |= {name: str(value)[:MAX_ID_CHARACTERS] for name, value in ids.items() if value is not None}
+        _requests.info("request", extra={_FIELDS: {**fields, "code": code, "ms": round(ms, 1)}})
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be subscripted when the program runs
+    """Writes a line that is the same as one in the second before not again, but its count with the next or at the end.
+
+    A line with fields is data, and is written as often as it comes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted: dict[str, tuple[float, int, logging.LogRecord]] = {}  # when each was written, and how often not
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):  # not by name: a log must not fail what it tells of
+            if _fields(record) or not self._is_repeated(record):
+                super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- the library's name
+        """Do nothing: the library would print the record with its text."""
+
+    def close(self) -> None:
+        for same in list(self._counted):
+            self._forget(same)
+        super().close()
+
+    def _is_repeated(self, record: logging.LogRecord) -> bool:
+        same, now = f"{record.levelname}{record.name}{_said(record)}", time.monotonic()
+        written, more, _ = self._counted.pop(same, (-math.inf, 0, record))
+        repeated = now - written < REPEAT_SECONDS
+        self._counted[same] = (written, more + 1, record) if repeated else (now, 0, record)
+        if not repeated:
+            setattr(record, _MORE, more)
+        if len(self._counted) > MAX_COUNTED:
+            self._forget(next(iter(self._counted)))
+        return repeated
+
+    def _forget(self, same: str) -> None:
+        _, more, record = self._counted.pop(same)
+        if more:
+            setattr(record, _MORE, more)
+            super().emit(record)
+
+
+class _Formatter(logging.Formatter):
+    """Our own records as they are; of all others the place, the level and the type of the error."""
+
+    def __init__(self, form: LogForm) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields, more = _fields(record), getattr(record, _MORE, 0)
+        if self._form == "text":
+            words = "".join(f" {name}={_word(value)}" for name, value in fields.items())
+            count = f" (and {more} times more)" if more else ""
+            return f"{record.levelname.lower()}: {_said(record)}{words}{count}"
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if _is_ours(record):
+            line["message"] = record.getMessage()
+        elif (kind := _kind(record)) is not None:
+            line["error"] = kind
+        return json.dumps({**line, **fields, **({"more": more} if more else {})}, ensure_ascii=True, default=str)
 
 
 def _warned(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -155,16 +170,16 @@ def _warned(message: Warning | str, category: type[Warning], *where: Any, **more
     logging.getLogger("py.warnings").warning("", exc_info=(kind, Warning(), None))
 
 
-def _ours(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] == OURS
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == _OURS
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    return getattr(record, FIELDS, {}) if _ours(record) else {}
+    return getattr(record, _FIELDS, {}) if _is_ours(record) else {}
 
 
 def _said(record: logging.LogRecord) -> str:
-    if _ours(record):
+    if _is_ours(record):
         return record.getMessage()
     kind = _kind(record)
     return record.name if kind is None else f"{record.name} ({kind})"
@@ -180,4 +195,4 @@ def _word(value: Any) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
-__all__ = ["LogForm", "LogLevel", "fields_of", "log", "quiet_logs"]
+__all__ = ["LogForm", "LogLevel", "RequestLog", "log", "quiet_logs"]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, Protocol, runtime_checkable
 
 from mcp.server.lowlevel import Server
 
+from .logs import log
 from .tokens import Tokens
+
+_EXTRA_SECONDS: Final = 2.0
+"""Seconds beyond its own that a service may take to drain."""
 
 
 class Service(Protocol):
@@ -45,4 +54,44 @@ class Operated(Protocol):
         ...
 
 
-__all__ = ["Operated", "Service"]
+@contextmanager
+def stopped_by_signals(stop: Callable[[int], None]) -> Generator[None, None, None]:
+    """Call `stop` in the running loop with the number of the first SIGTERM or Ctrl-C.
+
+    A second one ends the process at once. Signals reach the main thread only; in another one this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def caught(number: int, frame: FrameType | None) -> None:
+        restore()
+        loop.call_soon_threadsafe(stop, number)
+
+    before |= {number: signal.signal(number, caught) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        restore()
+
+
+async def drained(service: Service, seconds: float) -> None:
+    """Drain a service and end its streams, whatever goes wrong with either; the process ends in any case."""
+    try:
+        if isinstance(service, Operated):
+            await asyncio.wait_for(service.drain(seconds), seconds + _EXTRA_SECONDS)
+    except TimeoutError:
+        log.warning("the service was still at work after %g seconds", seconds + _EXTRA_SECONDS)
+    except Exception as failure:  # not by name: a service may fail with anything, and the process ends all the same
+        log.error("the service did not drain: %s", type(failure).__name__)
+    finally:
+        service.end_streams()
+
+
+__all__ = ["Operated", "Service", "drained", "stopped_by_signals"]

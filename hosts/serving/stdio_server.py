@@ -1,0 +1,288 @@
+"""A service over standard input and output: one client, the process that started this one.
+
+It ends when its input does, or when that process is gone. It needs no token: who can write to our input started us.
+The library's own transport has no bound on a line, does not end before the next line comes, and passes over what is no
+message; this one reads and writes in threads that are left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, BinaryIO, Final
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from .handlers import guard
+from .logs import log
+from .service import Service, drained, stopped_by_signals
+from .stdio_messages import MAX_LINE_BYTES, Refused, parse
+
+ANSWER_SECONDS: Final = 5.0
+"""For calls under way, once the service has been drained."""
+
+FLUSH_SECONDS: Final = 1.0
+"""For the client to read the last line."""
+
+REFUSAL_SECONDS: Final = 5.0
+"""For the client to read a refusal, before its lines are read on without more of them."""
+
+MAX_REFUSALS: Final = 1000
+"""Refusals under an id that are kept for a client that does not read."""
+
+ROUNDS: Final = 20
+"""Of the loop, within which the library begins the handler of the request that was read last."""
+
+PARENT_SECONDS: Final = 0.5
+"""Between two looks at the parent; no system tells of its end by itself on every platform."""
+
+
+async def serve_stdio(
+    service: Service, *, drain: float = 10.0, draining: Callable[[], None] | None = None
+) -> int | None:
+    """Serve until standard input ends, the parent is gone or a signal asks for it.
+
+    The service is drained then, and requests that were read by then are answered. A second signal ends the process at
+    once.
+
+    Args:
+        service: What is served.
+        drain: Seconds that work under way is given.
+        draining: Called when the end begins.
+
+    Returns:
+        The number of the signal, or None where there was none.
+    """
+    guard(service.server)
+    stopped: list[int] = []
+
+    async def finish() -> None:
+        if draining is not None:
+            draining()
+        await drained(service, drain)
+
+    with _descriptors() as (incoming, outgoing):
+        connection = _Connection(os.fdopen(incoming, "rb", closefd=False), outgoing)
+
+        def stop(number: int) -> None:
+            stopped.append(number)
+            connection.end_input()
+
+        with stopped_by_signals(stop):
+            await connection.run(service, finish)
+    return stopped[0] if stopped else None
+
+
+class _Connection:
+    """The one client.
+
+    Args:
+        lines: What it sends. Nobody closes it: that would wait for the line which is being read.
+        outgoing: The descriptor of what it receives.
+    """
+
+    def __init__(self, lines: BinaryIO, outgoing: int) -> None:
+        self._reading = _Blocking("worldagent-stdin", partial(lines.readline, MAX_LINE_BYTES + 1))
+        self._writing = _Blocking("worldagent-stdout", partial(_write, outgoing))
+        self._line: Future[bytes] | None = None  # that is being read
+        self._cut = False  # whether what is read next goes on with a line that was refused
+        self._ended = False
+        self._unanswered: set[str] = set()  # ids of requests
+        self._refusals: deque[JSONRPCError] = deque(maxlen=MAX_REFUSALS)
+        self._refusing = False
+        self._changed = asyncio.Event()
+        self._lock = asyncio.Lock()  # of the output
+
+    def end_input(self) -> None:
+        """Be at the end of the input, whatever is still to come."""
+        self._ended = True
+        if self._line is not None:
+            with suppress(InvalidStateError):
+                self._line.set_result(b"")
+
+    async def run(self, service: Service, finish: Callable[[], Awaitable[None]]) -> None:
+        """Serve the client, and `finish` between its last line and the end."""
+        to_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        sent, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+
+        async def serve() -> None:
+            await service.server.run(received, sent, service.server.create_initialization_options())
+            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+
+        async def read() -> None:
+            async with to_server:
+                while (message := await self._next(tasks)) is not None:
+                    await to_server.send(SessionMessage(message))
+                for _ in range(ROUNDS):
+                    await asyncio.sleep(0)
+                await finish()
+                with anyio.move_on_after(ANSWER_SECONDS):  # the library cancels what is unanswered at the end
+                    await self._until(lambda: not self._unanswered and not self._refusing)
+
+        try:
+            async with anyio.create_task_group() as tasks, from_server:
+                for task in (serve, read, self._watch_parent):
+                    tasks.start_soon(task)
+                async for item in from_server:  # it is closed once `serve` has ended
+                    await self._send(item.message)
+                    if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+                        self._close(item.message.id)
+                tasks.cancel_scope.cancel()
+        except* (BrokenPipeError, ConnectionResetError):
+            log.warning("the client no longer reads")
+        finally:
+            self._reading.close()
+            self._writing.close()
+
+    # --- what the client sends ---
+
+    async def _next(self, tasks: TaskGroup) -> JSONRPCMessage | None:
+        """The next message; None at the end. What is none is refused here, and the library sees nothing of it."""
+        while True:
+            try:
+                line = await self._next_line()
+                message = None if line is None else parse(line)
+            except Refused as refused:
+                await self._refuse(refused.answer, tasks)
+                continue
+            if isinstance(message, JSONRPCRequest):
+                self._unanswered.add(str(message.id))
+            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+                self._close((message.params or {}).get("requestId"))  # the library does not answer it
+            return message
+
+    async def _next_line(self) -> bytes | None:
+        """The next line; None at the end. One that is too long is refused at once, and passed over to its end."""
+        while not self._ended:
+            self._line = self._reading.begin()
+            if not (piece := await asyncio.wrap_future(self._line)):
+                break
+            first, self._cut = not self._cut, not piece.endswith(b"\n")
+            if first and not self._cut:
+                return piece
+            if first and len(piece) > MAX_LINE_BYTES:  # else the input ended within a line
+                log.warning("a line of more than %d bytes is refused", MAX_LINE_BYTES)
+                raise Refused
+        return None
+
+    async def _watch_parent(self) -> None:
+        """End the input once the parent is gone, whoever else holds it open.
+
+        On systems that do not give children a new parent, this does nothing.
+        """
+        first = os.getppid()
+        while os.getppid() == first:  # noqa: ASYNC110 -- nothing sets an event when a parent ends
+            await anyio.sleep(PARENT_SECONDS)
+        self.end_input()
+
+    # --- what it receives ---
+
+    async def _refuse(self, refusal: JSONRPCError, tasks: TaskGroup) -> None:
+        """Send a refusal, as fast as the client reads and no faster.
+
+        The lines of a client that does not read are read all the same, so that the end of its input is found. By then
+        only refusals under an id are kept, for which a caller waits.
+        """
+        idle = not self._refusing
+        if idle or refusal.id is not None:
+            self._refusals.append(refusal)
+        if idle:
+            self._refusing = True
+            tasks.start_soon(self._send_refusals)
+            with anyio.move_on_after(REFUSAL_SECONDS):
+                await self._until(lambda: not self._refusing)
+
+    async def _send_refusals(self) -> None:
+        while self._refusals:
+            await self._send(self._refusals.popleft())
+        self._refusing = False
+        self._changed.set()
+
+    async def _send(self, message: JSONRPCMessage) -> None:
+        """Write a message, and wait until the system has it."""
+        text = message.model_dump_json(by_alias=True, exclude_unset=True)
+        async with self._lock:
+            await asyncio.wrap_future(self._writing.begin(text.encode("utf-8", "replace") + b"\n"))
+
+    def _close(self, request_id: object) -> None:
+        self._unanswered.discard(str(request_id))
+        self._changed.set()
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class _Blocking:
+    """A thread that makes one blocking call after the other.
+
+    That of an executor would hold up the end of the process for as long as its call lasts, and a pipe may stay full, or
+    empty, for ever.
+
+    Args:
+        name: Of the thread.
+        call: The call.
+    """
+
+    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+        self._call = call
+        self._begun: SimpleQueue[tuple[Future[Any], tuple[Any, ...]] | None] = SimpleQueue()
+        Thread(target=self._run, name=name, daemon=True).start()
+
+    def begin(self, *arguments: Any) -> Future[Any]:
+        """Have the call made; what it gives, or its `OSError`, is that of the future."""
+        done: Future[Any] = Future()
+        self._begun.put((done, arguments))
+        return done
+
+    def close(self) -> None:
+        """End the thread after its call."""
+        self._begun.put(None)
+
+    def _run(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            done, arguments = begun
+            with suppress(InvalidStateError):  # it is waited for no more
+                try:
+                    done.set_result(self._call(*arguments))
+                except OSError as error:
+                    done.set_exception(error)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+@contextmanager
+def _descriptors() -> Generator[tuple[int, int], None, None]:
+    """Give descriptors of our own for standard input and output, which children do not inherit.
+
+    For as long, whoever reads standard input finds its end, and what is printed goes to standard error: a stray line
+    would break the protocol, and a child would take lines of ours.
+    """
+    incoming, outgoing = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    os.dup2(2, 1)
+    try:
+        yield incoming, outgoing
+    finally:  # they stay open: a thread may still wait for one of them, and its number must not go to another file
+        os.dup2(incoming, 0)
+        os.dup2(outgoing, 1)
+
+
+__all__ = ["serve_stdio"]
