@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
@@ -19,7 +18,6 @@ from threading import Thread
 from typing import Any, BinaryIO, Final
 
 import anyio
-from anyio.abc import TaskGroup
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
@@ -98,10 +96,8 @@ class _Connection:
         self._cut = False  # whether what is read next goes on with a line that was refused
         self._ended = False
         self._unanswered: set[str] = set()  # ids of requests
-        self._refusals: deque[JSONRPCError] = deque(maxlen=MAX_REFUSALS)
-        self._refusing = False
+        self._refusals: set[asyncio.Future[None]] = set()  # that the system has not taken yet
         self._changed = asyncio.Event()
-        self._lock = asyncio.Lock()  # of the output
 
     def end_input(self) -> None:
         """Be at the end of the input, whatever is still to come."""
@@ -121,20 +117,20 @@ class _Connection:
 
         async def read() -> None:
             async with to_server:
-                while (message := await self._next(tasks)) is not None:
+                while (message := await self._next()) is not None:
                     await to_server.send(SessionMessage(message))
                 for _ in range(ROUNDS):
                     await asyncio.sleep(0)
                 await finish()
                 with anyio.move_on_after(ANSWER_SECONDS):  # the library cancels what is unanswered at the end
-                    await self._until(lambda: not self._unanswered and not self._refusing)
+                    await self._until(lambda: not self._unanswered and not self._refusals)
 
         try:
             async with anyio.create_task_group() as tasks, from_server:
                 for task in (serve, read, self._watch_parent):
                     tasks.start_soon(task)
                 async for item in from_server:  # it is closed once `serve` has ended
-                    await self._send(item.message)
+                    await self._begin(item.message)
                     if isinstance(item.message, JSONRPCResponse | JSONRPCError):
                         self._close(item.message.id)
                 tasks.cancel_scope.cancel()
@@ -146,14 +142,14 @@ class _Connection:
 
     # --- what the client sends ---
 
-    async def _next(self, tasks: TaskGroup) -> JSONRPCMessage | None:
+    async def _next(self) -> JSONRPCMessage | None:
         """The next message; None at the end. What is none is refused here, and the library sees nothing of it."""
         while True:
             try:
                 line = await self._next_line()
                 message = None if line is None else parse(line)
             except Refused as refused:
-                await self._refuse(refused.answer, tasks)
+                await self._refuse(refused.answer)
                 continue
             if isinstance(message, JSONRPCRequest):
                 self._unanswered.add(str(message.id))
@@ -187,32 +183,31 @@ class _Connection:
 
     # --- what it receives ---
 
-    async def _refuse(self, refusal: JSONRPCError, tasks: TaskGroup) -> None:
+    async def _refuse(self, refusal: JSONRPCError) -> None:
         """Send a refusal, as fast as the client reads and no faster.
 
         The lines of a client that does not read are read all the same, so that the end of its input is found. By then
         only refusals under an id are kept, for which a caller waits.
         """
-        idle = not self._refusing
-        if idle or refusal.id is not None:
-            self._refusals.append(refusal)
+        idle = not self._refusals
+        if idle or (refusal.id is not None and len(self._refusals) < MAX_REFUSALS):
+            sending = self._begin(refusal)
+            self._refusals.add(sending)
+            sending.add_done_callback(self._refused)
         if idle:
-            self._refusing = True
-            tasks.start_soon(self._send_refusals)
             with anyio.move_on_after(REFUSAL_SECONDS):
-                await self._until(lambda: not self._refusing)
+                await self._until(lambda: not self._refusals)
 
-    async def _send_refusals(self) -> None:
-        while self._refusals:
-            await self._send(self._refusals.popleft())
-        self._refusing = False
+    def _refused(self, sending: asyncio.Future[None]) -> None:
+        self._refusals.discard(sending)
         self._changed.set()
+        if not sending.cancelled() and sending.exception() is not None:  # the client no longer reads
+            self.end_input()
 
-    async def _send(self, message: JSONRPCMessage) -> None:
-        """Write a message, and wait until the system has it."""
+    def _begin(self, message: JSONRPCMessage) -> asyncio.Future[None]:
+        """Have a message written, after those before it; done once the system has it."""
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
-        async with self._lock:
-            await asyncio.wrap_future(self._writing.begin(text.encode("utf-8", "replace") + b"\n"))
+        return asyncio.wrap_future(self._writing.begin(text.encode("utf-8", "replace") + b"\n"))
 
     def _close(self, request_id: object) -> None:
         self._unanswered.discard(str(request_id))

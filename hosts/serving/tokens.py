@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -75,19 +76,14 @@ def read_token_file(path: Path, grant: G, *, entry: Callable[[dict[str, Any]], G
     Raises:
         InvalidArgument: The file cannot be read, or does not fit; nothing of its text is shown.
     """
-    text = _text(path)
+    text, problem = _text(path), ""
     if path.suffix != ".toml":
         return Tokens([(text.strip(), grant)], source=f"the token file {str(path)!r}")
-    pairs: list[tuple[str, G]] = []
-    for number, table in enumerate(_tables(path, text, example), start=1):
-        problem = ""
-        try:
-            pairs.append(_pair(table, entry))
-        except (ValueError, InvalidArgument) as error:
-            problem = error.problem if isinstance(error, InvalidArgument) else str(error)
-        if problem:
-            raise _misfit(path, f"[[token]] number {number} {problem}", example)
-    return Tokens(pairs)
+    try:
+        return Tokens(_pairs(text, entry))
+    except ValueError as error:
+        problem = str(error)
+    raise InvalidArgument(f"the token file {str(path)!r} does not fit: {problem}", remedy=f"write {example}")
 
 
 def is_token(token: object) -> bool:
@@ -105,28 +101,22 @@ def _text(path: Path) -> str:
     raise InvalidArgument(f"the token file {str(path)!r} cannot be read: {problem}", remedy="give another file")
 
 
-def _tables(path: Path, text: str, example: str) -> list[Any]:
+def _pairs(text: str, entry: Callable[[dict[str, Any]], G]) -> Generator[tuple[str, G], None, None]:
+    """The tokens of tables with their grants. Raises `ValueError` with a text that quotes nothing of them."""
     document: dict[str, Any] = {}
-    try:
+    with suppress(tomllib.TOMLDecodeError, RecursionError):
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        fits = False
-    else:
-        fits = document.keys() == {"token"} and isinstance(document["token"], list)
-    if not fits:
-        raise _misfit(path, "it is not TOML with nothing but [[token]] tables", example)
-    return cast("list[Any]", document["token"])
-
-
-def _pair(table: Any, entry: Callable[[dict[str, Any]], G]) -> tuple[str, G]:
-    if not isinstance(table, dict) or not is_token(cast("dict[str, Any]", table).get("token")):
-        raise ValueError("has no token that a header takes")
-    rest = dict(cast("dict[str, Any]", table))
-    return rest.pop("token"), entry(rest)
-
-
-def _misfit(path: Path, problem: str, example: str) -> InvalidArgument:
-    return InvalidArgument(f"the token file {str(path)!r} does not fit: {problem}", remedy=f"write {example}")
+    if document.keys() != {"token"} or not isinstance(document["token"], list):
+        raise ValueError("it is not TOML with nothing but [[token]] tables")
+    for number, table in enumerate(cast("list[Any]", document["token"]), start=1):
+        problem = "has no token that a header takes"
+        try:
+            if isinstance(table, dict) and is_token(token := cast("dict[str, Any]", table).pop("token", None)):
+                yield token, entry(table)
+                continue
+        except (ValueError, InvalidArgument) as error:
+            problem = error.problem if isinstance(error, InvalidArgument) else str(error)
+        raise ValueError(f"[[token]] number {number} {problem}")
 
 
 __all__ = ["Tokens", "is_token", "read_token_file"]
