@@ -1,8 +1,8 @@
-"""What every handler of a served server runs in, in each revision of the protocol. No transport is known here.
+"""What every handler runs in, in each revision of the protocol. Independent of the transport.
 
-Of the library alone, only revision 2026-07-28 cancels a handler whose client has gone. In a session of an earlier one,
-a stream that its client does not read stops all others; a handler that fails gives its client the text of the
-exception; and spans are named after what callers sent, which may be a role (R7).
+The SDK alone cancels a handler whose client has gone only in revision 2026-07-28. In a session of an earlier revision a
+stream that its client does not read blocks all others, a failing handler sends the text of its exception, and spans are
+named after what callers sent, which can be a role (R7).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pydantic import ValidationError
 from .logs import log
 
 STATE: Final = "worldagent.client"
-"""Under which key of the state of an HTTP request its `Client` stands."""
+"""Key of the `Client` in the state of an HTTP request."""
 
 MAX_UNREAD_NOTIFICATIONS: Final = 8
-"""Of one request. The library keeps 16, and at one more a session stands still."""
+"""Per request. The SDK buffers 16; one more blocks the whole session."""
 
 _METHODS: Final = SPEC_CLIENT_METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
 _UNKNOWN: Final = "?"
@@ -39,7 +39,7 @@ class Client:
     """The client of one request over HTTP.
 
     Attributes:
-        gone: Whether it has gone before it had the answer.
+        gone: Whether it disconnected before it had the answer.
     """
 
     def __init__(self) -> None:
@@ -48,24 +48,24 @@ class Client:
         self._unread = asyncio.BoundedSemaphore(MAX_UNREAD_NOTIFICATIONS)
 
     def leave(self) -> None:
-        """Say that it has gone; its handler is cancelled."""
+        """Note that it disconnected, and cancel its handler."""
         self.gone = True
         if self._scope is not None:
             self._scope.cancel()
 
     def read(self) -> None:
-        """Say that the connection has taken a message."""
-        with suppress(ValueError):  # there are others than notifications
+        """Note that the connection has taken a message."""
+        with suppress(ValueError):  # not every message is a notification
             self._unread.release()
 
     def cancels(self, scope: anyio.CancelScope) -> None:
-        """Cancel this scope when it goes, or now where it has gone."""
+        """Cancel this scope when the client disconnects, or now if it has."""
         self._scope = scope
         if self.gone:
             scope.cancel()
 
     def pace(self, ctx: ServerRequestContext[Any, Any]) -> None:
-        """Have progress wait until the client reads. The session object is made anew for each request."""
+        """Make progress wait until the client reads. Each request has a session object of its own."""
         report = ctx.session.report_progress
 
         async def paced(progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -76,14 +76,14 @@ class Client:
 
 
 def client_of(ctx: ServerRequestContext[Any, Any]) -> Client | None:
-    """The client of the request at hand; None where no transport tells of it, as over stdio."""
+    """The client of this request; None over stdio, where there is only one."""
     scope = getattr(ctx.request, "scope", None)
     found = (scope.get("state") or {}).get(STATE) if isinstance(scope, dict) else None
     return found if isinstance(found, Client) else None
 
 
 def guard(server: Server[Any]) -> None:
-    """Have every handler of a server run as `guarded` says, and in a span of `Spans`."""
+    """Run every handler of a server in `guarded`, and in a span of `Spans`."""
     if guarded not in server.middleware:
         server.middleware[:] = [
             Spans(server) if isinstance(each, OpenTelemetryMiddleware) else each for each in server.middleware
@@ -92,7 +92,7 @@ def guard(server: Server[Any]) -> None:
 
 
 async def guarded(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Run a handler until its client goes, no faster than it reads, and keep what it fails with inside."""
+    """Run a handler until its client disconnects, no faster than it reads, and replace its exceptions."""
     client = client_of(ctx)
     if client is None or ctx.request_id is None:
         return await _contained(ctx, call_next)
@@ -109,16 +109,16 @@ async def _contained(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
         return await call_next(ctx)
     except (MCPError, ValidationError):
         raise
-    except Exception as failure:  # not by name: whatever a handler lets through, its text must not reach the caller
+    except Exception as failure:  # the text of any exception could reach the caller
         log.error("a request failed: %s", type(failure).__name__)
     raise MCPError(INTERNAL_ERROR, "internal error")
 
 
 class Spans(OpenTelemetryMiddleware):
-    """The library's spans of requests, without what a caller made up: only names that there are.
+    """The SDK's spans of requests, with known names only: a caller can send a role as the name of a tool.
 
     Args:
-        server: Whose requests they are. Its `get_tool_input_schema` knows which tools there are.
+        server: The server. Its `get_tool_input_schema` knows which tools exist.
     """
 
     def __init__(self, server: Server[Any]) -> None:
@@ -146,10 +146,7 @@ class Spans(OpenTelemetryMiddleware):
 
 
 def without_text(message: JSONRPCMessage) -> JSONRPCMessage:
-    """A client's message; of an error that it answers with, the code alone.
-
-    A role may stand in the text, and the library makes it the status of a span (R7).
-    """
+    """A client's message. An error keeps only its code: the SDK would make its text the status of a span (R7)."""
     if isinstance(message, JSONRPCError):
         message.error = ErrorData(code=message.error.code, message="")
     return message

@@ -1,7 +1,7 @@
-"""A service as an ASGI application: `/mcp`, and where it is operated `/health` and `/ready`.
+"""A service as an ASGI application: `/mcp`, and `/health` and `/ready` for a service that is `Operated`.
 
-starlette routes, and the library checks names, bodies and tokens and speaks the protocol. What is ours: a handler knows
-its client, a refusal says what to do, and nothing quotes what was sent.
+Starlette routes requests. The SDK checks names, bodies and tokens and speaks the protocol. This module adds that a
+handler knows its client, that refusals say what to do, and that nothing quotes what a client sent.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def application(
     """The service as an ASGI application, which answers at `/mcp`.
 
     Args:
-        service: What is served; where it has tokens, a call without one gets 401.
-        address: Where it will listen; on loopback, calls that were meant for another name are refused.
+        service: What is served. If it has tokens, a call without one gets 401.
+        address: Where it will listen. On loopback, calls to any other name are refused.
         options: The limits.
 
     Returns:
-        The application. Its `state.sessions` are the `Sessions`.
+        The application, with its `Sessions` as `state.sessions`.
     """
     guard(service.server)
     sessions = Sessions(
@@ -72,16 +72,16 @@ def application(
     routes = [Route(PATH, endpoint), *(_pages(service) if isinstance(service, Operated) else ())]
     front = Middleware(Front, paths=[each.path for each in routes])
     app = Starlette(routes=routes, middleware=[front, *middleware], lifespan=lambda _: sessions.run())
-    app.router.redirect_slashes = False  # it would answer with an address that is made of what was sent
+    app.router.redirect_slashes = False  # a redirect would quote the path
     app.state.sessions = sessions
     return app
 
 
 def _names(address: Address, options: HttpOptions) -> TransportSecuritySettings:
-    """The names that a call may be meant for, and the origins of pages that may call.
+    """Which `Host` and `Origin` headers are accepted.
 
-    A page in a browser may call this machine by a name of its own (DNS rebinding). On loopback no name but ours can be
-    meant. Elsewhere, where no names are given, the token protects: no page has one.
+    A page in a browser can reach this machine under a name of its own (DNS rebinding), so a server on loopback accepts
+    only names of loopback. A server that other machines reach under any name is protected by its tokens.
     """
     if not (options.names or address.is_loopback):
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -102,11 +102,11 @@ def _pages(service: Operated) -> list[Route]:
 
 
 class Front:
-    """The outermost middleware: it has the `Client` of each request, and rewords refusals.
+    """The outermost middleware: gives each request its `Client`, and rewords refusals.
 
     Args:
-        app: What answers.
-        paths: Those that there are.
+        app: The rest of the application.
+        paths: The paths that exist.
     """
 
     def __init__(self, app: ASGIApp, paths: Iterable[str]) -> None:
@@ -126,7 +126,7 @@ class Front:
             await self._app(scope, receive, send)
             return
         client = scope.setdefault("state", {})[STATE] = Client()
-        refusal: Message | None = None  # the start of one, whose body is still to come
+        refusal: Message | None = None  # its start, until the body follows
         complete = False
 
         async def received() -> Message:
@@ -153,10 +153,10 @@ class Front:
         await self._app(scope, received, sent)
 
     def _reworded(self, start: Message, body: bytes) -> bytes:
-        """The body of a refusal; its headers are made to fit.
+        """The new body of a refusal; its headers are changed to match.
 
-        Of an error of the protocol, what the library quotes of the request is cut: a role may stand in it, and clients
-        log errors (R7).
+        The SDK quotes the request in errors of the protocol. That part is cut: it can hold a role, and clients log
+        errors (R7).
         """
         headers = MutableHeaders(scope=start)
         told: Any = json.loads(body) if headers.get("content-type") == "application/json" else {}
@@ -177,10 +177,10 @@ class Front:
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The sessions of clients before revision 2026-07-28, which are given their messages as `without_text` has them."""
+    """The sessions of clients before revision 2026-07-28. Handlers receive messages as `without_text` returns them."""
 
     def end_listening(self) -> None:
-        """End the streams that sessions listen on, which have no end of their own. Clients see them end in order."""
+        """End the streams that clients opened with GET, which would not end by themselves."""
         for transport in self._server_instances.values():
             transport.close_standalone_sse_stream()
 

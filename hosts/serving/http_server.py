@@ -1,4 +1,4 @@
-"""A service over streamable HTTP, on uvicorn, until a signal asks for the end."""
+"""A service over streamable HTTP, on uvicorn, until a signal arrives."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .http_app import application
 from .service import Service, drained, stopped_by_signals
 
 LAST_SECONDS: Final = 5
-"""In which answers still under way reach their clients once all else has ended."""
+"""Time that clients get to read their answers after the service was drained."""
 
 MAX_HEAD_BYTES: Final = 1 << 15
-"""Of a request whose head arrives in pieces."""
+"""Limit for the head of a request that arrives in pieces."""
 
 SEND_BUFFER_BYTES: Final = 1 << 18
-"""That the system keeps for a client that does not read; it would take some MB by itself."""
+"""What the operating system buffers for a client that does not read. Its own default is several MB."""
 
 
 async def serve_http(
@@ -36,25 +36,25 @@ async def serve_http(
     draining: Callable[[], None] | None = None,
     tokens_by: str = "ask for a token",
 ) -> int | None:
-    """Serve until a signal asks for the end; a second one ends the process at once.
+    """Serve until a signal arrives; a second one ends the process at once.
 
-    At the first, no connection is accepted any more; the service is drained, which `/ready` tells on connections that
-    are open; streams end, and answers under way are given.
+    At the first signal the server stops accepting connections and drains the service. Open connections are still
+    served meanwhile, `/ready` among them. Then streams end, and answers under way are sent.
 
     Args:
         service: What is served.
         address: Where to listen.
         options: Its reach and its limits.
-        ready: Told where it listens, as soon as it can be reached.
+        ready: Called with the actual address as soon as the server can be reached.
         draining: Called when the end begins.
-        tokens_by: How a person gives tokens, for the remedy where there are none.
+        tokens_by: How to set tokens, for the remedy of the error if there are none.
 
     Returns:
         The number of the signal.
 
     Raises:
-        InvalidArgument: The address is not for this machine alone and that was not allowed, or there are no tokens; or
-            it cannot be listened on; or the certificate cannot be used.
+        InvalidArgument: Other machines can reach the address, but that was not allowed or there are no tokens; or the
+            address or the certificate cannot be used.
     """
     _check_reach(service, address, options, tokens_by)
     context = _tls_context(options)
@@ -68,13 +68,13 @@ async def serve_http(
 
     config = uvicorn.Config(
         app,
-        http="h11",  # others have no bound on a head
+        http="h11",  # the others do not bound the head of a request
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         limit_concurrency=options.connections,
-        timeout_keep_alive=options.keep_alive,  # type: ignore[arg-type]  # whole seconds are not asked for anywhere
+        timeout_keep_alive=options.keep_alive,  # type: ignore[arg-type]  # fractions of a second work
         timeout_graceful_shutdown=LAST_SECONDS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ssl_context_factory=None if context is None else lambda *_: context,
@@ -95,7 +95,7 @@ async def serve_http(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with a service that is drained before connections are closed.
+    """uvicorn's server, which drains the service before it closes connections.
 
     Args:
         config: Its configuration.
@@ -107,18 +107,18 @@ class _Server(uvicorn.Server):
         self._drain = drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:  # a successor can have the port; connections that are open are served
+        for server in self.servers:  # a successor can take the port; open connections are still served
             server.close()
         await self._drain()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        yield  # they are ours: the library would raise them once more when it has ended
+        yield  # `serve_http` handles them; uvicorn would raise them again at the end
 
 
 def _check_reach(service: Service, address: Address, options: HttpOptions, tokens_by: str) -> None:
-    """Refuse an address that other machines reach, unless they may, and need a token."""
+    """Refuse an address that other machines reach, unless that is allowed and tokens are required."""
     if address.is_loopback:
         return
     reached = f"{address.host!r} can be reached from other machines"
@@ -130,14 +130,14 @@ def _check_reach(service: Service, address: Address, options: HttpOptions, token
 
 
 def _tls_context(options: HttpOptions) -> ssl.SSLContext | None:
-    """The server's side of TLS, of the files that the options name."""
+    """The TLS context of the server, or None without TLS."""
     if options.tls_cert is None or options.tls_key is None:
         return None
     problem = ""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # With a password, if an empty one, OpenSSL asks nobody for it.
+        # With an empty password OpenSSL fails at an encrypted key, instead of asking on the terminal.
         context.load_cert_chain(options.tls_cert.expanduser(), options.tls_key.expanduser(), password=lambda: b"")
         return context
     except ssl.SSLError as error:
@@ -151,13 +151,13 @@ def _tls_context(options: HttpOptions) -> ssl.SSLContext | None:
 
 
 def _listening(address: Address) -> socket.socket:
-    """Listen."""
+    """A socket that listens at the address."""
     problem, remedy = "no such name", "choose another address, or port 0 for a free one"
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         made = socket.create_server((address.host, address.port), family=family)
-        # Connections take both over. asyncio sets TCP_NODELAY only where a socket names its protocol; without it each
-        # answer waits 40 ms for an ACK.
+        # Connections inherit both options. asyncio sets TCP_NODELAY only if the socket names its protocol; without it
+        # each answer waits 40 ms for an ACK.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         return made
@@ -174,12 +174,12 @@ def _listening(address: Address) -> socket.socket:
 
 
 def _allow_files(wanted: int) -> None:
-    """Let the process open as many files, where the system lets it say so."""
-    with suppress(ImportError, OSError, ValueError):  # Windows has no such limit, others a lower one of their own
+    """Raise the limit of open files, as far as the system allows."""
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such limit; some systems have a lower one
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < wanted:  # below 0 is without end
+        if 0 <= soft < wanted:  # a negative number is no limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 

@@ -1,6 +1,6 @@
-"""What a serving process writes to its log: never a message that a library made of what it was sent (R7).
+"""The log of a serving process. It never has the message of a library, which can quote a role (R7).
 
-Nor what would fill a disk: of the same line again and again, one a second. Requests are lines of data.
+A line that repeats is written once a second, so that no client can fill the disk. Each request is a line of data.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 LogForm: TypeAlias = Literal["text", "json"]
 
 REPEAT_SECONDS: Final = 1.0
-"""Between two lines that are the same."""
+"""Time between two equal lines."""
 
 MAX_COUNTED: Final = 1000
-"""Lines whose repetitions are counted at a time."""
+"""Lines whose repetitions are counted at the same time."""
 
 MAX_ID_CHARACTERS: Final = 200
 
 _OURS: Final = "worldagent"
 _FIELDS: Final = "worldagent_fields"  # the attribute of a record that holds its fields, where it is data
-_MORE: Final = "worldagent_more"  # how often it came meanwhile
+_MORE: Final = "worldagent_more"  # how often the line was left out before
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:#-]+")
 _UNKNOWN: Final = "?"
 
@@ -42,17 +42,17 @@ _requests = logging.getLogger("worldagent.requests")
 
 @contextmanager
 def quiet_logs(*, level: LogLevel = "warning", form: LogForm = "text") -> Generator[None, None, None]:
-    """Send what this process logs to stderr, without the text of libraries. For a process of one's own.
+    """Send what this process logs to stderr, without the text of libraries. It replaces all handlers of the process.
 
-    A line that comes again within a second is counted, and the count is told later. Warnings of Python are logged as
-    those of a library are. What libraries do in order is there at debug only.
+    A line that repeats within a second is counted, and the count is written later. Warnings of Python are logged like
+    those of a library. Records of libraries below a warning are written at debug only.
 
     Args:
-        level: The least that is written.
-        form: Lines for people, or a JSON object a line.
+        level: The lowest level that is written.
+        form: Lines for people, or one JSON object a line.
 
     Raises:
-        InvalidArgument: There is no such level or form.
+        InvalidArgument: The level or the form is unknown.
     """
     if level not in ("debug", "info", "warning") or form not in ("text", "json"):
         raise InvalidArgument(f"there is no log of level {level!r} as {form!r}", remedy="use debug, info or warning")
@@ -76,21 +76,21 @@ class RequestLog:
     """The request log: one line a request at level info, of ids, codes and times; no argument, token, role or text.
 
     Args:
-        tools: The tools that there are. What a caller sends for a name may be anything, so others are shown as `?`.
+        tools: The tools that exist. Callers can send any text as a name, so others are shown as `?`.
     """
 
     def __init__(self, tools: Collection[str] = ()) -> None:
         self._tools = frozenset(tools)
 
     def record(self, *, method: str, code: str, ms: float, tool: str | None = None, **ids: str | None) -> None:
-        """Write the line of one request that has been answered.
+        """Write the line of a request that has been answered.
 
         Args:
             method: The method of the protocol.
-            code: `ok`, or the code of the error that it was answered with.
-            ms: Milliseconds from its arrival to its answer.
+            code: `ok`, or the code of the error.
+            ms: Milliseconds from the arrival of the request to its answer.
             tool: The tool that was called.
-            **ids: What it was about, such as `thread`, once the caller was found to reach it.
+            **ids: Ids such as `thread`, which the caller may use.
         """
         fields: dict[str, Any] = {"method": method if method in SPEC_CLIENT_METHODS else _UNKNOWN}
         if tool is not None:
@@ -100,22 +100,22 @@ class RequestLog:
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be subscripted when the program runs
-    """Writes a line that is the same as one in the second before not again, but its count with the next or at the end.
+    """Leaves out a line that equals one of the last second, and writes the count with the next one or at the end.
 
-    A line with fields is data, and is written as often as it comes.
+    A line with fields is data and is always written.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._counted: dict[str, tuple[float, int, logging.LogRecord]] = {}  # when each was written, and how often not
+        self._counted: dict[str, tuple[float, int, logging.LogRecord]] = {}  # time, count, record
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(Exception):  # not by name: a log must not fail what it tells of
+        with suppress(Exception):  # a log must not break what it reports
             if _fields(record) or not self._is_repeated(record):
                 super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- the library's name
-        """Do nothing: the library would print the record with its text."""
+        """Do nothing: the base class would print the text of the record."""
 
     def close(self) -> None:
         for same in list(self._counted):
@@ -141,7 +141,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be
 
 
 class _Formatter(logging.Formatter):
-    """Our own records as they are; of all others the place, the level and the type of the error."""
+    """Our own records in full; of all others the logger, the level and the type of the error."""
 
     def __init__(self, form: LogForm) -> None:
         super().__init__()

@@ -25,13 +25,16 @@ class Service(Protocol):
     @property
     def server(self) -> Server[Any]:
         """The MCP server."""
+        ...
 
     @property
     def tokens(self) -> Tokens[Any] | None:
         """The bearer tokens that it takes over HTTP; None takes every caller."""
+        ...
 
     def end_streams(self) -> None:
         """End the streams that have no end of their own, so that a transport can close."""
+        ...
 
 
 @runtime_checkable
@@ -40,12 +43,15 @@ class Operated(Protocol):
 
     def health(self) -> Mapping[str, Any]:
         """How the process is, as JSON for `/health`. At once, without asking anybody."""
+        ...
 
     async def ready(self) -> Mapping[str, Any]:
         """Whether new work is taken, as JSON for `/ready`; `"ready"` says yes or no."""
+        ...
 
     async def drain(self, seconds: float) -> None:
         """Take no new work, and bring what runs to a place where it can be resumed, within so many seconds."""
+        ...
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""What a line of standard input says: a message for the library, or one that is refused.
+"""Lines of standard input, read as messages or refused.
 
-A refusal quotes nothing of the line but its id, which the sender made up.
+A refusal quotes nothing of the line except its id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .address import MIB
 from .handlers import without_text
 
 MAX_LINE_BYTES: Final = 4 * MIB
-"""As many bytes as the body of a request over HTTP can have."""
+"""As many as the body of a request over HTTP can have."""
 
 _MAX_ID_CHARACTERS: Final = 200  # of an id that a refusal repeats
 _MAX_EXACT: Final = 1 << 53  # from here on a number with a fraction or an exponent may not be the one that was meant
@@ -43,7 +43,7 @@ class Refused(Exception):
 
     Args:
         error: What its sender receives.
-        request_id: The id that it is refused under; None where the line has none that an answer can have.
+        request_id: The id of the refusal; None if the line has none that an answer can have.
 
     Attributes:
         answer: The refusal as a message.
@@ -58,15 +58,15 @@ class Refused(Exception):
 def parse(line: bytes) -> JSONRPCMessage:
     """Read one line.
 
-    A method and an id make a request, whatever else is wrong: its sender waits for an answer. The library takes a
-    request with a wrong id for a notification or an answer, and sends nothing.
+    A line with a method and an id is a request, whatever else is wrong with it: its sender waits for an answer. The SDK
+    would take a request with an invalid id for a notification and not answer.
 
     Args:
-        line: The line. U+FFFD replaces bytes that are no UTF-8 and halves of surrogate pairs, so that a call whose text
-            was cut in the middle of a character is answered, and under its id.
+        line: The line. U+FFFD replaces bytes that are not UTF-8 and halves of surrogate pairs, so that a call whose
+            text was cut in the middle of a character is still answered under its id.
 
     Raises:
-        Refused: It is no message.
+        Refused: The line is not a message.
     """
     told = _json(line.decode("utf-8", "replace"))
     if not _is_request(told):
@@ -79,7 +79,7 @@ def parse(line: bytes) -> JSONRPCMessage:
 
 def _json(text: str) -> Any:
     try:
-        if _HALF.search(text):  # `from_json` takes no half of a pair; in UTF-16 the decoder replaces it
+        if _HALF.search(text):  # `from_json` rejects halves; decoding UTF-16 replaces them
             text = json.dumps(json.loads(text), ensure_ascii=False)
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return from_json(text)
@@ -91,7 +91,7 @@ def _json(text: str) -> Any:
 def _is_request(told: Any) -> bool:
     """Whether its sender waits for an answer.
 
-    A client that writes every field has a method of null in its answers, and an id of null in its notifications.
+    Clients that write every field send `"method": null` in answers and `"id": null` in notifications.
     """
     if not isinstance(told, dict) or "id" not in told or told.get("method") is None:
         return False
@@ -99,7 +99,7 @@ def _is_request(told: Any) -> bool:
 
 
 def _request_id(given: object) -> RequestId | None:
-    """An id that an answer can have: 1.0 is 1, since JSON has one kind of number."""
+    """The id if an answer can have it. 1.0 is 1, since JSON has one kind of number."""
     match given:
         case bool():
             return None

@@ -1,8 +1,8 @@
 """A service over standard input and output: one client, the process that started this one.
 
-It ends when its input does, or when that process is gone. It needs no token: who can write to our input started us.
-The library's own transport has no bound on a line, does not end before the next line comes, and passes over what is no
-message; this one reads and writes in threads that are left behind.
+It ends when its input ends or when that process is gone. It needs no token: only the process that started it can write
+to its input. The SDK's own transport does not bound the length of a line, cannot end before the next line arrives, and
+does not answer lines that are no messages. This one reads and writes in threads that it can leave behind.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from .service import Service, drained, stopped_by_signals
 from .stdio_messages import MAX_LINE_BYTES, Refused, parse
 
 ANSWER_SECONDS: Final = 5.0
-"""For calls under way, once the service has been drained."""
+"""Time that calls under way get once the service is drained."""
 
 FLUSH_SECONDS: Final = 1.0
-"""For the client to read the last line."""
+"""Time that the client gets to read the last line."""
 
 REFUSAL_SECONDS: Final = 5.0
-"""For the client to read a refusal, before its lines are read on without more of them."""
+"""Time that the client gets to read a refusal, before its next lines are read without refusing them."""
 
 MAX_REFUSALS: Final = 1000
-"""Refusals under an id that are kept for a client that does not read."""
+"""Refusals with an id that are kept for a client that does not read."""
 
 ROUNDS: Final = 20
-"""Of the loop, within which the library begins the handler of the request that was read last."""
+"""Rounds of the event loop within which the SDK starts the handler of the request that was read last."""
 
 PARENT_SECONDS: Final = 0.5
-"""Between two looks at the parent; no system tells of its end by itself on every platform."""
+"""Time between two checks of the parent; there is no notification of its end that works on every platform."""
 
 
 async def serve_stdio(
     service: Service, *, drain: float = 10.0, draining: Callable[[], None] | None = None
 ) -> int | None:
-    """Serve until standard input ends, the parent is gone or a signal asks for it.
+    """Serve until standard input ends, the parent is gone or a signal arrives.
 
-    The service is drained then, and requests that were read by then are answered. A second signal ends the process at
+    Then the service is drained, and requests that were read before are answered. A second signal ends the process at
     once.
 
     Args:
         service: What is served.
-        drain: Seconds that work under way is given.
+        drain: Seconds that work under way gets to finish.
         draining: Called when the end begins.
 
     Returns:
-        The number of the signal, or None where there was none.
+        The number of the signal, or None if there was none.
     """
     guard(service.server)
     stopped: list[int] = []
@@ -85,29 +85,29 @@ class _Connection:
     """The one client.
 
     Args:
-        lines: What it sends. Nobody closes it: that would wait for the line which is being read.
+        lines: What it sends. Do not close it: that would wait for the line that is being read.
         outgoing: The descriptor of what it receives.
     """
 
     def __init__(self, lines: BinaryIO, outgoing: int) -> None:
         self._reading = _Blocking("worldagent-stdin", partial(lines.readline, MAX_LINE_BYTES + 1))
         self._writing = _Blocking("worldagent-stdout", partial(_write, outgoing))
-        self._line: Future[bytes] | None = None  # that is being read
-        self._cut = False  # whether what is read next goes on with a line that was refused
+        self._line: Future[bytes] | None = None  # the one that is being read
+        self._cut = False  # whether the next piece belongs to a line that was refused
         self._ended = False
-        self._unanswered: set[str] = set()  # ids of requests
-        self._refusals: set[asyncio.Future[None]] = set()  # that the system has not taken yet
+        self._unanswered: set[str] = set()  # ids of requests without an answer
+        self._refusals: set[asyncio.Future[None]] = set()  # those that are still being written
         self._changed = asyncio.Event()
 
     def end_input(self) -> None:
-        """Be at the end of the input, whatever is still to come."""
+        """Treat the input as ended, even if more lines arrive."""
         self._ended = True
         if self._line is not None:
             with suppress(InvalidStateError):
                 self._line.set_result(b"")
 
     async def run(self, service: Service, finish: Callable[[], Awaitable[None]]) -> None:
-        """Serve the client, and `finish` between its last line and the end."""
+        """Serve the client; call `finish` between its last line and the end."""
         to_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, from_server = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -122,14 +122,14 @@ class _Connection:
                 for _ in range(ROUNDS):
                     await asyncio.sleep(0)
                 await finish()
-                with anyio.move_on_after(ANSWER_SECONDS):  # the library cancels what is unanswered at the end
+                with anyio.move_on_after(ANSWER_SECONDS):  # the SDK cancels handlers at the end
                     await self._until(lambda: not self._unanswered and not self._refusals)
 
         try:
             async with anyio.create_task_group() as tasks, from_server:
                 for task in (serve, read, self._watch_parent):
                     tasks.start_soon(task)
-                async for item in from_server:  # it is closed once `serve` has ended
+                async for item in from_server:  # the SDK closes it when `serve` ends
                     await self._begin(item.message)
                     if isinstance(item.message, JSONRPCResponse | JSONRPCError):
                         self._close(item.message.id)
@@ -143,7 +143,7 @@ class _Connection:
     # --- what the client sends ---
 
     async def _next(self) -> JSONRPCMessage | None:
-        """The next message; None at the end. What is none is refused here, and the library sees nothing of it."""
+        """The next message; None at the end. Lines that are no messages are refused here and never reach the SDK."""
         while True:
             try:
                 line = await self._next_line()
@@ -154,11 +154,11 @@ class _Connection:
             if isinstance(message, JSONRPCRequest):
                 self._unanswered.add(str(message.id))
             elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-                self._close((message.params or {}).get("requestId"))  # the library does not answer it
+                self._close((message.params or {}).get("requestId"))  # the SDK does not answer it
             return message
 
     async def _next_line(self) -> bytes | None:
-        """The next line; None at the end. One that is too long is refused at once, and passed over to its end."""
+        """The next line; None at the end. A line that is too long is refused at once and skipped to its end."""
         while not self._ended:
             self._line = self._reading.begin()
             if not (piece := await asyncio.wrap_future(self._line)):
@@ -172,9 +172,9 @@ class _Connection:
         return None
 
     async def _watch_parent(self) -> None:
-        """End the input once the parent is gone, whoever else holds it open.
+        """End the input once the parent is gone, even if another process holds it open.
 
-        On systems that do not give children a new parent, this does nothing.
+        This does nothing on systems that do not give orphans a new parent.
         """
         first = os.getppid()
         while os.getppid() == first:  # noqa: ASYNC110 -- nothing sets an event when a parent ends
@@ -184,10 +184,10 @@ class _Connection:
     # --- what it receives ---
 
     async def _refuse(self, refusal: JSONRPCError) -> None:
-        """Send a refusal, as fast as the client reads and no faster.
+        """Send a refusal, no faster than the client reads.
 
-        The lines of a client that does not read are read all the same, so that the end of its input is found. By then
-        only refusals under an id are kept, for which a caller waits.
+        If the client does not read, its lines are still read, so that the end of its input is noticed. Of their
+        refusals only those with an id are kept, because a caller waits for them.
         """
         idle = not self._refusals
         if idle or (refusal.id is not None and len(self._refusals) < MAX_REFUSALS):
@@ -205,7 +205,7 @@ class _Connection:
             self.end_input()
 
     def _begin(self, message: JSONRPCMessage) -> asyncio.Future[None]:
-        """Have a message written, after those before it; done once the system has it."""
+        """Queue a message for writing. The future is done once the operating system has it."""
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
         return asyncio.wrap_future(self._writing.begin(text.encode("utf-8", "replace") + b"\n"))
 
@@ -220,13 +220,13 @@ class _Connection:
 
 
 class _Blocking:
-    """A thread that makes one blocking call after the other.
+    """A thread that makes one blocking call after another.
 
-    That of an executor would hold up the end of the process for as long as its call lasts, and a pipe may stay full, or
-    empty, for ever.
+    A pipe can stay full or empty forever. The thread of an executor would keep the process from ending for as long;
+    this one does not.
 
     Args:
-        name: Of the thread.
+        name: The name of the thread.
         call: The call.
     """
 
@@ -236,19 +236,19 @@ class _Blocking:
         Thread(target=self._run, name=name, daemon=True).start()
 
     def begin(self, *arguments: Any) -> Future[Any]:
-        """Have the call made; what it gives, or its `OSError`, is that of the future."""
+        """Queue a call. The future gets its result, or the `OSError` that it raised."""
         done: Future[Any] = Future()
         self._begun.put((done, arguments))
         return done
 
     def close(self) -> None:
-        """End the thread after its call."""
+        """End the thread after the calls that are queued."""
         self._begun.put(None)
 
     def _run(self) -> None:
         while (begun := self._begun.get()) is not None:
             done, arguments = begun
-            with suppress(InvalidStateError):  # it is waited for no more
+            with suppress(InvalidStateError):  # no longer awaited
                 try:
                     done.set_result(self._call(*arguments))
                 except OSError as error:
@@ -263,10 +263,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @contextmanager
 def _descriptors() -> Generator[tuple[int, int], None, None]:
-    """Give descriptors of our own for standard input and output, which children do not inherit.
+    """Descriptors for standard input and output that child processes do not inherit.
 
-    For as long, whoever reads standard input finds its end, and what is printed goes to standard error: a stray line
-    would break the protocol, and a child would take lines of ours.
+    Meanwhile standard input is empty and standard output goes to standard error: a stray line would break the
+    protocol, and a child process could read the client's lines.
     """
     incoming, outgoing = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -275,7 +275,7 @@ def _descriptors() -> Generator[tuple[int, int], None, None]:
     os.dup2(2, 1)
     try:
         yield incoming, outgoing
-    finally:  # they stay open: a thread may still wait for one of them, and its number must not go to another file
+    finally:  # they stay open: a thread may still block on one, and its number must not be reused
         os.dup2(incoming, 0)
         os.dup2(outgoing, 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import tomllib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -101,22 +101,32 @@ def _text(path: Path) -> str:
     raise InvalidArgument(f"the token file {str(path)!r} cannot be read: {problem}", remedy="give another file")
 
 
-def _pairs(text: str, entry: Callable[[dict[str, Any]], G]) -> Generator[tuple[str, G], None, None]:
-    """The tokens of tables with their grants. Raises `ValueError` with a text that quotes nothing of them."""
+def _pairs(text: str, entry: Callable[[dict[str, Any]], G]) -> list[tuple[str, G]]:
+    """The tokens of `[[token]]` tables with their grants. Its `ValueError` quotes nothing of the file."""
     document: dict[str, Any] = {}
     with suppress(tomllib.TOMLDecodeError, RecursionError):
         document = tomllib.loads(text)
-    if document.keys() != {"token"} or not isinstance(document["token"], list):
+    tables = document.pop("token", None)
+    if document or not isinstance(tables, list):
         raise ValueError("it is not TOML with nothing but [[token]] tables")
-    for number, table in enumerate(cast("list[Any]", document["token"]), start=1):
-        problem = "has no token that a header takes"
+    pairs: list[tuple[str, G]] = []
+    for number, table in enumerate(cast("list[object]", tables), start=1):
+        problem = ""
         try:
-            if isinstance(table, dict) and is_token(token := cast("dict[str, Any]", table).pop("token", None)):
-                yield token, entry(table)
-                continue
+            pairs.append(_pair(table, entry))
         except (ValueError, InvalidArgument) as error:
             problem = error.problem if isinstance(error, InvalidArgument) else str(error)
-        raise ValueError(f"[[token]] number {number} {problem}")
+        if problem:
+            raise ValueError(f"[[token]] number {number} {problem}")
+    return pairs
+
+
+def _pair(table: object, entry: Callable[[dict[str, Any]], G]) -> tuple[str, G]:
+    rest = dict(cast("dict[str, Any]", table)) if isinstance(table, dict) else {}
+    token = rest.pop("token", None)
+    if not is_token(token):
+        raise ValueError("has no token that a header takes")
+    return token, entry(rest)
 
 
 __all__ = ["Tokens", "is_token", "read_token_file"]
