@@ -15,7 +15,7 @@ import uvicorn
 from ...core.errors import InvalidArgument
 from .address import Address, HttpOptions
 from .http_app import application
-from .service import Service, drained, stopped_by_signals
+from .service import Service, drain, stopped_by_signals
 
 LAST_SECONDS: Final = 5
 """Time that clients get to read their answers after the service was drained."""
@@ -60,10 +60,8 @@ async def serve_http(
     context = _tls_context(options)
     app = application(service, address, options)
 
-    async def drain() -> None:
-        if draining is not None:
-            draining()
-        await drained(service, options.drain)
+    async def end() -> None:
+        await drain(service, options.drain, draining)
         app.state.sessions.end_listening()
 
     config = uvicorn.Config(
@@ -79,15 +77,9 @@ async def serve_http(
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ssl_context_factory=None if context is None else lambda *_: context,
     )
-    server = _Server(config, drain)
-    stopped: list[int] = []
-
-    def stop(number: int) -> None:
-        stopped.append(number)
-        server.should_exit = True
-
+    server = _Server(config, end)
     _allow_files(2 * options.connections)
-    with closing(_listening(address)) as listener, stopped_by_signals(stop):
+    with closing(_listening(address)) as listener, stopped_by_signals(server.stop) as stopped:
         if ready is not None:
             ready(Address(address.host, listener.getsockname()[1], tls=options.tls))
         await server.serve(sockets=[listener])
@@ -99,17 +91,20 @@ class _Server(uvicorn.Server):
 
     Args:
         config: Its configuration.
-        drain: Drains the service.
+        end: Drains the service.
     """
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, end: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
-        self._drain = drain
+        self._end = end
+
+    def stop(self) -> None:
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:  # a successor can take the port; open connections are still served
             server.close()
-        await self._drain()
+        await self._end()
         await super().shutdown(sockets)
 
     @contextmanager

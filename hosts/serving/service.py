@@ -55,13 +55,17 @@ class Operated(Protocol):
 
 
 @contextmanager
-def stopped_by_signals(stop: Callable[[int], None]) -> Generator[None, None, None]:
-    """Call `stop` in the running loop with the number of the first SIGTERM or Ctrl-C.
+def stopped_by_signals(stop: Callable[[], object]) -> Generator[list[int], None, None]:
+    """Call `stop` in the running loop at the first SIGTERM or Ctrl-C; a second one ends the process at once.
 
-    A second one ends the process at once. Signals reach the main thread only; in another one this does nothing.
+    Signals reach the main thread only. In another thread this does nothing.
+
+    Yields:
+        A list that the number of the signal is put into.
     """
+    stopped: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stopped
         return
     loop = asyncio.get_running_loop()
     before: dict[int, Any] = {}
@@ -72,17 +76,26 @@ def stopped_by_signals(stop: Callable[[int], None]) -> Generator[None, None, Non
 
     def caught(number: int, frame: FrameType | None) -> None:
         restore()
-        loop.call_soon_threadsafe(stop, number)
+        stopped.append(number)
+        loop.call_soon_threadsafe(stop)
 
     before |= {number: signal.signal(number, caught) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield stopped
     finally:
         restore()
 
 
-async def drained(service: Service, seconds: float) -> None:
-    """Drain a service and end its streams, whatever goes wrong with either; the process ends in any case."""
+async def drain(service: Service, seconds: float, begins: Callable[[], None] | None) -> None:
+    """Drain a service and end its streams, whatever goes wrong with either: the process ends in any case.
+
+    Args:
+        service: The service.
+        seconds: Seconds that its work gets to finish.
+        begins: Called before.
+    """
+    if begins is not None:
+        begins()
     try:
         if isinstance(service, Operated):
             await asyncio.wait_for(service.drain(seconds), seconds + _EXTRA_SECONDS)
@@ -94,4 +107,4 @@ async def drained(service: Service, seconds: float) -> None:
         service.end_streams()
 
 
-__all__ = ["Operated", "Service", "drained", "stopped_by_signals"]
+__all__ = ["Operated", "Service", "drain", "stopped_by_signals"]

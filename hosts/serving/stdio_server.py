@@ -23,7 +23,8 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 
 from .handlers import guard
 from .logs import log
-from .service import Service, drained, stopped_by_signals
+from .service import Service, stopped_by_signals
+from .service import drain as drain_service
 from .stdio_messages import MAX_LINE_BYTES, Refused, parse
 
 ANSWER_SECONDS: Final = 5.0
@@ -62,22 +63,10 @@ async def serve_stdio(
         The number of the signal, or None if there was none.
     """
     guard(service.server)
-    stopped: list[int] = []
-
-    async def finish() -> None:
-        if draining is not None:
-            draining()
-        await drained(service, drain)
-
     with _descriptors() as (incoming, outgoing):
         connection = _Connection(os.fdopen(incoming, "rb", closefd=False), outgoing)
-
-        def stop(number: int) -> None:
-            stopped.append(number)
-            connection.end_input()
-
-        with stopped_by_signals(stop):
-            await connection.run(service, finish)
+        with stopped_by_signals(connection.end_input) as stopped:
+            await connection.run(service, partial(drain_service, service, drain, draining))
     return stopped[0] if stopped else None
 
 
