@@ -3,15 +3,14 @@
 What is answered is decided in `role_host` and `sidecar`: a `Service`, which `serve_http` and `serve_stdio` take.
 """
 
-from ._address import Address
-from ._http import application, serve_http
-from ._logs import quiet_logs
-from ._options import HttpOptions
-from ._requests import RequestLog
-from ._schemas import output_schema, wire_schema
-from ._service import Operated, Service
-from ._stdio import serve_stdio
-from ._tokens import Tokens, read_token_file
+from .address import Address, HttpOptions
+from .http_app import application
+from .http_server import serve_http
+from .logs import RequestLog, quiet_logs
+from .schemas import output_schema, wire_schema
+from .service import Operated, Service
+from .stdio_server import serve_stdio
+from .tokens import Tokens, read_token_file
 
 __all__ = [
     "Address",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -481,80 +479,6 @@ async def test_a_host_names_the_tiers_that_its_store_keeps_and_takes_no_other(tm
             assert (await call(client, "role_list", scope_ids={"channel": "c"}))["code"] == "invalid"
     finally:
         await store.aclose()
-
-
-# --- half-requests ---------------------------------------------------------------------------------------------------
-
-HALVES = (
-    b"",
-    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le",
-    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n\r\n{",
-    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
-)
-FEW_FILES = ("bash", "-c", 'ulimit -n 256 && exec "$0" "$@"', *COMMAND)
-
-
-def connection_to(url: str) -> socket.socket:
-    host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
-    return socket.create_connection((host, int(port)), BOUND)
-
-
-@contextlib.contextmanager
-def half_requests(url: str, count: int) -> Generator[list[socket.socket], None, None]:
-    """Send as many half-requests, and leave the connections open."""
-    with contextlib.ExitStack() as stack:
-        made: list[socket.socket] = []
-        for number in range(count):
-            made.append(stack.enter_context(connection_to(url)))
-            with contextlib.suppress(ConnectionError):  # it has been closed already
-                made[-1].sendall(HALVES[number % len(HALVES)])
-        yield made
-
-
-def ended(connection: socket.socket) -> bool:
-    """Wait until a connection is closed, whatever it says before."""
-    try:
-        while connection.recv(1 << 16):
-            pass
-    except ConnectionError:
-        pass
-    except TimeoutError:
-        return False
-    return True
-
-
-async def test_half_requests_neither_keep_others_out_nor_stay_nor_fill_the_log(tmp_path: Path) -> None:
-    errors = tmp_path / "errors"
-    uri = "role://account/ana"
-    with http_host(tmp_path / "roles.db", program=FEW_FILES, errors=errors) as (url, _):
-        async with http_client_of(url, "auto") as early, early.listen(resource_subscriptions=[uri]) as stream:
-            told = aiter(stream)
-            with half_requests(url, 300) as made:
-                async with asyncio.timeout(5), http_client_of(url, "auto") as client:
-                    await call(client, "role_put", tier="account", scope_id="ana", name="n", content=SECRET)
-                    assert await anext(told) == ResourceUpdated(uri=uri)
-                async with asyncio.timeout(BOUND):  # longer than a request may take, and the stream goes on
-                    assert all(await asyncio.gather(*(asyncio.to_thread(ended, each) for each in made)))
-            async with asyncio.timeout(5), http_client_of(url, "legacy") as client:
-                await call(client, "role_delete", tier="account", scope_id="ana")
-                assert await anext(told) == ResourceUpdated(uri=uri)
-    assert len(errors.read_text(encoding="utf-8").splitlines()) < 100
-
-
-async def test_a_request_that_follows_others_has_its_time_limit_too(shared: str) -> None:
-    body = json.dumps(INITIALIZE).encode()
-    head = "".join(f"{name}: {value}\r\n" for name, value in handshake(None).items()).encode()
-    whole = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
-    half = whole[:-1]
-    with connection_to(shared) as apart, connection_to(shared) as at_once:
-        for connection in (apart, at_once):
-            connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        apart.sendall(whole)
-        assert b"404" in apart.recv(1 << 16)
-        apart.sendall(half)
-        at_once.sendall(whole + half)
-        async with asyncio.timeout(BOUND):
-            assert all(await asyncio.gather(*(asyncio.to_thread(ended, each) for each in (apart, at_once))))
 
 
 async def test_what_is_told_again_and_again_is_told_once_a_second_with_a_count(

@@ -113,7 +113,7 @@ async def test_requests_for_the_names_that_it_is_given_are_answered_and_others_a
     at, *remote = listens
     names = ("--server-name", "ship.example", "--server-name", "other.example")
     async with serving(home, *MAKE, *tokens, *names, *remote, http=at) as sidecar:
-        for name in ("ship.example", "OTHER.example:8443", "localhost"):
+        for name in ("ship.example", "other.example:8443", "localhost"):
             check_said(asked(sidecar, mode, name=name))
         for name in ("evil.example", "ship.example.evil.example", "192.0.2.1"):
             refused = asked(sidecar, mode, name=name)

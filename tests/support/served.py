@@ -42,7 +42,7 @@ from worldagent.hosts.serving import (
     serve_http,
     serve_stdio,
 )
-from worldagent.hosts.serving._client import client_of
+from worldagent.hosts.serving.handlers import client_of
 
 BOUND = 60  # seconds
 SECRET = "Speak as the night ferryman of the lower river speaks."
@@ -83,7 +83,7 @@ class Plain:
             return CallToolResult(content=[TextContent(type="text", text=text)])
         except asyncio.CancelledError:
             client = client_of(ctx)
-            self.note(f"{params.name} cancelled {client.gone.is_set() if client else None}")
+            self.note(f"{params.name} cancelled {client.gone if client else None}")
             code = "cancelled"
             raise
         except Exception:

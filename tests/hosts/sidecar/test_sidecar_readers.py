@@ -18,7 +18,6 @@ from support.role_hosts import BOUND, Mode
 from support.sidecar_calls import LEGACY, MODERN, Call, Refused, Revision
 from support.sidecar_clients import HttpClient
 from support.sidecar_served import Caller, agents, caller_of, codes, served
-from worldagent.hosts.serving import HttpOptions
 from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.role_resolution import Role
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -167,15 +166,14 @@ async def test_a_client_that_reads_on_after_it_was_given_up_is_told_so(
 ) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
     usual = 3.0  # seconds, in place of the many that a sidecar has by itself
-    limits, stall = Limits(reader_stall=usual), usual / Limits().reader_stall * HttpOptions().stall
-    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=limits)
+    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_stall=usual))
     began = time.monotonic()
 
     async def away() -> bool:
         return "reader_behind" in codes(caplog) and time.monotonic() - began > 1.5 * usual
 
     async with (
-        served(sidecar, options=HttpOptions(drain=0.2, stall=stall)) as url,
+        served(sidecar) as url,
         HttpClient(url, revision=revision) as client,
         _left_unread(client, away, detach=True) as call,
     ):

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import tomllib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -75,19 +76,14 @@ def read_token_file(path: Path, grant: G, *, entry: Callable[[dict[str, Any]], G
     Raises:
         InvalidArgument: The file cannot be read, or does not fit; nothing of its text is shown.
     """
-    text = _text(path)
+    text, problem = _text(path), ""
     if path.suffix != ".toml":
         return Tokens([(text.strip(), grant)], source=f"the token file {str(path)!r}")
-    pairs: list[tuple[str, G]] = []
-    for number, table in enumerate(_tables(path, text, example), start=1):
-        problem = ""
-        try:
-            pairs.append(_pair(table, entry))
-        except (ValueError, InvalidArgument) as error:
-            problem = error.problem if isinstance(error, InvalidArgument) else str(error)
-        if problem:
-            raise _misfit(path, f"[[token]] number {number} {problem}", example)
-    return Tokens(pairs)
+    try:
+        return Tokens(_pairs(text, entry))
+    except ValueError as error:
+        problem = str(error)
+    raise InvalidArgument(f"the token file {str(path)!r} does not fit: {problem}", remedy=f"write {example}")
 
 
 def is_token(token: object) -> bool:
@@ -105,28 +101,32 @@ def _text(path: Path) -> str:
     raise InvalidArgument(f"the token file {str(path)!r} cannot be read: {problem}", remedy="give another file")
 
 
-def _tables(path: Path, text: str, example: str) -> list[Any]:
+def _pairs(text: str, entry: Callable[[dict[str, Any]], G]) -> list[tuple[str, G]]:
+    """The tokens of `[[token]]` tables with their grants. Its `ValueError` quotes nothing of the file."""
     document: dict[str, Any] = {}
-    try:
+    with suppress(tomllib.TOMLDecodeError, RecursionError):
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        fits = False
-    else:
-        fits = document.keys() == {"token"} and isinstance(document["token"], list)
-    if not fits:
-        raise _misfit(path, "it is not TOML with nothing but [[token]] tables", example)
-    return cast("list[Any]", document["token"])
+    tables = document.pop("token", None)
+    if document or not isinstance(tables, list):
+        raise ValueError("it is not TOML with nothing but [[token]] tables")
+    pairs: list[tuple[str, G]] = []
+    for number, table in enumerate(cast("list[object]", tables), start=1):
+        problem = ""
+        try:
+            pairs.append(_pair(table, entry))
+        except (ValueError, InvalidArgument) as error:
+            problem = error.problem if isinstance(error, InvalidArgument) else str(error)
+        if problem:
+            raise ValueError(f"[[token]] number {number} {problem}")
+    return pairs
 
 
-def _pair(table: Any, entry: Callable[[dict[str, Any]], G]) -> tuple[str, G]:
-    if not isinstance(table, dict) or not is_token(cast("dict[str, Any]", table).get("token")):
+def _pair(table: object, entry: Callable[[dict[str, Any]], G]) -> tuple[str, G]:
+    rest = dict(cast("dict[str, Any]", table)) if isinstance(table, dict) else {}
+    token = rest.pop("token", None)
+    if not is_token(token):
         raise ValueError("has no token that a header takes")
-    rest = dict(cast("dict[str, Any]", table))
-    return rest.pop("token"), entry(rest)
-
-
-def _misfit(path: Path, problem: str, example: str) -> InvalidArgument:
-    return InvalidArgument(f"the token file {str(path)!r} does not fit: {problem}", remedy=f"write {example}")
+    return token, entry(rest)
 
 
 __all__ = ["Tokens", "is_token", "read_token_file"]

@@ -1,0 +1,123 @@
+"""Lines of standard input, read as messages or refused.
+
+A refusal quotes nothing of the line except its id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, RequestId
+from mcp_types import jsonrpc_message_adapter
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from .address import MIB
+from .handlers import without_text
+
+MAX_LINE_BYTES: Final = 4 * MIB
+"""As many as the body of a request over HTTP can have."""
+
+_MAX_ID_CHARACTERS: Final = 200  # of an id that a refusal repeats
+_MAX_EXACT: Final = 1 << 53  # from here on a number with a fraction or an exponent may not be the one that was meant
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # the escape of half a surrogate pair; the other may follow
+_REQUEST: Final = TypeAdapter(JSONRPCRequest)
+
+_NO_JSON: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
+_NO_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
+_NO_ID: Final = ErrorData(
+    code=INVALID_REQUEST,
+    message="Invalid Request: the id is no string and no whole number; send one, or a notification without an id",
+)
+_TOO_LONG: Final = ErrorData(
+    code=INVALID_REQUEST,
+    message=f"Invalid Request: the line is longer than {MAX_LINE_BYTES} bytes ({MAX_LINE_BYTES // MIB} MiB); "
+    "send less in one message",
+)
+
+
+class Refused(Exception):
+    """A line that is refused.
+
+    Args:
+        error: What its sender receives.
+        request_id: The id of the refusal; None if the line has none that an answer can have.
+
+    Attributes:
+        answer: The refusal as a message.
+    """
+
+    def __init__(self, error: ErrorData = _TOO_LONG, request_id: RequestId | None = None) -> None:
+        super().__init__(error.message)
+        short = not isinstance(request_id, str) or len(request_id) <= _MAX_ID_CHARACTERS
+        self.answer = JSONRPCError(jsonrpc="2.0", id=request_id if short else None, error=error)
+
+
+def parse(line: bytes) -> JSONRPCMessage:
+    """Read one line.
+
+    A line with a method and an id is a request, whatever else is wrong with it: its sender waits for an answer. The SDK
+    would take a request with an invalid id for a notification and not answer.
+
+    Args:
+        line: The line. U+FFFD replaces bytes that are not UTF-8 and halves of surrogate pairs, so that a call whose
+            text was cut in the middle of a character is still answered under its id.
+
+    Raises:
+        Refused: The line is not a message.
+    """
+    told = _json(line.decode("utf-8", "replace"))
+    if not _is_request(told):
+        return _message(jsonrpc_message_adapter, told, None)
+    request_id = _request_id(told["id"])
+    if request_id is None:
+        raise Refused(_NO_ID)
+    return _message(_REQUEST, told | {"id": request_id}, request_id)
+
+
+def _json(text: str) -> Any:
+    try:
+        if _HALF.search(text):  # `from_json` rejects halves; decoding UTF-16 replaces them
+            text = json.dumps(json.loads(text), ensure_ascii=False)
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return from_json(text)
+    except (ValueError, RecursionError):
+        pass
+    raise Refused(_NO_JSON)
+
+
+def _is_request(told: Any) -> bool:
+    """Whether its sender waits for an answer.
+
+    Clients that write every field send `"method": null` in answers and `"id": null` in notifications.
+    """
+    if not isinstance(told, dict) or "id" not in told or told.get("method") is None:
+        return False
+    return told["id"] is not None or not str(told["method"]).startswith("notifications/")
+
+
+def _request_id(given: object) -> RequestId | None:
+    """The id if an answer can have it. 1.0 is 1, since JSON has one kind of number."""
+    match given:
+        case bool():
+            return None
+        case int() | str():
+            return given
+        case float() if given.is_integer() and abs(given) < _MAX_EXACT:
+            return int(given)
+        case _:
+            return None
+
+
+def _message(kind: TypeAdapter[Any], told: Any, request_id: RequestId | None) -> JSONRPCMessage:
+    try:
+        message: JSONRPCMessage = kind.validate_python(told, by_name=False)
+        return without_text(message)
+    except ValidationError:
+        pass
+    raise Refused(_NO_MESSAGE, request_id)
+
+
+__all__ = ["MAX_LINE_BYTES", "Refused", "parse"]

@@ -1,0 +1,272 @@
+"""A service over standard input and output: one client, the process that started this one.
+
+It ends when its input ends or when that process is gone. It needs no token: only the process that started it can write
+to its input. The SDK's own transport does not bound the length of a line, cannot end before the next line arrives, and
+does not answer lines that are no messages. This one reads and writes in threads that it can leave behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, BinaryIO, Final
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from .handlers import guard
+from .logs import log
+from .service import Service, stopped_by_signals
+from .service import drain as drain_service
+from .stdio_messages import MAX_LINE_BYTES, Refused, parse
+
+ANSWER_SECONDS: Final = 5.0
+"""Time that calls under way get once the service is drained."""
+
+FLUSH_SECONDS: Final = 1.0
+"""Time that the client gets to read the last line."""
+
+REFUSAL_SECONDS: Final = 5.0
+"""Time that the client gets to read a refusal, before its next lines are read without refusing them."""
+
+MAX_REFUSALS: Final = 1000
+"""Refusals with an id that are kept for a client that does not read."""
+
+ROUNDS: Final = 20
+"""Rounds of the event loop within which the SDK starts the handler of the request that was read last."""
+
+PARENT_SECONDS: Final = 0.5
+"""Time between two checks of the parent; there is no notification of its end that works on every platform."""
+
+
+async def serve_stdio(
+    service: Service, *, drain: float = 10.0, draining: Callable[[], None] | None = None
+) -> int | None:
+    """Serve until standard input ends, the parent is gone or a signal arrives.
+
+    Then the service is drained, and requests that were read before are answered. A second signal ends the process at
+    once.
+
+    Args:
+        service: What is served.
+        drain: Seconds that work under way gets to finish.
+        draining: Called when the end begins.
+
+    Returns:
+        The number of the signal, or None if there was none.
+    """
+    guard(service.server)
+    with _descriptors() as (incoming, outgoing):
+        connection = _Connection(os.fdopen(incoming, "rb", closefd=False), outgoing)
+        with stopped_by_signals(connection.end_input) as stopped:
+            await connection.run(service, partial(drain_service, service, drain, draining))
+    return stopped[0] if stopped else None
+
+
+class _Connection:
+    """The one client.
+
+    Args:
+        lines: What it sends. Do not close it: that would wait for the line that is being read.
+        outgoing: The descriptor of what it receives.
+    """
+
+    def __init__(self, lines: BinaryIO, outgoing: int) -> None:
+        self._reading = _Blocking("worldagent-stdin", partial(lines.readline, MAX_LINE_BYTES + 1))
+        self._writing = _Blocking("worldagent-stdout", partial(_write, outgoing))
+        self._line: Future[bytes] | None = None  # the one that is being read
+        self._cut = False  # whether the next piece belongs to a line that was refused
+        self._ended = False
+        self._unanswered: set[str] = set()  # ids of requests without an answer
+        self._refusals: set[asyncio.Future[None]] = set()  # those that are still being written
+        self._changed = asyncio.Event()
+
+    def end_input(self) -> None:
+        """Treat the input as ended, even if more lines arrive."""
+        self._ended = True
+        if self._line is not None:
+            with suppress(InvalidStateError):
+                self._line.set_result(b"")
+
+    async def run(self, service: Service, finish: Callable[[], Awaitable[None]]) -> None:
+        """Serve the client; call `finish` between its last line and the end."""
+        to_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        sent, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+
+        async def serve() -> None:
+            await service.server.run(received, sent, service.server.create_initialization_options())
+            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+
+        async def read() -> None:
+            async with to_server:
+                while (message := await self._next()) is not None:
+                    await to_server.send(SessionMessage(message))
+                for _ in range(ROUNDS):
+                    await asyncio.sleep(0)
+                await finish()
+                with anyio.move_on_after(ANSWER_SECONDS):  # the SDK cancels handlers at the end
+                    await self._until(lambda: not self._unanswered and not self._refusals)
+
+        try:
+            async with anyio.create_task_group() as tasks, from_server:
+                for task in (serve, read, self._watch_parent):
+                    tasks.start_soon(task)
+                async for item in from_server:  # the SDK closes it when `serve` ends
+                    await self._begin(item.message)
+                    if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+                        self._close(item.message.id)
+                tasks.cancel_scope.cancel()
+        except* (BrokenPipeError, ConnectionResetError):
+            log.warning("the client no longer reads")
+        finally:
+            self._reading.close()
+            self._writing.close()
+
+    # --- what the client sends ---
+
+    async def _next(self) -> JSONRPCMessage | None:
+        """The next message; None at the end. Lines that are no messages are refused here and never reach the SDK."""
+        while True:
+            try:
+                line = await self._next_line()
+                message = None if line is None else parse(line)
+            except Refused as refused:
+                await self._refuse(refused.answer)
+                continue
+            if isinstance(message, JSONRPCRequest):
+                self._unanswered.add(str(message.id))
+            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+                self._close((message.params or {}).get("requestId"))  # the SDK does not answer it
+            return message
+
+    async def _next_line(self) -> bytes | None:
+        """The next line; None at the end. A line that is too long is refused at once and skipped to its end."""
+        while not self._ended:
+            self._line = self._reading.begin()
+            if not (piece := await asyncio.wrap_future(self._line)):
+                break
+            first, self._cut = not self._cut, not piece.endswith(b"\n")
+            if first and not self._cut:
+                return piece
+            if first and len(piece) > MAX_LINE_BYTES:  # else the input ended within a line
+                log.warning("a line of more than %d bytes is refused", MAX_LINE_BYTES)
+                raise Refused
+        return None
+
+    async def _watch_parent(self) -> None:
+        """End the input once the parent is gone, even if another process holds it open.
+
+        This does nothing on systems that do not give orphans a new parent.
+        """
+        first = os.getppid()
+        while os.getppid() == first:  # noqa: ASYNC110 -- nothing sets an event when a parent ends
+            await anyio.sleep(PARENT_SECONDS)
+        self.end_input()
+
+    # --- what it receives ---
+
+    async def _refuse(self, refusal: JSONRPCError) -> None:
+        """Send a refusal, no faster than the client reads.
+
+        If the client does not read, its lines are still read, so that the end of its input is noticed. Of their
+        refusals only those with an id are kept, because a caller waits for them.
+        """
+        idle = not self._refusals
+        if idle or (refusal.id is not None and len(self._refusals) < MAX_REFUSALS):
+            sending = self._begin(refusal)
+            self._refusals.add(sending)
+            sending.add_done_callback(self._refused)
+        if idle:
+            with anyio.move_on_after(REFUSAL_SECONDS):
+                await self._until(lambda: not self._refusals)
+
+    def _refused(self, sending: asyncio.Future[None]) -> None:
+        self._refusals.discard(sending)
+        self._changed.set()
+        if not sending.cancelled() and sending.exception() is not None:  # the client no longer reads
+            self.end_input()
+
+    def _begin(self, message: JSONRPCMessage) -> asyncio.Future[None]:
+        """Queue a message for writing. The future is done once the operating system has it."""
+        text = message.model_dump_json(by_alias=True, exclude_unset=True)
+        return asyncio.wrap_future(self._writing.begin(text.encode("utf-8", "replace") + b"\n"))
+
+    def _close(self, request_id: object) -> None:
+        self._unanswered.discard(str(request_id))
+        self._changed.set()
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class _Blocking:
+    """A thread that makes one blocking call after another.
+
+    A pipe can stay full or empty forever. The thread of an executor would keep the process from ending for as long;
+    this one does not.
+
+    Args:
+        name: The name of the thread.
+        call: The call.
+    """
+
+    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+        self._call = call
+        self._begun: SimpleQueue[tuple[Future[Any], tuple[Any, ...]] | None] = SimpleQueue()
+        Thread(target=self._run, name=name, daemon=True).start()
+
+    def begin(self, *arguments: Any) -> Future[Any]:
+        """Queue a call. The future gets its result, or the `OSError` that it raised."""
+        done: Future[Any] = Future()
+        self._begun.put((done, arguments))
+        return done
+
+    def close(self) -> None:
+        """End the thread after the calls that are queued."""
+        self._begun.put(None)
+
+    def _run(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            done, arguments = begun
+            with suppress(InvalidStateError):  # no longer awaited
+                try:
+                    done.set_result(self._call(*arguments))
+                except OSError as error:
+                    done.set_exception(error)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+@contextmanager
+def _descriptors() -> Generator[tuple[int, int], None, None]:
+    """Descriptors for standard input and output that child processes do not inherit.
+
+    Meanwhile standard input is empty and standard output goes to standard error: a stray line would break the
+    protocol, and a child process could read the client's lines.
+    """
+    incoming, outgoing = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    os.dup2(2, 1)
+    try:
+        yield incoming, outgoing
+    finally:  # they stay open: a thread may still block on one, and its number must not be reused
+        os.dup2(incoming, 0)
+        os.dup2(outgoing, 1)
+
+
+__all__ = ["serve_stdio"]
