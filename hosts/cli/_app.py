@@ -278,7 +278,7 @@ def _ask(options: AskOptions) -> int:
 
 
 def _chat(options: ChatOptions) -> int:
-    from ._chat import chat
+    from .chat import chat
 
     return chat(options)
 

@@ -16,7 +16,7 @@ from support.chat import BOUND, Service, Start, environment, home, service, star
 from support.mcp_hosts import HostProcess
 from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP
 from worldagent.core import Tier
-from worldagent.hosts.cli._chat._commands import COMMANDS
+from worldagent.hosts.cli.chat.commands import COMMANDS
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.testing import assert_no_role_leak
 

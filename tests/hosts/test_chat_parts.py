@@ -18,12 +18,12 @@ from rich.cells import cell_len
 
 from worldagent.core.errors import InvalidArgument, ThreadPaused
 from worldagent.core.pauses import Pause
-from worldagent.hosts.cli._chat._commands import COMMANDS, may_be_kept, parse
-from worldagent.hosts.cli._chat._history import ENTRIES, LENGTH, FileHistory
-from worldagent.hosts.cli._chat._loop import Chat
-from worldagent.hosts.cli._chat._talk import Talk
-from worldagent.hosts.cli._chat._wrap import Wrap
 from worldagent.hosts.cli._options import ChatOptions
+from worldagent.hosts.cli.chat.commands import COMMANDS, may_be_kept, parse
+from worldagent.hosts.cli.chat.history import ENTRIES, LENGTH, FileHistory
+from worldagent.hosts.cli.chat.loop import Chat
+from worldagent.hosts.cli.chat.session import Talk
+from worldagent.hosts.cli.chat.wrap import Wrap
 from worldagent.hosts.pauses import printable
 
 COLUMNS = shutil.get_terminal_size().columns

@@ -13,8 +13,8 @@ from .._output import Output
 if TYPE_CHECKING:
     from ....agent import Turn
     from ....core.pauses import Pause
-    from ._talk import Talk
-    from ._waiting import Waiting
+    from .session import Talk
+    from .waiting import Waiting
 
 
 class Interrupted(Exception):

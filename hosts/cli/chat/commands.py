@@ -16,12 +16,12 @@ from .._messages import author_text, message_text
 from .._output import table
 from .._roles import roles_table
 from .._sources import text as text_of
-from ._waiting import standing
+from .waiting import standing
 
 if TYPE_CHECKING:
     from ....profiles import ProfileEntry
     from ....role_resolution import RoleExplanation
-    from ._talk import Talk
+    from .session import Talk
 
 # A role that is set at a chat holds as long as the chat: one that went away by itself would not be noticed.
 _TTL: Final = 100 * 365 * 86400.0  # seconds

@@ -20,12 +20,12 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import PromptSession
 
-from ._commands import COMMANDS, may_be_kept
-from ._history import FileHistory
-from ._ports import Interrupted
+from .commands import COMMANDS, may_be_kept
+from .history import FileHistory
+from .ports import Interrupted
 
 if TYPE_CHECKING:
-    from ._talk import Talk
+    from .session import Talk
 
 _RUN: Final = 16  # characters that arrive at once and are no typing
 _AT_ONCE: Final = 1 << 20  # keys

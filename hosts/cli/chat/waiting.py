@@ -1,6 +1,6 @@
 """What the turn of a thread waits for, and what was answered so far; and where a thread stands, in words.
 
-It reads and shows nothing. Answers are sent together: `_turns` does, once there is one to each.
+It reads and shows nothing. Answers are sent together: `turns` does, once there is one to each.
 """
 
 from __future__ import annotations

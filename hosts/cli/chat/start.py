@@ -1,4 +1,4 @@
-"""From options to a chat: what it reads from and what it shows on. The rest is `_loop`'s."""
+"""From options to a chat: what it reads from and what it shows on. The rest is `loop`'s."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .._options import ChatOptions
 from .._output import Output
 from .._session import run
 from .._sources import one_reader, role
-from ._lines import LineInput, Printer
-from ._loop import Chat
-from ._talk import Talk
+from .lines import LineInput, Printer
+from .loop import Chat
+from .session import Talk
 
 
 def chat(options: ChatOptions) -> int:
@@ -40,14 +40,14 @@ async def _chat(options: ChatOptions, talk: Talk) -> int:
     """Made inside the loop: what reads the terminal belongs to it."""
     if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await Chat(talk, LineInput(), Printer(options)).run()
-    from ._screen import Screen, unechoed
+    from .drawing import Screen, unechoed
 
     if not logging.root.handlers:
         # Python shows warnings that nobody handles on stderr, which is where the person types.
         logging.root.addHandler(logging.NullHandler())
     if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
         return await Chat(talk, LineInput(prompting=True), Screen()).run()
-    from ._prompt import PromptInput
+    from .prompt import PromptInput
 
     with unechoed(lines=False):
         return await Chat(talk, PromptInput(talk), Screen()).run()

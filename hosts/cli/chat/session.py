@@ -20,7 +20,7 @@ from .._hosts import EMBEDDED
 from .._options import WORKSPACE, ChatOptions
 from .._output import Output
 from .._session import open_agent
-from ._waiting import Waiting
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from ....agent import Thread, ThreadState, WorldAgent

@@ -35,14 +35,14 @@ from ...pauses import printable
 from .._attachments import left_out_text
 from .._output import WANTING, Output, waiting_text
 from .._pauses import pause_text
-from ._wrap import Wrap
+from .wrap import Wrap
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from ....agent import Turn
-    from ._talk import Talk
-    from ._waiting import Waiting
+    from .session import Talk
+    from .waiting import Waiting
 
 _PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
 _WAITING: Final = "waiting"

@@ -17,12 +17,12 @@ from ....core.pauses import Pause
 from .._options import ChatOptions
 from .._output import Form, Output
 from .._turn import pauses_text, resume_command
-from ._ports import Interrupted
+from .ports import Interrupted
 
 if TYPE_CHECKING:
     from ....agent import Turn
-    from ._talk import Talk
-    from ._waiting import Waiting
+    from .session import Talk
+    from .waiting import Waiting
 
 _PIECE: Final = 1 << 16
 _LIMIT: Final = 8 << 20  # bytes of one line

@@ -12,11 +12,11 @@ from typing import Any, Final
 from ....core.errors import WorldAgentError
 from .._session import DONE, FAILED, INTERRUPTED, PAUSED
 from .._signals import signals_handled
-from ._commands import GoOn, Instead, Leave, UnknownCommand, parse
-from ._ports import Interrupted, Renderer, Source
-from ._talk import Talk
-from ._turns import Turns
-from ._waiting import Waiting, standing
+from .commands import GoOn, Instead, Leave, UnknownCommand, parse
+from .ports import Interrupted, Renderer, Source
+from .session import Talk
+from .turns import Turns
+from .waiting import Waiting, standing
 
 _LEAVE_HINT: Final = "Ctrl-C again leaves, so do Ctrl-D and /quit."
 _LINE: Final = 72  # characters that are typed again soon

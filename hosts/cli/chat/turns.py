@@ -1,6 +1,6 @@
 """The turns of a chat: begun by a message, gone on with by answers or `/resume`, drained at the end.
 
-`_loop` decides which; what is seen of them is the renderer's.
+`loop` decides which; what is seen of them is the renderer's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ....core.errors import (
     WorldAgentError,
 )
 from .._turn import DRAIN, as_said_here
-from ._ports import Renderer
-from ._talk import Talk
-from ._waiting import OTHERS, standing
+from .ports import Renderer
+from .session import Talk
+from .waiting import OTHERS, standing
 
 if TYPE_CHECKING:
     from ....agent import TurnStream
