@@ -1,9 +1,9 @@
 """The command `chat`: a conversation at a terminal, or line by line where there is none.
 
-`loop` reads and dispatches, `commands` holds what begins with a slash, `turns` begins turns and goes on with them,
-`drawing` and `lines` show what comes of it. The turns themselves are the agent's.
+`loop` reads, dispatches and handles signals. `session` holds the agent and runs the turns, `commands` is the table of
+slash commands. `drawing` and `lines` are the two views: a terminal, and pipes.
 """
 
-from .start import chat
+from .loop import chat
 
 __all__ = ["chat"]

@@ -1,4 +1,4 @@
-"""What begins with a slash: the table of commands, and what each does to the talk. None of it goes to a model."""
+"""The slash commands: the table, and what each does to the session. None of it goes to a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, UnknownTier
@@ -16,17 +16,17 @@ from .._messages import author_text, message_text
 from .._output import table
 from .._roles import roles_table
 from .._sources import text as text_of
-from .waiting import standing
+from .waiting import STATUS_TEXTS
 
 if TYPE_CHECKING:
     from ....profiles import ProfileEntry
-    from ....role_resolution import RoleExplanation
-    from .session import Talk
+    from .session import Session
 
-# A role that is set at a chat holds as long as the chat: one that went away by itself would not be noticed.
-_TTL: Final = 100 * 365 * 86400.0  # seconds
+# A role that is set in a chat lasts as long as the chat: a person would not notice that it expired.
+_ROLE_SECONDS: Final = 100 * 365 * 86400.0
 _MESSAGES: Final = 10  # that /history shows
-_MOST: Final = 1000
+_MAX_MESSAGES: Final = 1000
+_HELP_WIDTH: Final = 20
 _STATES: Final = {
     "active": "active",
     "blocked": "overruled",
@@ -34,6 +34,8 @@ _STATES: Final = {
     "absent": "-",
     "unavailable": "source is down",
 }
+
+Run = Callable[["Session", str], Awaitable[str | None]]
 
 
 class Leave(Exception):
@@ -48,47 +50,37 @@ class Leave(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
-class GoOn:
-    """What a command gives where the turn is to go on.
-
-    Attributes:
-        on_role_change: See `Thread.resume`.
-    """
-
-    on_role_change: Literal["fail", "refresh"] = "fail"
-
-
-@dataclass(frozen=True)
-class Instead:
-    """What a command gives where the last message is to be said otherwise.
-
-    Attributes:
-        text: What is said instead.
-    """
-
-    text: str
-
-
 class UnknownCommand(InvalidArgument):
     """No command has this name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Command:
     """One command.
 
     Attributes:
         name: With its slash.
-        takes: What may follow the name, for people; empty where nothing may.
+        takes: What can follow the name, for people; empty where nothing can.
         help: What it does, in one line.
-        run: Gets the talk and what follows the name, and gives what to show, or that a turn is to go on or begin.
+        run: Gets the session and what follows the name. It returns what to show, or None where a turn has shown it.
     """
 
     name: str
-    takes: str = ""
+    takes: str
     help: str
-    run: Callable[[Talk, str], Awaitable[str | GoOn | Instead]]
+    run: Run
+
+
+COMMANDS: Final[dict[str, Command]] = {}
+"""All commands by name, in the order of `/help`."""
+
+
+def _command(name: str, takes: str = "", *, help: str) -> Callable[[Run], Run]:
+    def add(run: Run) -> Run:
+        COMMANDS[name] = Command(name, takes, help, run)
+        return run
+
+    return add
 
 
 def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
@@ -96,7 +88,7 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
 
     Args:
         text: What was typed, not blank.
-        trusted: Whether a person typed it; else it may name no file.
+        trusted: Whether a person typed it; else it can name no file.
 
     Returns:
         The message, or the command and what follows its name.
@@ -121,15 +113,24 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
         )
     if given and not command.takes:
         raise InvalidArgument(f"{name} takes nothing", remedy=f"write {name} alone")
-    if not trusted and name == "/attach" and given not in ("", "off") and isinstance(attachment(given), Path):
-        raise InvalidArgument("/attach takes a file at a terminal only", remedy="give the chat --attach FILE")
-    if not trusted and name == "/role" and given.startswith("@") and not given.startswith("@@"):
-        raise InvalidArgument("/role takes a file at a terminal only", remedy="give the chat --role @FILE")
+    if not trusted:
+        _refuse_files(name, given)
     return command, given
 
 
+def _refuse_files(name: str, given: str) -> None:
+    """A program that pipes lines in could pass on what a stranger wrote, so its commands name no files."""
+    remedy = ""
+    if name == "/attach" and given not in ("", "off") and isinstance(attachment(given), Path):
+        remedy = "give the chat --attach FILE"
+    elif name == "/role" and given.startswith("@") and not given.startswith("@@"):
+        remedy = "give the chat --role @FILE"
+    if remedy:
+        raise InvalidArgument(f"{name} takes a file at a terminal only", remedy=remedy)
+
+
 def may_be_kept(text: str) -> bool:
-    """Whether the history of input may keep `text`: no role, and nothing that may be a mistyped one (R7)."""
+    """Whether the history of input can keep `text`: no role, and nothing that may be a mistyped one (R7)."""
     said = text.strip()
     if not said.startswith("/") or said.startswith("//"):
         return True
@@ -145,35 +146,39 @@ def _split(said: str) -> tuple[str, str]:
     return name, rest[0] if rest else ""
 
 
-async def _role(talk: Talk, given: str) -> str:
-    thread = await talk.thread()
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+@_command("/role", "TEXT|@FILE|off", help="how to go about this thread; alone, show it")
+async def _role(session: Session, given: str) -> str:
+    thread = await session.thread()
     if not given:
-        return _role_told(talk.thread_id, thread.role.get(), talk.role)
+        return _roles_text(session.thread_id, thread.role.get(), session.role)
     if given == "-":
         raise InvalidArgument("/role reads no standard input", remedy="write /role TEXT or /role @FILE")
     if given == "off":
-        told = f"the role of the thread {talk.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
+        told = f"the role of the thread {session.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
     else:
         role = Role("chat", text_of("/role", given))
-        thread.role.set(role, ttl=_TTL)
-        told = f"role of the thread {talk.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
-    call, talk.role = talk.role, None  # what is said last counts
+        thread.role.set(role, ttl=_ROLE_SECONDS)
+        told = f"role of the thread {session.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
+    call, session.role = session.role, None  # what is said last counts
     return told if call is None else f"{told}; the call role of --role is off"
 
 
-def _role_told(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
+def _roles_text(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
     if of_thread is None and of_calls is None:
         return f"the thread {thread_id!r} has no role of its own; /role TEXT or /role @FILE sets one"
-    named = ((f"role of the thread {thread_id!r}", of_thread), ("call role of --role", of_calls))
     return "\n\n".join(
         f"{which}, {len(role.content)} characters, until /role off or the end of the chat:\n\n{role.content}"
-        for which, role in named
+        for which, role in ((f"role of the thread {thread_id!r}", of_thread), ("call role of --role", of_calls))
         if role is not None
     )
 
 
-async def _roles(talk: Talk, _: str) -> str:
-    agent, options = await talk.agent(), talk.options
+@_command("/roles", help="the stored roles of workspace, account and channel")
+async def _roles(session: Session, _: str) -> str:
+    agent, options = await session.agent(), session.options
     named = {tier: getattr(options, tier.value) for tier in STORED_TIERS} | {Tier.WORKSPACE: agent.workspace}
     scope_ids: dict[Tier, str] = {tier: scope_id for tier, scope_id in named.items() if scope_id is not None}
     try:
@@ -186,12 +191,30 @@ async def _roles(talk: Talk, _: str) -> str:
     return roles_table(rows) if rows else f"no role is stored for {scopes}"
 
 
-async def _profiles(talk: Talk, _: str) -> str:
-    await talk.agent()
+@_command("/why", help="which roles are active, in what order")
+async def _why(session: Session, _: str) -> str:
+    agent, thread = await session.agent(), await session.thread()
+    explanation = await agent.explain_role(thread, role=session.role)
+    rows = [
+        (tier.tier, _STATES[tier.state], tier.name or "", str(tier.length) if tier.length else "")
+        for tier in explanation.tiers
+    ]
+    if not any(tier.state == "active" for tier in explanation.tiers):
+        told = "No role is active: the next message goes without any."
+    elif explanation.policy == "block":
+        told = "The last of those that are set is active alone."
+    else:
+        told = "Where active roles conflict, the later in this list wins."
+    return f"{table(('TIER', 'STATE', 'NAME', 'CHARACTERS'), rows, widths=(9, 14, 40))}\n\n{told}"
+
+
+@_command("/profiles", help="what an agent can start up with, and which this one did")
+async def _profiles(session: Session, _: str) -> str:
+    chosen = (await session.agent()).profile.name
     from .._profiles import open_profiles  # few ask for it
 
     rows = [
-        ("*" if entry.name == talk.profile else "", entry.name, entry.level, _about(entry))
+        ("*" if entry.name == chosen else "", entry.name, entry.level, _profile_text(entry))
         for entry in open_profiles().entries()
         if entry.used
     ]
@@ -199,134 +222,110 @@ async def _profiles(talk: Talk, _: str) -> str:
     return f"{shown}\n\nThe one with * was chosen at the start, with --profile, and stays."
 
 
-def _about(entry: ProfileEntry) -> str:
+def _profile_text(entry: ProfileEntry) -> str:
     if entry.problems:
         return f"cannot be used: {entry.problems[0].problem}"
     return "" if entry.profile is None else entry.profile.description
 
 
-async def _why(talk: Talk, _: str) -> str:
-    agent, thread = await talk.agent(), await talk.thread()
-    return _explained(await agent.explain_role(thread, role=talk.role))
+# --- messages and threads ---------------------------------------------------------------------------------------------
 
 
-def _explained(explanation: RoleExplanation) -> str:
-    rows = [
-        (tier.tier, _STATES[tier.state], tier.name or "", str(tier.length) if tier.length else "")
-        for tier in explanation.tiers
-    ]
-    shown = table(("TIER", "STATE", "NAME", "CHARACTERS"), rows, widths=(9, 14, 40))
-    if any(tier.state == "active" for tier in explanation.tiers):
-        told = "Where active roles conflict, the later in this list wins."
-        if explanation.policy == "block":
-            told = "The last of those that are set is active alone."
-    else:
-        told = "No role is active: the next message goes without any."
-    return f"{shown}\n\n{told}"
-
-
-async def _history(talk: Talk, given: str) -> str:
-    limit = _MESSAGES
-    if given:
-        limit = int(given) if given.isdecimal() and given.isascii() and len(given) < 6 else 0
-        if not 1 <= limit <= _MOST:
-            raise InvalidArgument("/history takes a number of messages", remedy=f"give 1 to {_MOST}")
-    messages = await (await talk.thread()).history(limit=limit)
-    if not messages:
-        return f"nothing was said on the thread {talk.thread_id!r}"
-    return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
-
-
-async def _attach(talk: Talk, given: str) -> str:
+@_command("/attach", "FILE|URL|off", help="what goes with the next message; alone, show it")
+async def _attach(session: Session, given: str) -> str:
     if given == "off":
-        talk.attached = ()
+        session.attached = ()
     elif given:
         source = attachment(given, "/attach")
-        agent = await talk.agent()
-        # A file is read now, so that what is wrong with it is told now.
-        talk.attached += (await agent.attachments.add(source),)
-    if not talk.attached:
+        # A file is read now, so that what is wrong with it is reported now.
+        session.attached += (await (await session.agent()).attachments.add(source),)
+    if not session.attached:
         return "nothing goes with the next message; /attach FILE|URL adds something"
-    names = ", ".join(named(source) for source in talk.attached)
+    names = ", ".join(named(source) for source in session.attached)
     return f"with the next message goes: {names}; /attach off takes it away"
 
 
-async def _thread(talk: Talk, given: str) -> str:
+@_command("/history", "[N]", help=f"the last N messages of the thread ({_MESSAGES})")
+async def _history(session: Session, given: str) -> str:
+    limit = _MESSAGES
     if given:
-        talk.thread_id = check_id("/thread", given)
-    return f"on the thread {talk.thread_id!r} of the workspace {(await talk.agent()).workspace!r}"
+        limit = int(given) if given.isdecimal() and given.isascii() and len(given) < 6 else 0
+        if not 1 <= limit <= _MAX_MESSAGES:
+            raise InvalidArgument("/history takes a number of messages", remedy=f"give 1 to {_MAX_MESSAGES}")
+    messages = await (await session.thread()).history(limit=limit)
+    if not messages:
+        return f"nothing was said on the thread {session.thread_id!r}"
+    return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
 
 
-async def _fork(talk: Talk, given: str) -> str:
-    fork = await (await talk.thread()).fork(to=check_id("/fork", given) if given else None)
-    was, talk.thread_id = talk.thread_id, fork.scope.thread or ""
-    return f"on the thread {talk.thread_id!r}, which goes on from where {was!r} stands"
+@_command("/thread", "[NAME]", help="go to another thread; alone, say which")
+async def _thread(session: Session, given: str) -> str:
+    if given:
+        session.thread_id = check_id("/thread", given)
+    return f"on the thread {session.thread_id!r} of the workspace {(await session.agent()).workspace!r}"
 
 
-async def _edit(talk: Talk, given: str) -> Instead:
+@_command("/fork", "[NAME]", help="go on from here on a thread of its own")
+async def _fork(session: Session, given: str) -> str:
+    fork = await (await session.thread()).fork(to=check_id("/fork", given) if given else None)
+    origin, session.thread_id = session.thread_id, fork.scope.thread or ""
+    return f"on the thread {session.thread_id!r}, which goes on from where {origin!r} stands"
+
+
+@_command("/edit", "TEXT", help="edit your last message; a fork keeps the original")
+async def _edit(session: Session, given: str) -> None:
     if not given:
         raise InvalidArgument("/edit takes what to say instead", remedy="write /edit TEXT")
-    return Instead(given)
+    await session.edit(given)
 
 
-async def _pauses(talk: Talk, _: str) -> str:
-    state = await talk.look()
-    if talk.waiting is not None:
-        return talk.waiting.told()
-    return standing(state) or f"nothing waits on the thread {talk.thread_id!r}"
+# --- the turn ---------------------------------------------------------------------------------------------------------
 
 
-async def _resume(talk: Talk, given: str) -> GoOn:
-    match given:
-        case "":
-            return GoOn()
-        case "refresh":
-            return GoOn("refresh")
-        case _:
-            raise InvalidArgument("/resume takes nothing or 'refresh'", remedy="answers are lines without a slash")
+@_command("/pauses", help="what the thread's turn waits for")
+async def _pauses(session: Session, _: str) -> str:
+    state = await session.look()
+    if session.waiting is not None:
+        return session.waiting.describe()
+    return STATUS_TEXTS.get(state.status if state else "", f"nothing waits on the thread {session.thread_id!r}")
 
 
-async def _cancel(talk: Talk, _: str) -> str:
-    cancelled = await (await talk.thread()).cancel()
-    await talk.look()
+@_command("/resume", "[refresh]", help="resume the turn; refresh: with the roles of now")
+async def _resume(session: Session, given: str) -> None:
+    if given not in ("", "refresh"):
+        raise InvalidArgument("/resume takes nothing or 'refresh'", remedy="answers are lines without a slash")
+    await session.resume("refresh" if given else "fail")
+
+
+@_command("/cancel", help="end the turn that waits or was stopped")
+async def _cancel(session: Session, _: str) -> str:
+    cancelled = await (await session.thread()).cancel()
+    await session.look()
     if not cancelled:
-        return f"no turn waits or runs on the thread {talk.thread_id!r}"
-    return f"the turn on the thread {talk.thread_id!r} is cancelled"
+        return f"no turn waits or runs on the thread {session.thread_id!r}"
+    return f"the turn on the thread {session.thread_id!r} is cancelled"
 
 
-async def _help(talk: Talk, _: str) -> str:
+# --- the chat ---------------------------------------------------------------------------------------------------------
+
+
+@_command("/help", help="this list")
+async def _help(session: Session, _: str) -> str:
     rows = [(f"{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values()]
-    rows += [("//TEXT", "say a text that begins with a slash"), ("TEXT", "a message; an answer, where one is awaited")]
-    keys = [
+    rows += [
+        ("//TEXT", "say a text that begins with a slash"),
+        ("TEXT", "a message; an answer, where one is awaited"),
         ("Alt-Enter", "another line, as does Enter after a final backslash"),
         ("Ctrl-C", "cancel the answer that is under way, or clear the input"),
         ("Ctrl-D", "leave, as /quit does"),
     ]
-    return "\n".join(f"{left.ljust(_HELP_WIDTH)}  {right}" for left, right in [*rows, *keys])
+    return "\n".join(f"{left.ljust(_HELP_WIDTH)}  {right}" for left, right in rows)
 
 
-async def _quit(talk: Talk, _: str) -> str:
+@_command("/later", help="leave; what waits can be answered another day")
+@_command("/quit", help="leave")
+async def _quit(session: Session, _: str) -> None:
     raise Leave
 
 
-_HELP_WIDTH: Final = 20
-_ALL: Final = (
-    Command(name="/role", takes="TEXT|@FILE|off", help="how to go about this thread; alone, show it", run=_role),
-    Command(name="/roles", help="the stored roles of workspace, account and channel", run=_roles),
-    Command(name="/profiles", help="what an agent can start up with, and which this one did", run=_profiles),
-    Command(name="/why", help="which roles are active, in what order", run=_why),
-    Command(name="/attach", takes="FILE|URL|off", help="what goes with the next message; alone, show it", run=_attach),
-    Command(name="/history", takes="[N]", help=f"the last N messages of the thread ({_MESSAGES})", run=_history),
-    Command(name="/thread", takes="[NAME]", help="go to another thread; alone, say which", run=_thread),
-    Command(name="/fork", takes="[NAME]", help="go on from here on a thread of its own", run=_fork),
-    Command(name="/edit", takes="TEXT", help="say your last message otherwise; what was is kept", run=_edit),
-    Command(name="/pauses", help="what the thread's turn waits for", run=_pauses),
-    Command(name="/resume", takes="[refresh]", help="go on with the turn; refresh: with the roles of now", run=_resume),
-    Command(name="/cancel", help="end the turn that waits or was stopped", run=_cancel),
-    Command(name="/help", help="this list", run=_help),
-    Command(name="/later", help="leave; what waits can be answered another day", run=_quit),
-    Command(name="/quit", help="leave", run=_quit),
-)
-COMMANDS: Final = {command.name: command for command in _ALL}
-
-__all__ = ["COMMANDS", "Command", "GoOn", "Instead", "Leave", "UnknownCommand", "may_be_kept", "parse"]
+__all__ = ["COMMANDS", "Command", "Leave", "UnknownCommand", "may_be_kept", "parse"]

@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import os
-import sys
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
+from ....core import events
 from ....core.errors import WorldAgentError
-from ....core.events import (
-    AnswerChecked,
-    AttachmentLeftOut,
-    CallStarted,
-    Event,
-    HistorySummarised,
-    ModelWaiting,
-    RoleTierSkipped,
-    StepEnded,
-    SummaryFailed,
-    TaskEnded,
-    TaskStarted,
-    TextDelta,
-    TextReplaced,
-    TurnStarted,
-)
 from ....core.pauses import Pause
 from ...pauses import printable
 from .._attachments import left_out_text
+from .._options import ChatOptions
 from .._output import WANTING, Output, waiting_text
 from .._pauses import pause_text
-from .wrap import Wrap
+from .markdown import AnswerStream
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from ....agent import Turn
-    from .session import Talk
     from .waiting import Waiting
 
+_REFRESHES: Final = 8.0  # in a second
 _PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
 _WAITING: Final = "waiting"
 
@@ -61,72 +47,90 @@ class _Notes(Output):
 
 
 class Screen:
-    """Shows a chat on the terminal. It wraps at the terminal's width and heeds NO_COLOR and TERM=dumb."""
+    """Shows a chat on the terminal. It heeds NO_COLOR, and draws nothing where TERM is dumb.
+
+    Attributes:
+        interactive: Whether a person looks on.
+        notes: Where notes go while the agent loads.
+    """
 
     interactive = True
 
     def __init__(self) -> None:
         self.notes = _Notes()
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._wrap = Wrap()
+        self._answer = AnswerStream(self._console)
         self._shown = ""  # of the answer
         self._tasks: dict[str, str] = {}  # labels of those in work
-        self._spinner: Status | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._spinner = Spinner("line")
+        self._spins_at = math.inf  # when a wait is to be shown
 
-    def begin(self, talk: Talk) -> None:
+    def begin(self, options: ChatOptions) -> None:
         """Say where the person is."""
-        options = talk.options
         places = [("workspace", options.workspace) if options.app is None else ("app", options.app)]
-        places += [("thread", talk.thread_id)]
+        places += [("thread", options.thread)]
         places += [(what, id_) for what in ("account", "channel") if (id_ := getattr(options, what)) is not None]
         self._dim("worldagent chat: " + ", ".join(f"{what} {id_}" for what, id_ in places))
         self._dim("/help lists the commands, Ctrl-D leaves.")
 
-    def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
-        """Say what answers, and where the stored roles are if not here."""
-        host = f", roles at {talk.role_host}" if talk.role_host is not None else ""
-        what = f"model {talk.model}" if talk.options.app is None else f"workspace {talk.workspace}"
-        self._dim(f"{what}, profile {talk.profile}{host}")
-        for note in self.notes.kept:
-            self._dim(note)
+    def opened(self, about: str, trouble: WorldAgentError | None) -> None:
+        """Say what answers, and why the role host cannot be reached."""
+        for text in (about, *self.notes.kept):
+            self._dim(text)
         if trouble is not None:
             self._failure(trouble)
             self._dim("Messages get no answer until the role host is back.")
 
     @contextmanager
     def working(self) -> Generator[None, None, None]:
-        """Show a sign of waiting until there is something to read, and no keys that are pressed meanwhile."""
-        self._wrap, self._shown, self._tasks = Wrap(), "", {}
-        with unechoed(lines=True):
+        """Show the answer as it grows, or a sign of waiting, and no keys that are pressed meanwhile."""
+        self._shown, self._tasks = "", {}
+        live = Live(
+            console=self._console,
+            get_renderable=self._latest,
+            refresh_per_second=_REFRESHES,
+            transient=True,
+            vertical_overflow="crop",
+        )
+        with unechoed(lines=True), live:
             self._wait()
             try:
                 yield
             finally:
-                self._stop_waiting()
-                self._end_line()
+                self._spins_at = math.inf
+                self._answer.end()
 
-    def event(self, event: Event) -> None:
+    def _latest(self) -> RenderableType:
+        """What stands below all that is printed; rich asks for it on a thread of its own."""
+        growing = self._answer.growing(max(1, self._console.height - 1))
+        if growing is not None:
+            return growing
+        return self._spinner if time.monotonic() >= self._spins_at else ""
+
+    def event(self, event: events.Event) -> None:
         """Show one event of a turn."""
-        told = _told_of(event)
-        if told:
+        if told := _event_text(event):
             self._dim(told)
         match event:
-            case TextDelta():
-                self._answer(event.text)
-            case TextReplaced():
+            case events.TextDelta():
+                self._add(event.text)
+            case events.TextReplaced():
                 self._replace(event.text)
-            case StepEnded(interim=True):
-                self._end_line()
+            case events.StepEnded(interim=True):
+                self._answer.end()
                 self._shown = ""  # it was said beside calls, and stays on lines of its own
-            case CallStarted() if event.parent == event.turn_id:
-                self._end_line()
+            case events.CallStarted() if event.parent == event.turn_id:
                 self._dim(f"calling {event.title or event.function}")
                 self._wait()
-            case TaskStarted():
-                self._begin_task(event)
-            case TaskEnded():
-                self._end_task(event)
+            case events.TaskStarted():
+                self._tasks[event.task_id] = event.label
+                self._dim(f"working on it: {event.label}")
+                self._wait()
+            case events.TaskEnded():
+                label = self._tasks.pop(event.task_id, "a task")
+                if event.status == "failed":
+                    self._dim(f"{label} failed: {event.code}")
+                self._wait()
             case _:
                 pass
 
@@ -135,7 +139,7 @@ class Screen:
         self._replace(turn.text)
         if turn.status == "done" and not turn.text.strip():
             self._dim("[the answer is empty]")
-        self._end_line()
+        self._answer.end()
         if turn.status == "cancelled":
             self._dim("the turn was cancelled, not from here")
         if turn.pauses:
@@ -143,8 +147,8 @@ class Screen:
         elif turn.status != "stopped":
             self._print("")
 
-    def waits(self, waiting: Waiting) -> None:
-        """Show what a turn waits for that was begun before."""
+    def waits(self, waiting: Waiting, thread_id: str) -> None:
+        """Show what a turn from before waits for."""
         self._dim("The last turn of this thread is not over.")
         self._ask(waiting.open)
 
@@ -161,15 +165,13 @@ class Screen:
         self._failure(error)
         self._print("")
 
-    def cancelled(self) -> None:
+    def interrupted(self) -> None:
         """Say that the answer ends here because the person wanted it."""
         self._dim("cancelled")
         self._print("")
 
     def note(self, text: str) -> None:
-        """Say something beside, on a line of its own."""
-        self._stop_waiting()
-        self._end_line()
+        """Say something beside the answer, on a line of its own."""
         self._dim(text)
 
     def hung_up(self) -> None:
@@ -180,9 +182,24 @@ class Screen:
                 os.dup2(void, stream)
             os.close(void)
 
-    def _failure(self, error: WorldAgentError) -> None:
-        for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
-            self._console.print(Text.assemble((word, "bold"), " ", printable(text)))
+    def _add(self, text: str) -> None:
+        if text:
+            self._spins_at = math.inf
+            self._shown += text
+            self._answer.feed(text)
+
+    def _replace(self, text: str) -> None:
+        """Lines that have scrolled away cannot be rewritten, so the text that replaces them begins below."""
+        if self._shown and not text.startswith(self._shown):
+            self._dim("[the answer so far is withdrawn]")
+            self._shown = ""
+        self._add(text[len(self._shown) :])
+
+    def _wait(self) -> None:
+        """Show a sign of waiting, unless something else happens before long."""
+        text = f"waiting for {', '.join(self._tasks.values())}" if self._tasks else _WAITING
+        self._spinner = Spinner("line", Text(printable(text), style="dim", no_wrap=True, overflow="ellipsis"))
+        self._spins_at = time.monotonic() + _PATIENCE
 
     def _ask(self, pauses: Sequence[Pause]) -> None:
         """Show what is asked first; what comes after it is shown when its turn comes."""
@@ -190,58 +207,12 @@ class Screen:
         self._dim(f"The turn waits for {count}, /cancel ends it.")
         self._print(f"{pause_text(pauses[0])}\n")
 
-    def _answer(self, text: str) -> None:
-        if text:
-            self._stop_waiting()
-            self._shown += text
-            self._write(self._wrap.feed(printable(text)))
-
-    def _replace(self, text: str) -> None:
-        """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""
-        if self._shown and not text.startswith(self._shown):
-            self._end_line()
-            self._dim("[the answer so far is withdrawn]")
-            self._shown = ""
-        self._answer(text[len(self._shown) :])
-
-    def _begin_task(self, event: TaskStarted) -> None:
-        self._tasks[event.task_id] = event.label
-        self._end_line()
-        self._dim(f"working on it: {event.label}")
-        self._wait(f"waiting for {', '.join(self._tasks.values())}")
-
-    def _end_task(self, event: TaskEnded) -> None:
-        label = self._tasks.pop(event.task_id, "a task")
-        if event.status == "failed":
-            self._end_line()
-            self._dim(f"{label} failed: {event.code}")
-        self._wait(f"waiting for {', '.join(self._tasks.values())}" if self._tasks else _WAITING)
-
-    def _wait(self, text: str = _WAITING) -> None:
-        self._stop_waiting()
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(_PATIENCE, self._spin, printable(text))
-
-    def _spin(self, text: str) -> None:
-        self._spinner = self._console.status(Text(text, style="dim", no_wrap=True, overflow="ellipsis"), spinner="line")
-        self._spinner.start()
-
-    def _stop_waiting(self) -> None:
-        patience, self._patience = self._patience, None
-        if patience is not None:
-            patience.cancel()
-        spinner, self._spinner = self._spinner, None
-        if spinner is not None:
-            spinner.stop()
-
-    def _end_line(self) -> None:
-        self._write(self._wrap.end())
-        if self._shown and self._wrap.inside:
-            self._write("\n")
-            self._wrap = Wrap()
+    def _failure(self, error: WorldAgentError) -> None:
+        for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
+            self._console.print(Text.assemble((word, "bold"), " ", printable(text)))
 
     def _dim(self, text: str) -> None:
+        self._answer.end()
         self._console.print(Text(printable(text), style="dim"))
 
     def _print(self, text: str) -> None:
@@ -255,28 +226,23 @@ class Screen:
             for number, part in enumerate(within):
                 self._console.print(Text(" " * (indent + 2 * bool(number))) + part, soft_wrap=True)
 
-    def _write(self, text: str) -> None:
-        if text:
-            sys.stdout.write(text)
-            sys.stdout.flush()
 
-
-def _told_of(event: Event) -> str:
-    """What a person is told beside the answer."""
+def _event_text(event: events.Event) -> str:
+    """What a person is shown of an event beside the answer."""
     match event:
-        case TurnStarted(role_tiers=tiers) if tiers:
+        case events.TurnStarted(role_tiers=tiers) if tiers:
             return f"role: {', '.join(tiers)}"
-        case RoleTierSkipped():
+        case events.RoleTierSkipped():
             return f"left out, since its source is down: {event.tier} role"
-        case AttachmentLeftOut():
+        case events.AttachmentLeftOut():
             return left_out_text(event)
-        case ModelWaiting():
+        case events.ModelWaiting():
             return waiting_text(event)
-        case AnswerChecked(satisfied=False):
+        case events.AnswerChecked(satisfied=False):
             return WANTING
-        case HistorySummarised():
+        case events.HistorySummarised():
             return "the beginning of this conversation is summed up now; nothing of it is lost"
-        case SummaryFailed():
+        case events.SummaryFailed():
             return f"the beginning of this conversation could not be summed up: {event.code}"
         case _:
             return ""

@@ -1,46 +1,49 @@
-"""A chat where there is no terminal to draw on: messages line by line, answers as `ask` prints them."""
+"""A chat without a terminal to draw on: messages line by line, and answers printed as `ask` prints them."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from ....core.errors import InvalidArgument, WorldAgentError
-from ....core.events import Event
 from ....core.pauses import Pause
 from .._options import ChatOptions
-from .._output import Form, Output
+from .._output import Output
 from .._turn import pauses_text, resume_command
-from .ports import Interrupted
 
 if TYPE_CHECKING:
-    from ....agent import Turn
-    from .session import Talk
+    from ....agent import Turn, WorldAgent
     from .waiting import Waiting
 
-_PIECE: Final = 1 << 16
 _LIMIT: Final = 8 << 20  # bytes of one line
 
 
-@dataclass(frozen=True)
-class _Line:
-    data: bytes  # without its end
-    ended: bool = True  # by a line feed
-    cut: bool = False  # longer than what is kept of it
+class Interrupted(Exception):
+    """Ctrl-C at the prompt.
+
+    Args:
+        touched: Whether something was typed since the prompt appeared.
+    """
+
+    def __init__(self, touched: bool = False) -> None:
+        super().__init__()
+        self.touched = touched
 
 
 class LineInput:
-    """Reads standard input line by line, as the loop's source.
+    """Reads messages from standard input, line by line.
 
     Args:
-        prompting: Whether a person sits at a terminal that nothing can be drawn on: there is a prompt, and a backslash
-            at the end of a line goes on with the next one.
+        prompting: Whether a person sits at a terminal that cannot be drawn on: there is a prompt, and a backslash at
+            the end of a line continues the message on the next one.
+
+    Attributes:
+        early: Whether a person can type before the agent is loaded.
+        trusted: Whether a person types the lines; one that a program pipes in can name no file.
     """
 
     early = False
@@ -48,181 +51,156 @@ class LineInput:
     def __init__(self, *, prompting: bool = False) -> None:
         self._prompting = prompting
         self.trusted = prompting or sys.stdin.isatty()
-        self._begun = b""  # what was read beyond the last line
+        # A file of its own: Python waits at its end for a thread that holds the lock of `sys.stdin`.
+        self._stdin = open(0, "rb", closefd=False)  # noqa: SIM115 -- as long as the process
         self._number = 0
-        self._line: asyncio.Future[_Line] | None = None
-        self._waiting: asyncio.Future[None] | None = None
+        self._line: asyncio.Future[bytes | None] | None = None
+        self._interrupt: asyncio.Future[None] | None = None
 
     async def read(self, prompt: Callable[[], str], default: str) -> str:
-        """The next message; see `Source`."""
+        """The next message.
+
+        Args:
+            prompt: Gives the prompt.
+            default: A text to edit, which a line cannot offer.
+
+        Raises:
+            EOFError: There is none.
+            Interrupted: Ctrl-C.
+            InvalidArgument: The line is too long, or not UTF-8.
+        """
         lines: list[str] = []
         while True:
             if self._prompting:
                 print(" " * len(prompt()) if lines else prompt(), end="", flush=True)
-            lines.append(self._decoded(await self._next()))
+            lines.append(self._decode(await self._next()))
             if not self._prompting or not lines[-1].endswith("\\"):
                 return "\n".join(lines)
             lines[-1] = lines[-1][:-1]
 
     def interrupt(self) -> None:
         """End the reading that is under way with `Interrupted`."""
-        if self._waiting is not None and not self._waiting.done():
-            if self._prompting:
-                print()
-            self._waiting.set_exception(Interrupted())
+        if self._interrupt is not None and not self._interrupt.done():
+            self._interrupt.set_result(None)
 
-    def opened(self, talk: Talk) -> None:
-        """There is no history of lines that nobody types again."""
+    def opened(self, agent: WorldAgent) -> None:
+        """The agent is loaded. Lines have no history."""
 
     async def beside(self, show: Callable[[], None]) -> None:
-        """Call `show`."""
+        """Call `show`, which prints something while a message is read."""
         show()
 
-    async def _next(self) -> _Line:
-        """Wait for a line. One that an interrupt leaves behind is there for the next call.
+    async def _next(self) -> bytes | None:
+        """The next line, None where it is too long. A line that an interrupt leaves behind is there for the next call.
 
         Raises:
             EOFError: There is none.
+            Interrupted: Ctrl-C.
         """
         loop = asyncio.get_running_loop()
         if self._line is None:
             self._line = loop.create_future()
-            # A daemon, and no buffer of Python's: a read that never returns must not hold up the end of the process.
-            threading.Thread(target=self._read, args=(loop, self._line), daemon=True).start()
-        self._waiting = loop.create_future()
-        either: set[asyncio.Future[Any]] = {self._line, self._waiting}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if self._waiting.done():
-            self._waiting.result()
-        self._waiting.cancel()
+            # A daemon: a read that never returns must not hold up the end of the process.
+            threading.Thread(target=_read_line, args=(self._stdin, loop, self._line), daemon=True).start()
+        self._interrupt = loop.create_future()
+        await asyncio.wait((self._line, self._interrupt), return_when=asyncio.FIRST_COMPLETED)
+        interrupted = self._interrupt.done()
+        if self._prompting and (interrupted or self._line.result() == b""):
+            print()
+        if interrupted:
+            raise Interrupted
+        self._interrupt.cancel()
         line, self._line = self._line.result(), None
-        if line == _Line(b"", ended=False):
-            if self._prompting:
-                print()
+        if line == b"":
             raise EOFError
         self._number += 1
         return line
 
-    def _read(self, loop: asyncio.AbstractEventLoop, line: asyncio.Future[_Line]) -> None:
-        pieces, length, ended = [self._begun], len(self._begun), b"\n" in self._begun
-        while not ended and (piece := _piece()):
-            # Of a line that is too long the rest is read and dropped, or it would be taken for a message.
-            if length > _LIMIT:
-                pieces.clear()
-            pieces.append(piece)
-            length += len(piece)
-            ended = b"\n" in piece
-        data, _, self._begun = b"".join(pieces).partition(b"\n")
-        length -= len(self._begun) + ended
-        found = _Line(data, ended) if length <= _LIMIT else _Line(b"", ended, cut=True)
-        try:
-            loop.call_soon_threadsafe(_set, line, found)
-        except RuntimeError:  # the chat has ended meanwhile
-            return
-
-    def _decoded(self, line: _Line) -> str:
-        if line.cut:
+    def _decode(self, line: bytes | None) -> str:
+        if line is None:
             raise InvalidArgument(
                 f"line {self._number} is longer than {_LIMIT} bytes, and none of it was sent",
                 remedy="send it in several messages",
             )
         try:
-            return line.data.rstrip(b"\r\n").decode("utf-8-sig" if self._number == 1 else "utf-8")
+            return line.rstrip(b"\r\n").decode("utf-8-sig" if self._number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             at = error.start
         raise InvalidArgument(f"line {self._number} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
 
 
-def _piece() -> bytes:
+def _read_line(stdin: IO[bytes], loop: asyncio.AbstractEventLoop, line: asyncio.Future[bytes | None]) -> None:
+    """Read a line on a thread of its own; empty is the end. Of one that is too long the rest is read and dropped."""
+    found: bytes | None = None
     try:
-        return os.read(0, _PIECE)
+        found = rest = stdin.readline(_LIMIT + 1)
+        while len(rest) > _LIMIT and not rest.endswith(b"\n"):
+            found, rest = None, stdin.readline(_LIMIT + 1)
     except OSError:  # a terminal that is gone
-        return b""
+        found = b""
+
+    def give() -> None:
+        if not line.done():
+            line.set_result(found)
+
+    try:
+        loop.call_soon_threadsafe(give)
+    except RuntimeError:  # the chat has ended meanwhile
+        return
 
 
-def _set(line: asyncio.Future[_Line], found: _Line) -> None:
-    if not line.done():
-        line.set_result(found)
-
-
-class Printer:
+class Printer(Output):
     """Prints answers and JSON on stdout and everything about them on stderr, as `ask` does."""
 
     interactive = False
 
     def __init__(self, options: ChatOptions) -> None:
-        self._form: Form = "json" if options.json else "text"
-        self._verbose = options.verbose
-        self.notes = self._output = self._new()
-        self._talk: Talk | None = None
+        super().__init__("json" if options.json else "text", verbose=options.verbose)
+        self._options = options
+        self.notes: Output = self
 
-    def begin(self, talk: Talk) -> None:
-        """Nothing is printed: the output is data."""
-        self._talk = talk
+    def begin(self, options: ChatOptions) -> None:
+        """The chat begins. Nothing is printed: the output is data."""
 
-    def opened(self, talk: Talk, trouble: WorldAgentError | None) -> None:
-        """Nothing: the output is data."""
+    def opened(self, about: str, trouble: WorldAgentError | None) -> None:
+        """The agent is loaded. Nothing is printed: the output is data."""
 
     @contextmanager
     def working(self) -> Generator[None, None, None]:
         """Begin another answer."""
-        self._output = self._new()
+        self._shown = ""
         yield
-
-    def event(self, event: Event) -> None:
-        """Show one event of a turn."""
-        self._output.event(event)
 
     def ended(self, turn: Turn) -> None:
         """Print the turn; of one that waits, text for people goes to stderr."""
-        can_go_on = turn.status in ("paused", "stopped")
-        self._output.turn(turn, resume=self._command if can_go_on else None)
-        if can_go_on and self._form != "json":
-            stopped = f"the turn was stopped; go on with: {self._command}"
-            self._output.note(pauses_text(turn.pauses, self._command) if turn.pauses else stopped)
+        resumable = turn.status in ("paused", "stopped")
+        command = resume_command(self._options, turn.thread)
+        self.turn(turn, resume=command if resumable else None)
+        if resumable and self.form != "json":
+            stopped = f"the turn was stopped; go on with: {command}"
+            self.note(pauses_text(turn.pauses, command) if turn.pauses else stopped)
 
-    def waits(self, waiting: Waiting) -> None:
-        """Print what a turn waits for that was begun before."""
-        if self._form == "json":
-            pauses = [pause.to_json() for pause in waiting.open]
-            self._output.result({"status": "paused", "pauses": pauses, "resume": self._command})
-        else:
-            self._output.note(pauses_text(waiting.open, self._command))
+    def waits(self, waiting: Waiting, thread_id: str) -> None:
+        """Print what a turn from before waits for."""
+        command = resume_command(self._options, thread_id)
+        pauses = [pause.to_json() for pause in waiting.open]
+        self.result({"status": "paused", "pauses": pauses, "resume": command})
+        if self.form != "json":
+            self.note(pauses_text(waiting.open, command))
 
     def taken(self, pause: Pause, waiting: Waiting) -> None:
         """Print that an answer was taken, and how many are left."""
         left = [other.id for other in waiting.open]
-        self._output.result({"answered": pause.id, "open": left})
-        if self._form != "json":
-            self._output.note(f"answered {pause.id}; {len(left)} to go")
+        self.result({"answered": pause.id, "open": left})
+        if self.form != "json":
+            self.note(f"answered {pause.id}; {len(left)} to go")
 
     def told(self, command: str, text: str) -> None:
         """Print what a command found."""
-        self._output.result({"command": command, "text": text}, text)
-
-    def error(self, error: WorldAgentError) -> None:
-        """Print why there is no answer."""
-        self._output.error(error)
-
-    def cancelled(self) -> None:
-        """Print that the person has stopped the chat."""
-        self._output.interrupted()
-
-    def note(self, text: str) -> None:
-        """Print something beside."""
-        self._output.note(text)
+        self.result({"command": command, "text": text}, text)
 
     def hung_up(self) -> None:
-        """Nothing: the streams may well be there."""
-
-    @property
-    def _command(self) -> str:
-        """What goes on with the thread's turn."""
-        assert self._talk is not None, "the chat has begun"
-        return resume_command(self._talk.options, self._talk.thread_id)
-
-    def _new(self) -> Output:
-        return Output(self._form, verbose=self._verbose)
+        """The terminal is gone. The streams may well be there."""
 
 
-__all__ = ["LineInput", "Printer"]
+__all__ = ["Interrupted", "LineInput", "Printer"]

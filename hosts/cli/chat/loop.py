@@ -1,139 +1,184 @@
-"""The loop of a chat: reads, dispatches to commands or to the agent, and minds signals. It draws nothing itself."""
+"""The command `chat`: reads messages, runs commands and turns, and handles signals. It draws nothing itself."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ....core import check_id
 from ....core.errors import WorldAgentError
-from .._session import DONE, FAILED, INTERRUPTED, PAUSED
+from ....role_resolution import Role
+from .._apps import check_app
+from .._hosts import check_hosts
+from .._options import ChatOptions
+from .._output import Output
+from .._session import DONE, FAILED, INTERRUPTED, PAUSED, run
 from .._signals import signals_handled
-from .commands import GoOn, Instead, Leave, UnknownCommand, parse
-from .ports import Interrupted, Renderer, Source
-from .session import Talk
-from .turns import Turns
-from .waiting import Waiting, standing
+from .._sources import one_reader
+from .._sources import role as role_of
+from .commands import Leave, UnknownCommand, parse
+from .lines import Interrupted, LineInput, Printer
+from .session import Session
+
+if TYPE_CHECKING:
+    from .prompt import PromptInput
+    from .waiting import Waiting
 
 _LEAVE_HINT: Final = "Ctrl-C again leaves, so do Ctrl-D and /quit."
-_LINE: Final = 72  # characters that are typed again soon
+_RETYPED: Final = 72  # characters that are soon typed again
+
+
+def chat(options: ChatOptions) -> int:
+    """Run the command and return its exit code."""
+    output = Output.of(json=options.json, verbose=options.verbose)
+
+    def begin() -> Coroutine[Any, Any, int | None]:
+        one_reader(options, "chat", "-")
+        check_app(options)
+        check_hosts(options)
+        for name in ("workspace", "thread", "account", "channel"):
+            if (given := getattr(options, name)) is not None:
+                check_id(f"--{name}", given)
+        return _chat(options, role_of(options.role))
+
+    return run(output, begin)
+
+
+async def _chat(options: ChatOptions, role: Role | None) -> int:
+    """Choose how to read and to show. It runs in the loop, to which what reads the terminal belongs."""
+    if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return await Chat(Session(options, role, Printer(options)), LineInput()).run()
+    from .drawing import Screen, unechoed
+
+    session = Session(options, role, Screen())
+    if not logging.root.handlers:
+        # Python shows warnings without a handler on stderr, which is where the person types.
+        logging.root.addHandler(logging.NullHandler())
+    if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+        return await Chat(session, LineInput(prompting=True)).run()
+    from .prompt import PromptInput
+
+    with unechoed(lines=False):
+        return await Chat(session, PromptInput(session)).run()
 
 
 class Chat:
     """One chat, from its begin to its end.
 
     Args:
-        talk: What it is about.
+        session: Its state and its turns.
         source: Where messages come from.
-        shown: What shows the answers.
     """
 
-    def __init__(self, talk: Talk, source: Source, shown: Renderer) -> None:
-        self._talk, self._source, self._shown = talk, source, shown
-        self._turns = Turns(talk, shown)
+    def __init__(self, session: Session, source: PromptInput | LineInput) -> None:
+        self._session, self._source, self._view = session, source, session.view
         self._reading = False
         self._asked: Waiting | None = None  # what the prompt asked for
         self._work: asyncio.Task[None] | None = None
-        self._cancelled = False  # the work, by the person
-        self._failed = False  # the last message
+        self._cancelled = False  # the person has cancelled the work
+        self._failed = False  # the last message did
         self._signal: int | None = None
         self._ending = False
         self._default = ""
 
     async def run(self) -> int:
-        """Chat until the person leaves and return the exit code.
+        """Chat until the person leaves, and return the exit code.
 
         Raises:
             WorldAgentError: The agent cannot be opened.
         """
         main = asyncio.current_task()
         assert main is not None
-        with self._signals(main):
+        with signals_handled(self._handlers(main)):
             try:
-                return await self._chat()
-            except (EOFError, Leave) as left:
-                return (left.code if isinstance(left, Leave) else DONE) or self._code()
+                await self._chat()
+            except EOFError:
+                return self._exit_code()
+            except Leave as left:
+                return left.code or self._exit_code()
             except asyncio.CancelledError:
                 if self._signal is None:
                     raise
                 main.uncancel()
                 return 128 + self._signal
             finally:
-                self._part()
-                await self._turns.aclose()
-                await self._talk.aclose()
+                self._show_left()
+                await self._session.aclose()
+        raise AssertionError("a chat ends by an exception")
 
-    def _code(self) -> int:
+    def _exit_code(self) -> int:
         """The exit code of a chat that ends as it should: for a program the one of its last line."""
-        if self._shown.interactive:
+        if self._view.interactive:
             return DONE
-        return PAUSED if self._talk.left("paused") else FAILED if self._failed else DONE
+        return PAUSED if self._session.threads_with("paused") else FAILED if self._failed else DONE
 
-    def _part(self) -> None:
-        """Say what is left for another day; a program has it with the turn."""
-        if not self._shown.interactive:
-            return
-        for statuses, what in ((("paused",), "waits"), (("stopped",), "was stopped")):
-            for thread in self._talk.left(*statuses):
-                self._shown.note(f"The turn of the thread {thread!r} {what}. Go on with:\n{self._talk.command(thread)}")
+    def _show_left(self) -> None:
+        """Say which turns can be resumed another day; a program has that with the turn."""
+        for status, what in (("paused", "waits"), ("stopped", "was stopped")):
+            for thread in self._session.threads_with(status) if self._view.interactive else ():
+                command = self._session.command(thread)
+                self._view.note(f"The turn of the thread {thread!r} {what}. Go on with:\n{command}")
 
-    async def _chat(self) -> int:
-        self._shown.begin(self._talk)
-        self._talk.load(self._shown.notes, beside=self._source.early, quiet=self._shown.interactive)
+    async def _chat(self) -> None:
+        self._view.begin(self._session.options)
+        self._session.load(in_thread=self._source.early)
         opening = asyncio.create_task(self._open())
         try:
             if not self._source.early:
                 await opening
-            await self._until_left(opening)
+            await self._read_until_left(opening)
         finally:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
-        return DONE
 
     async def _open(self) -> None:
-        shown = self._shown
-        await self._talk.agent()
-        self._source.opened(self._talk)
-        trouble = await self._talk.host_trouble() if shown.interactive else None
-        if self._work is not None and self._talk.role_host is not None:
+        """Show what answers and what waits, once the agent is loaded."""
+        session, view = self._session, self._view
+        self._source.opened(await session.agent())
+        trouble = await session.host_trouble() if view.interactive else None
+        if self._work is not None and session.role_host is not None:
             await asyncio.wait({self._work})  # the host took its time, and an answer may be half written
-        await self._source.beside(lambda: shown.opened(self._talk, trouble))
-        await self._pick_up()
+        await self._source.beside(lambda: view.opened(session.about(), trouble))
+        try:
+            await self._pick_up()
+        except WorldAgentError as error:  # such as a database that is down; the next turn reports it again
+            problem = error
+            await self._source.beside(lambda: view.error(problem))
 
     async def _pick_up(self) -> None:
-        """Show what waits on the thread from before, unless the person is at it already."""
-        if self._work is not None:
-            await asyncio.wait({self._work})
-        try:
-            while not self._turns.begun:
-                told = standing(await self._talk.look())
-                if self._work is None:
-                    await self._source.beside(partial(self._turns.show_waiting, told))
-                    return
+        """Show what waits on the thread from before, unless the person has begun something on it."""
+        while True:
+            if self._work is not None:
                 await asyncio.wait({self._work})
-        except WorldAgentError as error:  # a database that is down is told, and by the next turn again
-            problem = error
-            await self._source.beside(lambda: self._shown.error(problem))
+            if self._session.began:
+                return
+            state = await self._session.look()
+            if self._work is None:
+                await self._source.beside(partial(self._session.show_status, state))
+                return
 
-    async def _until_left(self, opening: asyncio.Task[None]) -> None:
-        armed = False
+    async def _read_until_left(self, opening: asyncio.Task[None]) -> None:
+        armed = False  # the next Ctrl-C leaves
         while True:
             try:
                 text = await self._read(opening)
             except Interrupted as interrupt:
-                if not self._shown.interactive or (armed and not interrupt.touched):
+                if not self._view.interactive or (armed and not interrupt.touched):
                     raise Leave(INTERRUPTED) from None
                 armed = True
-                self._shown.note(_LEAVE_HINT)
+                self._view.note(_LEAVE_HINT)
                 continue
             except WorldAgentError as error:
-                if opening.done() and not opening.cancelled() and opening.exception() is error:
+                if self._session.broken:
                     raise
                 self._failed = True
-                self._shown.error(error)
+                self._view.error(error)
                 continue
             armed = False
             if text.strip():
@@ -160,12 +205,12 @@ class Chat:
                 await asyncio.wait({reading})
 
     def _prompt(self) -> str:
-        waiting = self._talk.waiting
+        waiting = self._session.waiting
         self._asked = waiting if waiting is not None and waiting.open else None
-        return self._talk.prompt
+        return self._session.prompt
 
     async def _take(self, text: str) -> None:
-        """Do what one input asks for; what goes wrong is shown and does not end the chat."""
+        """Handle one input; what goes wrong is shown and does not end the chat."""
         before, self._cancelled, self._failed = self._failed, False, True
         self._work = asyncio.create_task(self._dispatch(text))
         try:
@@ -173,71 +218,64 @@ class Chat:
         except asyncio.CancelledError:
             if not self._cancelled:
                 raise
-            self._shown.cancelled()
-            if not self._shown.interactive:
+            self._view.interrupted()
+            if not self._view.interactive:
                 raise Leave(INTERRUPTED) from None
         except Leave:
             self._failed = before
             raise
         except WorldAgentError as error:
-            if self._talk.broken:
+            if self._session.broken:
                 raise
-            if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > _LINE):
-                self._default = text  # not kept in any history, so it is given back
-            self._shown.error(error)
-            await self._turns.after(error)
+            if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > _RETYPED):
+                self._default = text  # no history keeps it, so it is given back
+            self._view.error(error)
+            await self._session.advise(error)
         else:
             self._failed = False
         finally:
             self._work = None
 
     async def _dispatch(self, text: str) -> None:
+        session = self._session
         found = parse(text, trusted=self._source.trusted)
-        thread = self._talk.thread_id
-        with self._shown.working():
+        thread = session.thread_id
+        with self._view.working():
             if isinstance(found, str):
                 # What was sent before the person saw a question is no answer to it.
-                await (self._turns.say(found) if self._asked is None else self._turns.answer(found))
+                await (session.say(found) if self._asked is None else session.answer(found))
                 return
             command, given = found
-            told = await command.run(self._talk, given)
-            if isinstance(told, GoOn):
-                await self._turns.go_on(told.on_role_change)
-                return
-            if isinstance(told, Instead):
-                await self._turns.edit(told.text)
-                return
-        self._shown.told(command.name, told)
-        if self._talk.thread_id != thread:
-            await self._turns.pick_up()
+            told = await command.run(session, given)
+        if told is not None:
+            self._view.told(command.name, told)
+        if session.thread_id != thread:
+            await session.pick_up()
 
-    def _signals(self, main: asyncio.Task[Any]) -> AbstractContextManager[None]:
-        """Ctrl-C cancels what is under way; the others end the chat in order."""
-        handlers: dict[int, Callable[[], None]] = {signal.SIGINT: partial(self._interrupt, main)}
-        for name in ("SIGTERM", "SIGHUP"):
-            if (number := getattr(signal, name, None)) is not None:
-                handlers[number] = partial(self._stop, main, number)
-        return signals_handled(handlers)
+    def _handlers(self, main: asyncio.Task[Any]) -> dict[int, Callable[[], None]]:
+        """Ctrl-C cancels what is under way; the other signals end the chat in order."""
+        ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows lacks one
+        return {signal.SIGINT: partial(self._interrupt, main)} | {end: partial(self._stop, main, end) for end in ends}
 
     def _interrupt(self, main: asyncio.Task[Any]) -> None:
         if self._work is None and self._reading:
             self._source.interrupt()
         elif self._work is None:  # the agent loads or closes
             self._stop(main, signal.SIGINT)
-        elif not self._cancelled:  # a second cancelling would cut off the first one's clean-up
+        elif not self._cancelled:  # a second cancelling would interrupt the first one's clean-up
             self._cancelled = True
             self._work.cancel()
 
     def _stop(self, main: asyncio.Task[Any], number: int) -> None:
-        """End the chat: a turn that is under way stops at its next step, at a second signal at once."""
+        """End the chat: a turn that runs stops at its next step, at a second signal at once."""
         first, self._signal = self._signal is None, self._signal or number
         if number == getattr(signal, "SIGHUP", None):
-            self._shown.hung_up()
-        if first and number != signal.SIGINT and self._turns.drain():
+            self._view.hung_up()
+        if first and number != signal.SIGINT and self._session.drain():
             return
         if not self._ending:
             self._ending = True
             main.cancel()
 
 
-__all__ = ["Chat"]
+__all__ = ["Chat", "chat"]

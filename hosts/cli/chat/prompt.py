@@ -1,10 +1,10 @@
-"""Reads messages at a terminal: editing, several lines, history, completion of commands."""
+"""Reads messages at a terminal: editing, several lines, history, completion."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.application import run_in_terminal
@@ -13,7 +13,6 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
-from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
@@ -22,61 +21,73 @@ from prompt_toolkit.shortcuts import PromptSession
 
 from .commands import COMMANDS, may_be_kept
 from .history import FileHistory
-from .ports import Interrupted
+from .lines import Interrupted
 
 if TYPE_CHECKING:
-    from .session import Talk
+    from ....agent import WorldAgent
+    from .session import Session
 
-_RUN: Final = 16  # characters that arrive at once and are no typing
+_TYPED: Final = 16  # characters; more of them at once are no typing
 _AT_ONCE: Final = 1 << 20  # keys
 _WORDS: Final = {"/role": "off", "/resume": "refresh"}
 
 
 class PromptInput:
-    """A prompt on the terminal, as the loop's source.
+    """A prompt on the terminal. Its methods are those of `LineInput`.
 
     Args:
-        talk: What is talked about.
+        session: The chat.
+
+    Attributes:
+        early: Whether a person can type before the agent is loaded.
+        trusted: Whether a person types the lines.
     """
 
     early, trusted = True, True
 
-    def __init__(self, talk: Talk) -> None:
-        self._history = FileHistory(may_be_kept, lambda: talk.thread_id)
+    def __init__(self, session: Session) -> None:
+        self._history = FileHistory(may_be_kept, lambda: session.thread_id)
         self._touched = False
-        self._session: PromptSession[str] = PromptSession(
+        self._prompt: PromptSession[str] = PromptSession(
             input=_input(),
             history=self._history,
-            completer=_Commands(),
+            completer=_Completer(),
             complete_while_typing=False,
             key_bindings=self._keys(),
             enable_suspend=True,
             prompt_continuation=lambda width, line, wrapped: " " * width,
         )
-        self._session.default_buffer.on_text_changed += self._touch
+        self._prompt.default_buffer.on_text_changed += self._touch
 
     async def read(self, prompt: Callable[[], str], default: str) -> str:
-        """The next message; see `Source`."""
+        """The next message.
+
+        Args:
+            prompt: Gives the prompt, which can change while the message is typed.
+            default: A text to edit.
+
+        Raises:
+            EOFError: Ctrl-D.
+            Interrupted: Ctrl-C.
+        """
         self._touched = False
-
-        def message() -> StyleAndTextTuples:
-            return [("bold", prompt())]
-
         # SIGINT is the loop's; in the mode that the prompt uses, Ctrl-C is a key.
-        return await self._session.prompt_async(message, default=default, handle_sigint=False)
+        return await self._prompt.prompt_async(lambda: [("bold", prompt())], default=default, handle_sigint=False)
 
     def interrupt(self) -> None:
         """End the reading that is under way with `Interrupted`."""
-        if self._session.app.is_running:
-            self._session.app.exit(exception=Interrupted(self._touched))
+        if self._prompt.app.is_running:
+            self._prompt.app.exit(exception=Interrupted(self._touched))
 
-    def opened(self, talk: Talk) -> None:
-        """Read the history of input."""
-        self._history.open(talk.history_file, talk.key)
+    def opened(self, agent: WorldAgent) -> None:
+        """The agent is loaded, and with it the history of input is known."""
+        from ....memory import thread_key
+
+        self._history.open(agent.storage.typed, lambda thread: thread_key(agent.thread(thread).scope))
 
     async def beside(self, show: Callable[[], None]) -> None:
-        """Call `show`, above the prompt if there is one."""
-        if self._session.app.is_running:
+        """Call `show`, which prints something, above the prompt if there is one."""
+        if self._prompt.app.is_running:
             await run_in_terminal(show)
         else:
             show()
@@ -129,58 +140,37 @@ def _input() -> Input:
 
 
 def _merged(keys: list[KeyPress]) -> Iterator[KeyPress]:
-    """Make one key of each run of characters, but for its first one, which may belong to the key before it."""
-    run: list[str] = []
-    for before, press in pairwise([KeyPress(Keys.Ignore), *keys]):
-        if _plain(press) and _plain(before):
-            run.append(press.data)
-            continue
-        yield from _one(run)
-        run = []
-        yield press
-    yield from _one(run)
+    """Make a paste of each long run of characters, but for the first, which may belong to the key before it."""
+    for special, run in groupby(keys, key=lambda press: isinstance(press.key, Keys)):
+        first, *rest = run
+        yield first
+        if special or len(rest) < _TYPED:
+            yield from rest
+        else:
+            yield KeyPress(Keys.BracketedPaste, "".join(press.data for press in rest))
 
 
-def _plain(press: KeyPress) -> bool:
-    return not isinstance(press.key, Keys)
-
-
-def _one(run: list[str]) -> list[KeyPress]:
-    if len(run) < _RUN:
-        return [KeyPress(character) for character in run]
-    return [KeyPress(Keys.BracketedPaste, "".join(run))]
-
-
-class _Commands(Completer):
-    """Completes the name of a command, and what may follow `/role` and `/resume`."""
+class _Completer(Completer):
+    """Completes the name of a command, and what can follow it."""
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Give what may stand at the cursor."""
+        """Give what can stand at the cursor."""
         text = document.text_before_cursor
         name, space, given = text.partition(" ")
         if not text.startswith("/") or "\n" in text:
             return
         if not space:
-            yield from _names(text)
+            for command in COMMANDS.values():
+                if command.name.startswith(name):
+                    word = f"{command.name} " if command.takes else command.name
+                    yield Completion(word, -len(name), display=command.name, display_meta=command.help)
         elif name == "/role" and given.startswith("@"):
-            path = Document(given[1:])
-            yield from self._paths.get_completions(path, complete_event)
+            yield from self._paths.get_completions(Document(given[1:]), complete_event)
         elif given and (word := _WORDS.get(name, "")).startswith(given):
-            yield Completion(word, start_position=-len(given))
-
-
-def _names(begun: str) -> Iterator[Completion]:
-    for command in COMMANDS.values():
-        if command.name.startswith(begun):
-            yield Completion(
-                f"{command.name} " if command.takes else command.name,
-                start_position=-len(begun),
-                display=command.name,
-                display_meta=command.help,
-            )
+            yield Completion(word, -len(given))
 
 
 __all__ = ["PromptInput"]
