@@ -1,24 +1,27 @@
-"""The slash commands: the table, and what each does to the session. None of it goes to a model."""
+"""The slash commands: what each does to the session, and what it tells. None of it goes to a model."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....core import STORED_TIERS, Tier, check_id
-from ....core.errors import InvalidArgument, UnknownTier
+from ....core.errors import InvalidArgument, NameTaken, UnknownTier
 from ....role_resolution import Role
+from ...pauses import one_line, printable
 from .._attachments import attachment, named
 from .._messages import author_text, message_text
-from .._output import table
+from .._output import table, time_text
 from .._roles import roles_table
+from .._sources import expanded
 from .._sources import text as text_of
+from .._trace_text import count_text
+from .parsing import COMMANDS, Leave, UnknownCommand, command, files_named, may_be_kept, parse
 from .waiting import STATUS_TEXTS
 
 if TYPE_CHECKING:
+    from ....memory import Message
     from ....profiles import ProfileEntry
     from .session import Session
 
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 _ROLE_SECONDS: Final = 100 * 365 * 86400.0
 _MESSAGES: Final = 10  # that /history shows
 _MAX_MESSAGES: Final = 1000
-_HELP_WIDTH: Final = 20
+_THREADS: Final = 20  # that /threads lists
+_HELP_WIDTH: Final = 21
 _STATES: Final = {
     "active": "active",
     "blocked": "overruled",
@@ -35,121 +39,10 @@ _STATES: Final = {
     "unavailable": "source is down",
 }
 
-Run = Callable[["Session", str], Awaitable[str | None]]
-
-
-class Leave(Exception):
-    """The chat ends.
-
-    Args:
-        code: The exit code.
-    """
-
-    def __init__(self, code: int = 0) -> None:
-        super().__init__()
-        self.code = code
-
-
-class UnknownCommand(InvalidArgument):
-    """No command has this name."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command.
-
-    Attributes:
-        name: With its slash.
-        takes: What can follow the name, for people; empty where nothing can.
-        help: What it does, in one line.
-        run: Gets the session and what follows the name. It returns what to show, or None where a turn has shown it.
-    """
-
-    name: str
-    takes: str
-    help: str
-    run: Run
-
-
-COMMANDS: Final[dict[str, Command]] = {}
-"""All commands by name, in the order of `/help`."""
-
-
-def _command(name: str, takes: str = "", *, help: str) -> Callable[[Run], Run]:
-    def add(run: Run) -> Run:
-        COMMANDS[name] = Command(name, takes, help, run)
-        return run
-
-    return add
-
-
-def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
-    """Tell a message from a command.
-
-    Args:
-        text: What was typed, not blank.
-        trusted: Whether a person typed it; else it can name no file.
-
-    Returns:
-        The message, or the command and what follows its name.
-
-    Raises:
-        UnknownCommand: It begins with a slash and is no command; the text names those that are near.
-        InvalidArgument: The command takes nothing, or no file here.
-    """
-    said = text.strip()
-    if said.startswith("//"):
-        return said[1:]
-    if not said.startswith("/"):
-        return text
-    name, given = _split(said)
-    command = COMMANDS.get(name)
-    if command is None:
-        near = difflib.get_close_matches(name, COMMANDS, n=2, cutoff=0.6)
-        nearest = f"the nearest is {' or '.join(near)}; " if near else ""
-        raise UnknownCommand(
-            f"there is no command {name[:20]!r}, and nothing was sent",
-            remedy=f"{nearest}/help lists all, and // begins a message that begins with a slash",
-        )
-    if given and not command.takes:
-        raise InvalidArgument(f"{name} takes nothing", remedy=f"write {name} alone")
-    if not trusted:
-        _refuse_files(name, given)
-    return command, given
-
-
-def _refuse_files(name: str, given: str) -> None:
-    """A program that pipes lines in could pass on what a stranger wrote, so its commands name no files."""
-    remedy = ""
-    if name == "/attach" and given not in ("", "off") and isinstance(attachment(given), Path):
-        remedy = "give the chat --attach FILE"
-    elif name == "/role" and given.startswith("@") and not given.startswith("@@"):
-        remedy = "give the chat --role @FILE"
-    if remedy:
-        raise InvalidArgument(f"{name} takes a file at a terminal only", remedy=remedy)
-
-
-def may_be_kept(text: str) -> bool:
-    """Whether the history of input can keep `text`: no role, and nothing that may be a mistyped one (R7)."""
-    said = text.strip()
-    if not said.startswith("/") or said.startswith("//"):
-        return True
-    name, given = _split(said)
-    command = COMMANDS.get(name)
-    if command is None or name == "/role":
-        return False
-    return len(given.split()) <= (1 if command.takes else 0)
-
-
-def _split(said: str) -> tuple[str, str]:
-    name, *rest = said.split(maxsplit=1)
-    return name, rest[0] if rest else ""
-
-
 # --- roles ------------------------------------------------------------------------------------------------------------
 
 
-@_command("/role", "TEXT|@FILE|off", help="how to go about this thread; alone, show it")
+@command("/role", "TEXT|@FILE|off", help="how to go about this thread; alone, show it")
 async def _role(session: Session, given: str) -> str:
     thread = await session.thread()
     if not given:
@@ -176,7 +69,7 @@ def _roles_text(thread_id: str, of_thread: Role | None, of_calls: Role | None) -
     )
 
 
-@_command("/roles", help="the stored roles of workspace, account and channel")
+@command("/roles", help="the stored roles of workspace, account and channel")
 async def _roles(session: Session, _: str) -> str:
     agent, options = await session.agent(), session.options
     named = {tier: getattr(options, tier.value) for tier in STORED_TIERS} | {Tier.WORKSPACE: agent.workspace}
@@ -191,7 +84,7 @@ async def _roles(session: Session, _: str) -> str:
     return roles_table(rows) if rows else f"no role is stored for {scopes}"
 
 
-@_command("/why", help="which roles are active, in what order")
+@command("/why", help="which roles are active, in what order")
 async def _why(session: Session, _: str) -> str:
     agent, thread = await session.agent(), await session.thread()
     explanation = await agent.explain_role(thread, role=session.role)
@@ -208,7 +101,7 @@ async def _why(session: Session, _: str) -> str:
     return f"{table(('TIER', 'STATE', 'NAME', 'CHARACTERS'), rows, widths=(9, 14, 40))}\n\n{told}"
 
 
-@_command("/profiles", help="what an agent can start up with, and which this one did")
+@command("/profiles", help="what an agent can start up with, and which this one did")
 async def _profiles(session: Session, _: str) -> str:
     chosen = (await session.agent()).profile.name
     from .._profiles import open_profiles  # few ask for it
@@ -231,7 +124,7 @@ def _profile_text(entry: ProfileEntry) -> str:
 # --- messages and threads ---------------------------------------------------------------------------------------------
 
 
-@_command("/attach", "FILE|URL|off", help="what goes with the next message; alone, show it")
+@command("/attach", "FILE|URL|off", help="what goes with the next message; alone, show it")
 async def _attach(session: Session, given: str) -> str:
     if given == "off":
         session.attached = ()
@@ -245,7 +138,7 @@ async def _attach(session: Session, given: str) -> str:
     return f"with the next message goes: {names}; /attach off takes it away"
 
 
-@_command("/history", "[N]", help=f"the last N messages of the thread ({_MESSAGES})")
+@command("/history", "[N]", help=f"the last N messages of the thread ({_MESSAGES})")
 async def _history(session: Session, given: str) -> str:
     limit = _MESSAGES
     if given:
@@ -258,31 +151,141 @@ async def _history(session: Session, given: str) -> str:
     return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
 
 
-@_command("/thread", "[NAME]", help="go to another thread; alone, say which")
+@command("/new", "[NAME]", help="begin a new thread")
+async def _new(session: Session, given: str) -> str:
+    name = check_id("/new", given) if given else f"chat-{secrets.token_hex(3)}"
+    if await (await session.agent()).thread(name).state() is not None:
+        raise NameTaken(f"there is a thread {name!r} already", remedy=f"go to it by /thread {name}, or give a new name")
+    session.thread_id = name
+    return f"on the new thread {name!r}"
+
+
+@command("/threads", "[TEXT]", help=f"the newest threads ({_THREADS}); with TEXT, those that say it")
+async def _threads(session: Session, given: str) -> str:
+    found = await (await session.agent()).threads(limit=_THREADS, query=given or None)
+    rows = [
+        (
+            "*" if state.thread == session.thread_id else "",
+            state.thread,
+            state.title or "",
+            state.status,
+            time_text(state.since),
+        )
+        for state in found
+    ]
+    if not rows:
+        return "no thread says that" if given else "there is no thread yet"
+    shown = table(("", "THREAD", "TITLE", "STATUS", "SINCE"), rows, widths=(1, 20, 26, 9))
+    return f"{shown}\n\n/thread NAME goes to one of them."
+
+
+@command("/thread", "[NAME]", help="go to another thread; alone, say which")
 async def _thread(session: Session, given: str) -> str:
     if given:
         session.thread_id = check_id("/thread", given)
     return f"on the thread {session.thread_id!r} of the workspace {(await session.agent()).workspace!r}"
 
 
-@_command("/fork", "[NAME]", help="go on from here on a thread of its own")
+@command("/fork", "[NAME]", help="go on from here on a thread of its own")
 async def _fork(session: Session, given: str) -> str:
     fork = await (await session.thread()).fork(to=check_id("/fork", given) if given else None)
     origin, session.thread_id = session.thread_id, fork.scope.thread or ""
     return f"on the thread {session.thread_id!r}, which goes on from where {origin!r} stands"
 
 
-@_command("/edit", "TEXT", help="edit your last message; a fork keeps the original")
+@command("/edit", "TEXT", help="edit your last message; a fork keeps the original")
 async def _edit(session: Session, given: str) -> None:
     if not given:
         raise InvalidArgument("/edit takes what to say instead", remedy="write /edit TEXT")
     await session.edit(given)
 
 
+@command("/copy", "[code]", help="copy the last answer, or the last code block in it")
+async def _copy(session: Session, given: str) -> str:
+    if given not in ("", "code"):
+        raise InvalidArgument("/copy takes nothing or 'code'", remedy="write /copy or /copy code")
+    messages = await (await session.thread()).history(limit=_MAX_MESSAGES)
+    texts = [text for message in messages if message.kind == "answer" and (text := message.body.get("text"))]
+    if given:
+        from .markdown import code_blocks  # where nothing is drawn, it is not loaded
+
+        texts = [block for text in texts for block in code_blocks(text)]
+    if not texts:
+        what = "no answer with a code block" if given else "no answer"
+        raise InvalidArgument(f"the thread {session.thread_id!r} has {what}", remedy="send a message first")
+    session.view.copy(texts[-1])
+    return f"copied {len(texts[-1]):,} characters to the clipboard"
+
+
+@command("/export", "FILE[.md]", help="write the thread to a file, as Markdown or to import it")
+async def _export(session: Session, given: str) -> str:
+    if not given:
+        raise InvalidArgument("/export takes a file", remedy="write /export FILE.md, or /export FILE")
+    file = expanded("/export", Path(given))
+    if file.suffix != ".md":
+        exported = await (await session.agent()).upkeep.export(session.thread_id, file)
+        return f"{exported.messages} messages are in {str(file)!r}; `worldagent threads import` reads it"
+    messages = await _all_messages(session)
+    text = "\n\n".join(f"## {author_text(message)}\n\n{message_text(message)}" for message in messages)
+    problem = ""
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(printable(f"# {session.thread_id}\n\n{text}\n"))
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    if problem:
+        raise InvalidArgument(f"/export cannot write {str(file)!r}: {problem}", remedy="give the name of a new file")
+    return f"{len(messages)} messages are in {str(file)!r}"
+
+
+async def _all_messages(session: Session) -> list[Message]:
+    thread = await session.thread()
+    page = await thread.history(limit=_MAX_MESSAGES)
+    messages = list(page)
+    while len(page) == _MAX_MESSAGES:
+        page = await thread.history(limit=_MAX_MESSAGES, before=messages[0].id)
+        messages = [*page, *messages]
+    return messages
+
+
+# --- the agent --------------------------------------------------------------------------------------------------------
+
+
+@command("/model", "[NAME|off]", help="the model of the messages to come; alone, show it")
+async def _model(session: Session, given: str) -> str:
+    if given and given != "off":
+        (await session.thread()).stream("/model", model=given)  # refuses what is no model; it is not entered
+    if given:
+        session.model = None if given == "off" else given
+    named = (await session.agent()).settings.models.items()
+    names = [f"  {name}  {model}" for name, model in named]
+    return "\n".join([f"model {session.model_name}", *(["by name:", *names] if names else [])])
+
+
+@command("/tools", help="what the agent can call, and its risk")
+async def _tools(session: Session, _: str) -> str:
+    rows = [
+        (function.name, function.title or one_line(function.description), ", ".join(function.risk))
+        for function in (await session.agent()).functions
+    ]
+    return table(("NAME", "WHAT IT DOES", "RISK"), rows, widths=(20, 38)) if rows else "the agent can call nothing"
+
+
+@command("/cost", help="what the models of this chat used, and the workspace today")
+async def _cost(session: Session, _: str) -> str:
+    chat, today = session.usage, await (await session.agent()).usage()
+    calls = "1 model call" if chat.calls == 1 else f"{chat.calls} model calls"
+    cost = "cost not known" if chat.cost is None else f"${chat.cost:.4f}"
+    return (
+        f"this chat: {calls}, {count_text(chat.input_tokens)} + {count_text(chat.output_tokens)} tokens, {cost}\n"
+        f"the workspace today (UTC): {today.tokens:,} tokens, ${today.cost:.4f} as far as costs are known"
+    )
+
+
 # --- the turn ---------------------------------------------------------------------------------------------------------
 
 
-@_command("/pauses", help="what the thread's turn waits for")
+@command("/pauses", help="what the thread's turn waits for")
 async def _pauses(session: Session, _: str) -> str:
     state = await session.look()
     if session.waiting is not None:
@@ -290,14 +293,14 @@ async def _pauses(session: Session, _: str) -> str:
     return STATUS_TEXTS.get(state.status if state else "", f"nothing waits on the thread {session.thread_id!r}")
 
 
-@_command("/resume", "[refresh]", help="resume the turn; refresh: with the roles of now")
+@command("/resume", "[refresh]", help="resume the turn; refresh: with the roles of now")
 async def _resume(session: Session, given: str) -> None:
     if given not in ("", "refresh"):
         raise InvalidArgument("/resume takes nothing or 'refresh'", remedy="answers are lines without a slash")
     await session.resume("refresh" if given else "fail")
 
 
-@_command("/cancel", help="end the turn that waits or was stopped")
+@command("/cancel", help="end the turn that waits or was stopped")
 async def _cancel(session: Session, _: str) -> str:
     cancelled = await (await session.thread()).cancel()
     await session.look()
@@ -309,23 +312,25 @@ async def _cancel(session: Session, _: str) -> str:
 # --- the chat ---------------------------------------------------------------------------------------------------------
 
 
-@_command("/help", help="this list")
+@command("/help", help="this list")
 async def _help(session: Session, _: str) -> str:
-    rows = [(f"{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values()]
+    rows = [(f"{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()]
     rows += [
         ("//TEXT", "say a text that begins with a slash"),
+        ('@FILE, @"A FILE"', "in a message: the file goes with it"),
         ("TEXT", "a message; an answer, where one is awaited"),
         ("Alt-Enter", "another line, as does Enter after a final backslash"),
         ("Ctrl-C", "cancel the answer that is under way, or clear the input"),
         ("Ctrl-D", "leave, as /quit does"),
+        ("Tab", "complete a command or a file"),
     ]
     return "\n".join(f"{left.ljust(_HELP_WIDTH)}  {right}" for left, right in rows)
 
 
-@_command("/later", help="leave; what waits can be answered another day")
-@_command("/quit", help="leave")
+@command("/later", help="leave; what waits can be answered another day")
+@command("/quit", help="leave")
 async def _quit(session: Session, _: str) -> None:
     raise Leave
 
 
-__all__ = ["COMMANDS", "Command", "Leave", "UnknownCommand", "may_be_kept", "parse"]
+__all__ = ["COMMANDS", "Leave", "UnknownCommand", "files_named", "may_be_kept", "parse"]

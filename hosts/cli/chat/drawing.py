@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +19,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ....core import events
-from ....core.errors import WorldAgentError
+from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ...pauses import printable
 from .._attachments import left_out_text
@@ -24,6 +27,7 @@ from .._options import ChatOptions
 from .._output import WANTING, Output, waiting_text
 from .._pauses import pause_text
 from .markdown import AnswerStream
+from .waiting import answer_keys
 
 if TYPE_CHECKING:
     from ....agent import Turn
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 _REFRESHES: Final = 8.0  # in a second
 _PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
 _WAITING: Final = "waiting"
+_CLIPBOARDS: Final = (("pbcopy",), ("wl-copy",), ("xclip", "-selection", "clipboard"), ("clip",))
+_CLIPBOARD_SECONDS: Final = 2.0
 
 
 class _Notes(Output):
@@ -154,7 +160,7 @@ class Screen:
 
     def taken(self, pause: Pause, waiting: Waiting) -> None:
         """Show what is asked next."""
-        self._print(f"{pause_text(waiting.open[0])}\n")
+        self._question(waiting.open[0])
 
     def told(self, command: str, text: str) -> None:
         """Show what a command found."""
@@ -173,6 +179,21 @@ class Screen:
     def note(self, text: str) -> None:
         """Say something beside the answer, on a line of its own."""
         self._dim(text)
+
+    def copy(self, text: str) -> None:
+        """Put a text on the clipboard: by a program of this machine, else by a sequence that most terminals know.
+
+        Raises:
+            InvalidArgument: The terminal can do nothing.
+        """
+        data = printable(text).encode()
+        remote = "SSH_CONNECTION" in os.environ  # the person's clipboard is then on another machine
+        if not remote and any(_copied(program, data) for program in _CLIPBOARDS):
+            return
+        if self._console.is_dumb_terminal:
+            raise InvalidArgument("this terminal has no clipboard", remedy="use /export FILE.md")
+        self._console.file.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+        self._console.file.flush()
 
     def hung_up(self) -> None:
         """Write into the void from now on, if the terminal is gone."""
@@ -205,7 +226,13 @@ class Screen:
         """Show what is asked first; what comes after it is shown when its turn comes."""
         count = "an answer: /later leaves" if len(pauses) == 1 else f"{len(pauses)} answers: /pauses shows all"
         self._dim(f"The turn waits for {count}, /cancel ends it.")
-        self._print(f"{pause_text(pauses[0])}\n")
+        self._question(pauses[0])
+
+    def _question(self, pause: Pause) -> None:
+        self._print(pause_text(pause))
+        if not self._console.is_dumb_terminal and (keys := answer_keys(pause)):
+            self._dim("keys: " + ", ".join(f"Alt-{key.upper()} {answer}" for key, answer in keys.items()))
+        self._print("")
 
     def _failure(self, error: WorldAgentError) -> None:
         for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
@@ -225,6 +252,18 @@ class Screen:
             within = Text(line.lstrip()).wrap(self._console, max(10, self._console.width - indent - 2))
             for number, part in enumerate(within):
                 self._console.print(Text(" " * (indent + 2 * bool(number))) + part, soft_wrap=True)
+
+
+def _copied(program: Sequence[str], data: bytes) -> bool:
+    """Whether a program took `data` for the clipboard."""
+    if shutil.which(program[0]) is None:
+        return False
+    void = subprocess.DEVNULL  # xclip stays, and would keep a pipe open
+    try:
+        subprocess.run(program, input=data, stdout=void, stderr=void, timeout=_CLIPBOARD_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):  # such as no display
+        return False
+    return True
 
 
 def _event_text(event: events.Event) -> str:

@@ -199,6 +199,14 @@ class Printer(Output):
         """Print what a command found."""
         self.result({"command": command, "text": text}, text)
 
+    def copy(self, text: str) -> None:
+        """Refuse to copy: the output is data.
+
+        Raises:
+            InvalidArgument: Always.
+        """
+        raise InvalidArgument("/copy needs a terminal", remedy="take the answer from standard output")
+
     def hung_up(self) -> None:
         """The terminal is gone. The streams may well be there."""
 

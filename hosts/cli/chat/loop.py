@@ -22,7 +22,7 @@ from .._session import DONE, FAILED, INTERRUPTED, PAUSED, run
 from .._signals import signals_handled
 from .._sources import one_reader
 from .._sources import role as role_of
-from .commands import Leave, UnknownCommand, parse
+from .commands import Leave, UnknownCommand, files_named, parse
 from .lines import Interrupted, LineInput, Printer
 from .session import Session
 
@@ -243,7 +243,10 @@ class Chat:
         with self._view.working():
             if isinstance(found, str):
                 # What was sent before the person saw a question is no answer to it.
-                await (session.say(found) if self._asked is None else session.answer(found))
+                if self._asked is not None:
+                    await session.answer(found)
+                else:
+                    await session.say(found, files_named(found) if self._source.trusted else ())
                 return
             command, given = found
             told = await command.run(session, given)

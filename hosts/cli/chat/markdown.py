@@ -164,4 +164,9 @@ def _last_block(source: str) -> int:
     return sum(len(line) + 1 for line in complete.split("\n")[: starts[-1]]) if starts else 0
 
 
-__all__ = ["AnswerStream", "Block"]
+def code_blocks(source: str) -> list[str]:
+    """The code in the blocks of an answer."""
+    return [token.content for token in _PARSER.parse(source) if token.type in ("fence", "code_block")]
+
+
+__all__ = ["AnswerStream", "Block", "code_blocks"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +14,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
-from prompt_toolkit.filters import has_focus
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
@@ -22,6 +24,7 @@ from prompt_toolkit.shortcuts import PromptSession
 from .commands import COMMANDS, may_be_kept
 from .history import FileHistory
 from .lines import Interrupted
+from .waiting import answer_keys
 
 if TYPE_CHECKING:
     from ....agent import WorldAgent
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 
 _TYPED: Final = 16  # characters; more of them at once are no typing
 _AT_ONCE: Final = 1 << 20  # keys
-_WORDS: Final = {"/role": "off", "/resume": "refresh"}
+_WORDS: Final = {"/role": "off", "/resume": "refresh", "/model": "off", "/copy": "code"}
+_TAKING_FILES: Final = ("/attach", "/export")
+_FILE_BEGUN: Final = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]*))$')  # in a message, or after /role
 
 
 class PromptInput:
@@ -47,6 +52,7 @@ class PromptInput:
 
     def __init__(self, session: Session) -> None:
         self._history = FileHistory(may_be_kept, lambda: session.thread_id)
+        self._session = session
         self._touched = False
         self._prompt: PromptSession[str] = PromptSession(
             input=_input(),
@@ -119,7 +125,21 @@ class PromptInput:
             else:
                 self.interrupt()
 
+        for key in ("y", "n", "a"):
+            keys.add("escape", key, filter=typing & Condition(partial(self._answers, key)))(self._answer)
         return keys
+
+    def _answers(self, key: str) -> bool:
+        """Whether a key answers what is asked, and nothing else is typed."""
+        return not self._prompt.default_buffer.text and key in self._answer_keys()
+
+    def _answer(self, event: KeyPressEvent) -> None:
+        event.current_buffer.text = self._answer_keys()[event.key_sequence[-1].key]
+        event.current_buffer.validate_and_handle()
+
+    def _answer_keys(self) -> dict[str, str]:
+        waiting = self._session.waiting
+        return answer_keys(waiting.open[0]) if waiting is not None and waiting.open else {}
 
 
 def _input() -> Input:
@@ -160,15 +180,17 @@ class _Completer(Completer):
         """Give what can stand at the cursor."""
         text = document.text_before_cursor
         name, space, given = text.partition(" ")
-        if not text.startswith("/") or "\n" in text:
+        if file := _FILE_BEGUN.search(text):
+            yield from self._paths.get_completions(Document(file[1] or file[2] or ""), complete_event)
+        elif not text.startswith("/") or "\n" in text:
             return
         if not space:
             for command in COMMANDS.values():
                 if command.name.startswith(name):
                     word = f"{command.name} " if command.takes else command.name
                     yield Completion(word, -len(name), display=command.name, display_meta=command.help)
-        elif name == "/role" and given.startswith("@"):
-            yield from self._paths.get_completions(Document(given[1:]), complete_event)
+        elif name in _TAKING_FILES:
+            yield from self._paths.get_completions(Document(given), complete_event)
         elif given and (word := _WORDS.get(name, "")).startswith(given):
             yield Completion(word, -len(given))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
 from ....core import ModelUsage, errors, events
@@ -125,7 +126,8 @@ class Session:
     @property
     def model_name(self) -> str:
         """The model of the messages to come, once the agent is loaded."""
-        return self.model or self.options.lm or self.loaded.settings.lm or EMBEDDED_MODEL
+        chosen = self.model or self.options.lm
+        return chosen or ("of the app" if self.options.app else self.loaded.settings.lm or EMBEDDED_MODEL)
 
     @property
     def role_host(self) -> str | None:
@@ -230,8 +232,12 @@ class Session:
 
     # --- turns ---
 
-    async def say(self, text: str) -> None:
+    async def say(self, text: str, files: Sequence[Path] = ()) -> None:
         """Send a message and show the answer.
+
+        Args:
+            text: The message.
+            files: Files that go with it, beside what is attached.
 
         Raises:
             ThreadPaused: The turn before waits, or was stopped; nothing was sent.
@@ -240,7 +246,10 @@ class Session:
         self.began, thread = True, await self.thread()
         attached, self.attached = self.attached, ()
         try:
-            await self._follow(thread.stream(text, role=self.role, attachments=attached))
+            if files:
+                self._hint(f"attached: {', '.join(file.name for file in files)}")
+            stream = thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
+            await self._follow(stream)
             return
         except errors.ThreadPaused:
             self.attached = attached
@@ -256,7 +265,7 @@ class Session:
             WorldAgentError: There is nothing to edit, or the turn failed.
         """
         self.began, thread = True, await self.thread()
-        stream = thread.stream_edit(text, role=self.role)
+        stream = thread.stream_edit(text, role=self.role, model=self.model)
         await self._follow(stream)
         self.view.note(f"what was is kept on the thread {stream.turn.kept_as!r}")
 

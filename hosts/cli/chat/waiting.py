@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ....core.errors import AnswerInvalid, NotAnApprover
-from ....core.pauses import Pause, PersonAnswer, may_answer
+from ....core.pauses import Pause, PersonAnswer, may_answer, may_be_always
 from ...pauses import is_late
 from .._pauses import pause_text, read_answer
 
@@ -93,4 +93,14 @@ class Waiting:
         return not is_late(pause) and may_answer(self._account, pause.approvers)
 
 
-__all__ = ["ASK_OTHERS", "STATUS_TEXTS", "Waiting"]
+def answer_keys(pause: Pause) -> dict[str, str]:
+    """The keys that answer an approval together with Alt, each with what it stands for; none for other pauses.
+
+    No letter does by itself: what a person types ahead would then approve a call that they have not seen.
+    """
+    if pause.kind != "approval" or is_late(pause):
+        return {}
+    return {"y": "yes", "n": "no"} | ({"a": "always"} if may_be_always(pause) else {})
+
+
+__all__ = ["ASK_OTHERS", "STATUS_TEXTS", "Waiting", "answer_keys"]
