@@ -271,7 +271,7 @@ async def _tools(session: Session, _: str) -> str:
     return table(("NAME", "WHAT IT DOES", "RISK"), rows, widths=(20, 38)) if rows else "the agent can call nothing"
 
 
-@command("/cost", help="what the models of this chat used, and the workspace today")
+@command("/cost", help="tokens and cost of this chat, and of the workspace today")
 async def _cost(session: Session, _: str) -> str:
     chat, today = session.usage, await (await session.agent()).usage()
     calls = "1 model call" if chat.calls == 1 else f"{chat.calls} model calls"
@@ -327,8 +327,8 @@ async def _help(session: Session, _: str) -> str:
     return "\n".join(f"{left.ljust(_HELP_WIDTH)}  {right}" for left, right in rows)
 
 
-@command("/later", help="leave; what waits can be answered another day")
 @command("/quit", help="leave")
+@command("/later", help="leave; what waits can be answered another day")
 async def _quit(session: Session, _: str) -> None:
     raise Leave
 

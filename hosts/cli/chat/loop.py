@@ -257,8 +257,11 @@ class Chat:
 
     def _handlers(self, main: asyncio.Task[Any]) -> dict[int, Callable[[], None]]:
         """Ctrl-C cancels what is under way; the other signals end the chat in order."""
-        ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows lacks one
-        return {signal.SIGINT: partial(self._interrupt, main)} | {end: partial(self._stop, main, end) for end in ends}
+        handlers: dict[int, Callable[[], None]] = {signal.SIGINT: partial(self._interrupt, main)}
+        for name in ("SIGTERM", "SIGHUP"):
+            if (number := getattr(signal, name, None)) is not None:  # Windows lacks one
+                handlers[number] = partial(self._stop, main, number)
+        return handlers
 
     def _interrupt(self, main: asyncio.Task[Any]) -> None:
         if self._work is None and self._reading:

@@ -7,6 +7,7 @@ shows `AnswerStream.growing`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import ClassVar, Final
 
 from markdown_it import MarkdownIt
@@ -124,16 +125,17 @@ class AnswerStream:
         self._source += text
         # Looking costs as much as the source is long, so it is done more rarely the longer that is.
         if "\n" in text and len(self._source) >= self._next:
-            at = _last_block(self._source)
-            done, self._source = self._source[:at], self._source[at:]
+            complete, _, half = self._source.rpartition("\n")  # half a line can be taken for another kind of block
+            *done, last = _blocks(complete) or [complete]
             self._print(done)
+            self._source = f"{last}\n{half}"
             self._next = len(self._source) * 9 // 8
 
     def end(self) -> None:
         """Print what is left of the answer; the next text begins another one."""
         rest, self._source = self._source, ""
         if not self._plain:
-            self._print(rest)
+            self._print(_blocks(rest))
         elif rest not in ("", "\n"):
             self._console.print()
         self._gap, self._next = False, 0
@@ -151,17 +153,17 @@ class AnswerStream:
             source = "\n".join([*([first] if first.lstrip().startswith(_FENCES) else []), *others[-lines - 1 :]])
         return Block(source[-_END:], gap=self._gap, last=lines)
 
-    def _print(self, source: str) -> None:
-        if source.strip():
-            self._console.print(Block(source, gap=self._gap))
+    def _print(self, blocks: Iterable[str]) -> None:
+        for block in blocks:
+            self._console.print(Block(block, gap=self._gap))
             self._gap = True
 
 
-def _last_block(source: str) -> int:
-    """Where the last block begins. Those before it stay as they are, whatever is written below."""
-    complete = source[: source.rfind("\n") + 1]  # half a line can be taken for another kind of block
-    starts = [token.map[0] for token in _PARSER.parse(complete) if token.level == 0 and token.map is not None]
-    return sum(len(line) + 1 for line in complete.split("\n")[: starts[-1]]) if starts else 0
+def _blocks(source: str) -> list[str]:
+    """The blocks of an answer. All but the last stay as they are, whatever is written below."""
+    starts = [token.map[0] for token in _PARSER.parse(source) if token.level == 0 and token.map is not None]
+    lines = source.split("\n")
+    return ["\n".join(lines[start:end]) for start, end in pairwise([*starts, len(lines)])]
 
 
 def code_blocks(source: str) -> list[str]:

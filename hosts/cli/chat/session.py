@@ -246,10 +246,8 @@ class Session:
         self.began, thread = True, await self.thread()
         attached, self.attached = self.attached, ()
         try:
-            if files:
-                self._hint(f"attached: {', '.join(file.name for file in files)}")
             stream = thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
-            await self._follow(stream)
+            await self._follow(stream, entered=lambda: self._show_files(files))
             return
         except errors.ThreadPaused:
             self.attached = attached
@@ -331,6 +329,10 @@ class Session:
             turn = replace(turn, status="stopped")  # a turn that draining interrupts can be resumed, too
         self.set_status(turn.status, turn.pauses)
         self.view.ended(turn if self.waiting is None else replace(turn, pauses=self.waiting.pauses))
+
+    def _show_files(self, files: Sequence[Path]) -> None:
+        if files:
+            self._hint(f"attached: {', '.join(file.name for file in files)}")
 
     def _count(self, event: events.Usage) -> None:
         self.usage += ModelUsage(
