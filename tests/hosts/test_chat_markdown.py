@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import re
 
+import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
+from rich.live import Live
 
 from worldagent.hosts.cli.chat.markdown import AnswerStream
 
@@ -35,8 +37,10 @@ PARTS = (
 ANSWERS = st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=40)
 
 
-def console(width: int = 40) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False, markup=False, emoji=False)
+def console(width: int = 40, height: int = 24) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, highlight=False, markup=False, emoji=False
+    )
 
 
 def shown(renderable: RenderableType, width: int = 40) -> str:
@@ -74,6 +78,25 @@ def test_what_is_still_growing_steers_no_terminal_and_fits_the_screen(pieces: li
             output = plain(shown(block))
             assert not STEERING.search(output)
             assert output.count("\n") <= 5
+
+
+@given(st.lists(st.sampled_from([*PARTS, "word " * 30, "\n" + "line\n\n" * 9]), max_size=60))
+def test_what_is_drawn_anew_erases_nothing_that_is_to_stay(pieces: list[str]) -> None:
+    drawing = console(80, height=10)
+    stream = AnswerStream(drawing)
+    live = Live(console=drawing, get_renderable=lambda: stream.growing(9) or "", auto_refresh=False, transient=True)
+    with drawing.capture() as capture, live:
+        for piece in pieces:
+            stream.feed(piece)
+            live.refresh()
+        stream.end()
+    screen = pyte.HistoryScreen(80, 10, history=10_000, ratio=0.5)
+    pyte.Stream(screen).feed(capture.get().replace("\n", "\r\n"))
+    gone = ["".join(line[at].data for at in range(80)) for line in screen.history.top]
+    lines = [line.rstrip() for line in [*gone, *screen.display]]
+    expected = plain(streamed(pieces, width=80)).splitlines()
+    assert lines[: len(expected)] == expected
+    assert not any(lines[len(expected) :])
 
 
 @given(ANSWERS)

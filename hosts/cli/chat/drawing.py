@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
 import os
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ....agent import Turn
     from .waiting import Waiting
 
-_REFRESHES: Final = 8.0  # in a second
+_REFRESH_SECONDS: Final = 0.125
 _PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
 _WAITING: Final = "waiting"
 _CLIPBOARDS: Final = (("pbcopy",), ("wl-copy",), ("xclip", "-selection", "clipboard"), ("clip",))
@@ -70,6 +71,7 @@ class Screen:
         self._tasks: dict[str, str] = {}  # labels of those in work
         self._spinner = Spinner("line")
         self._spins_at = math.inf  # when a wait is to be shown
+        self._timer: asyncio.TimerHandle
 
     def begin(self, options: ChatOptions) -> None:
         """Say where the person is."""
@@ -91,23 +93,24 @@ class Screen:
     def working(self) -> Generator[None, None, None]:
         """Show the answer as it grows, or a sign of waiting, and no keys that are pressed meanwhile."""
         self._shown, self._tasks = "", {}
-        live = Live(
-            console=self._console,
-            get_renderable=self._latest,
-            refresh_per_second=_REFRESHES,
-            transient=True,
-            vertical_overflow="crop",
-        )
+        # Refreshed here: a refresh on a thread of rich's, in the middle of a print, erases lines that are to stay.
+        live = Live(console=self._console, get_renderable=self._latest, auto_refresh=False, transient=True)
         with unechoed(lines=True), live:
             self._wait()
+            self._refresh(live)
             try:
                 yield
             finally:
+                self._timer.cancel()
                 self._spins_at = math.inf
                 self._answer.end()
 
+    def _refresh(self, live: Live) -> None:
+        live.refresh()
+        self._timer = asyncio.get_running_loop().call_later(_REFRESH_SECONDS, self._refresh, live)
+
     def _latest(self) -> RenderableType:
-        """What stands below all that is printed; rich asks for it on a thread of its own."""
+        """What stands below all that is printed."""
         growing = self._answer.growing(max(1, self._console.height - 1))
         if growing is not None:
             return growing

@@ -127,8 +127,8 @@ class AnswerStream:
         if "\n" in text and len(self._source) >= self._next:
             complete, _, half = self._source.rpartition("\n")  # half a line can be taken for another kind of block
             *done, last = _blocks(complete) or [complete]
-            self._print(done)
             self._source = f"{last}\n{half}"
+            self._print(done)
             self._next = len(self._source) * 9 // 8
 
     def end(self) -> None:
