@@ -320,6 +320,7 @@ async def _help(session: Session, _: str) -> str:
         ('@FILE, @"A FILE"', "in a message: the file goes with it"),
         ("TEXT", "a message; an answer, where one is awaited"),
         ("Alt-Enter", "another line, as does Enter after a final backslash"),
+        ("Alt-Y, Alt-N, Alt-A", "answer an approval: yes, no, always"),
         ("Ctrl-C", "cancel the answer that is under way, or clear the input"),
         ("Ctrl-D", "leave, as /quit does"),
         ("Tab", "complete a command or a file"),
