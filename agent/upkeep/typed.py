@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from ...core.files import storage_errors
 
-_NAMING: Final = ("/thread", "/fork")  # commands that a thread's name follows
+_NAMING: Final = ("/thread", "/fork", "/new")  # commands that a thread's name follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

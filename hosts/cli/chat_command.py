@@ -1,4 +1,4 @@
-"""The command `chat`: a conversation at a terminal, or line by line where there is none. It is made in `_chat`."""
+"""The command `chat`: a conversation at a terminal, or line by line where there is none. It is made in `chat/`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def chat(options: ChatOptions) -> int:
 
 def open_chat(options: ChatOptions) -> int:
     """Run the chat and return its exit code."""
-    from . import _chat
+    from .chat import chat as run_chat
 
-    return _chat.chat(options)
+    return run_chat(options)

@@ -12,7 +12,7 @@ from support.chat import Service, environment, home, piped, service
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import OpenAIStub
 from support.pieces import ADDRESS, PNG, data_uri, written
-from worldagent.hosts.cli._chat._commands import may_be_kept
+from worldagent.hosts.cli.chat.commands import may_be_kept
 
 __all__ = ["environment", "home", "run_on_stub", "service", "stub"]  # fixtures
 

@@ -16,7 +16,7 @@ from support.chat import BOUND, Service, Start, environment, home, service, star
 from support.mcp_hosts import HostProcess
 from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP
 from worldagent.core import Tier
-from worldagent.hosts.cli._chat._commands import COMMANDS
+from worldagent.hosts.cli.chat.commands import COMMANDS
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.testing import assert_no_role_leak
 
@@ -207,7 +207,8 @@ async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_neare
         assert "takes nothing" in await terminal.say("/why not")
         told = await terminal.say("/help")
         for name in (*COMMANDS, "Alt-Enter"):
-            assert f"\n{name}" in f"\n{told}"
+            assert f"\n{name} " in f"\n{told}"
+            assert told.count(f"\n{name} ") <= 1
         assert all(len(line) <= 80 for line in terminal.lines)
         assert service.stub.requests == []
         assert await terminal.say("//etc/hosts, what is it?") == "Paris."

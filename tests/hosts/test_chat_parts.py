@@ -1,66 +1,26 @@
-"""What `worldagent chat` is made of, where a terminal shows too little of it: lines that fit, and what may be kept."""
+"""What `worldagent chat` is made of, where a terminal shows too little of it: commands, and what may be kept."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
-from os import terminal_size
 from pathlib import Path
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 from worldagent.core.errors import InvalidArgument, ThreadPaused
 from worldagent.core.pauses import Pause
-from worldagent.hosts.cli._chat._commands import COMMANDS, may_be_kept, parse
-from worldagent.hosts.cli._chat._history import ENTRIES, LENGTH, FileHistory
-from worldagent.hosts.cli._chat._loop import Chat
-from worldagent.hosts.cli._chat._talk import Talk
-from worldagent.hosts.cli._chat._wrap import Wrap
-from worldagent.hosts.cli._options import ChatOptions
+from worldagent.hosts.cli.chat.commands import COMMANDS, may_be_kept, parse
+from worldagent.hosts.cli.chat.history import ENTRIES, LENGTH, FileHistory
+from worldagent.hosts.cli.chat.loop import Chat
+from worldagent.hosts.cli.chat.session import Session
+from worldagent.hosts.cli.options import ChatOptions
 from worldagent.hosts.pauses import printable
-
-COLUMNS = shutil.get_terminal_size().columns
-PIECES = st.lists(st.text("ab灯台。,- \n", max_size=90), max_size=8)
-
-
-def wrapped(pieces: list[str]) -> str:
-    wrap = Wrap()
-    return "".join(wrap.feed(piece) for piece in pieces) + wrap.end()
-
-
-@given(PIECES)
-def test_wrapping_changes_nothing_but_white_space_and_does_not_depend_on_the_pieces(pieces: list[str]) -> None:
-    whole = "".join(pieces)
-    assert "".join(wrapped(pieces).split()) == "".join(whole.split())
-    assert wrapped(pieces) == wrapped([whole])
-    assert wrapped(pieces).count("\n") >= whole.count("\n")
-
-
-@given(st.lists(st.text("abc", min_size=1, max_size=30) | st.text("灯台の光", min_size=1, max_size=200), max_size=60))
-def test_no_line_is_wider_than_the_terminal_where_words_fit(words: list[str]) -> None:
-    assert all(cell_len(line) <= COLUMNS for line in wrapped([" ".join(words)]).split("\n"))
-
-
-@given(st.text("กขคbเ\u0301。", min_size=100, max_size=300).map("So: {}".format))
-def test_no_more_is_held_back_than_a_line_holds(text: str) -> None:
-    wrap, written = Wrap(), ""
-    for at, character in enumerate(text):
-        written += wrap.feed(character)
-        held = "".join(text[: at + 1].split())[len("".join(written.split())) :]
-        assert cell_len(held) <= COLUMNS
-        assert len(held) <= 2 * COLUMNS
-
-
-def test_a_text_without_blanks_is_written_as_it_comes() -> None:
-    wrap = Wrap()
-    assert [wrap.feed(character) for character in "ก" * 500] == ["ก"] * 500
 
 
 @pytest.mark.parametrize("code", [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x1B, 0x9B])
@@ -70,12 +30,6 @@ def test_what_turns_the_order_of_characters_around_reaches_no_terminal(code: int
 
 def test_separators_are_line_feeds_and_marks_of_direction_stay() -> None:
     assert printable("one\u2028two\u2029three\u200f\u200e\tfour\n") == "one\ntwo\nthree\u200f\u200e\tfour\n"
-
-
-def test_code_between_fences_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: terminal_size((10, 24)))
-    code = "```python\nvalue = one + two + three  \n```\n"
-    assert wrapped([code + "one two three"]) == code + "one two\nthree"
 
 
 @given(st.text(), st.sampled_from(["/role ", "/rol ", "/Role ", " /role\n", "/rolf", "/roles a b", "/thread a ", "/"]))
@@ -148,28 +102,29 @@ async def test_a_file_that_cannot_be_used_ends_no_chat(tmp_path: Path) -> None:
 async def test_what_was_sent_while_a_question_was_being_found_is_no_answer_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    talk, sent = Talk(ChatOptions(), None), iter(["yes"])
+    shown = MagicMock(interactive=True)
+    session, sent = Session(ChatOptions(), None, shown), iter(["yes"])
     waits = Pause(id="turn_1/pay:1", kind="approval", function="pay", since=datetime.now(UTC))
     thread = AsyncMock(stream=MagicMock(side_effect=ThreadPaused("it waits", remedy="answer")))
     thread.state.side_effect = [None, MagicMock(status="paused", pauses=1)]
     thread.pauses.return_value = (waits,)
-    monkeypatch.setattr(talk, "load", lambda *_, **__: None)
-    monkeypatch.setattr(talk, "agent", AsyncMock())
-    monkeypatch.setattr(talk, "thread", AsyncMock(return_value=thread))
-    monkeypatch.setattr(talk, "host_trouble", AsyncMock(return_value=None))
+    monkeypatch.setattr(session, "load", lambda *_, **__: None)
+    monkeypatch.setattr(session, "agent", AsyncMock())
+    monkeypatch.setattr(session, "thread", AsyncMock(return_value=thread))
+    monkeypatch.setattr(session, "host_trouble", AsyncMock(return_value=None))
 
     async def read(prompt: Callable[[], str], default: str) -> str:
-        assert prompt() == ("main> " if talk.waiting is None else "main answer> ")
+        assert prompt() == ("main> " if session.waiting is None else "main answer> ")
         text = next(sent, None)
         if text is None:
             raise EOFError
-        talk.stands("paused", [waits])  # after Enter, and before the prompt could say so
+        session.set_status("paused", [waits])  # after Enter, and before the prompt could say so
         return text
 
-    source, shown = MagicMock(early=False, trusted=True, read=read, beside=AsyncMock()), MagicMock(interactive=True)
-    assert await Chat(talk, source, shown).run() == 0
+    source = MagicMock(early=False, trusted=True, read=read, beside=AsyncMock())
+    assert await Chat(session, source).run() == 0
     thread.stream.assert_called_once()
     thread.stream_resume.assert_not_called()
-    assert talk.waiting is not None
-    assert talk.waiting.open == (waits,)
-    shown.waits.assert_called_once_with(talk.waiting)
+    assert session.waiting is not None
+    assert session.waiting.open == (waits,)
+    shown.waits.assert_called_once_with(session.waiting, "main")

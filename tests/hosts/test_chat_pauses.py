@@ -44,6 +44,7 @@ called by: buy
 asked since: nothing in the policy allows it
 answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
+KEYS = "\nkeys: Alt-Y yes, Alt-N no, Alt-A always"
 
 
 def bought(home: Path) -> list[str]:
@@ -67,7 +68,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_t
 ) -> None:
     async with shop(**more) as terminal:
         shown = await buying(terminal, service)
-        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
+        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}{'' if 'TERM' in more else KEYS}"
         shown = await terminal.say("sure, why not", prompt=AWAITED)
         assert "neither a clear yes nor a clear no" in " ".join(shown.split())
         assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments" in " ".join(
@@ -215,7 +216,7 @@ async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, se
         assert terminal.text.endswith(f"The turn of the thread 'main' waits. Go on with:\n{command}")
     async with shop("--thread", "novel", prompt="novel>") as terminal:
         shown = await terminal.say("/thread main", prompt="novel>", then=AWAITED)
-        assert shown.endswith(f"The last turn of this thread is not over.\n{APPROVAL}")
+        assert shown.endswith(f"The last turn of this thread is not over.\n{APPROVAL}{KEYS}")
     async with shop(prompt=AWAITED) as terminal:
         assert f"The last turn of this thread is not over.\n{APPROVAL}" in terminal.text
         shown = await terminal.say("no, too dear", prompt=AWAITED, then="main>")

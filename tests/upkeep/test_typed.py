@@ -32,6 +32,7 @@ TYPED = [
     "Hello there, you",
     "no such thing",
     "/thread t1",
+    "/new t1",
     "/thread t10",
     "/roles",
 ]

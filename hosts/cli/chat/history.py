@@ -1,6 +1,7 @@
-"""The history of what was typed: a bounded file that only its owner reads. Nothing that sets a role comes near it.
+"""The history of what was typed: a bounded file that only its owner can read. No role comes near it (R7).
 
-Each line names the thread that it was typed on, so that it goes with the thread. Older versions wrote the text alone.
+Each line names the thread that it was typed on, so that it is removed with the thread. Older versions wrote the text
+alone.
 """
 
 from __future__ import annotations
@@ -19,17 +20,16 @@ LENGTH: Final = 10_000  # characters of one entry; longer ones are not kept
 
 
 class FileHistory(History):
-    """One JSON object a line, oldest first. What is typed before the file is known is kept until it is.
+    """One JSON object a line, oldest first. What is typed before the file is known is written once it is.
 
     Args:
-        kept: Tells whether a text may be kept at all, in the file and in memory.
+        kept: Whether a text can be kept at all, in the file and in memory.
         thread: Gives the id of the thread that is typed on.
     """
 
     def __init__(self, kept: Callable[[str], bool], thread: Callable[[], str]) -> None:
         super().__init__()
-        self._kept = kept
-        self._thread = thread
+        self._kept, self._thread = kept, thread
         self._key: Callable[[str], str] = str
         self._early: list[tuple[str, str]] = []
         self._file: Path | None = None
@@ -47,11 +47,10 @@ class FileHistory(History):
         found = _read(file)
         self._lines = len(found)
         if self._lines > ENTRIES:
-            self._shorten(found)
+            self._shorten(file)
         self._loaded_strings += [_text(line) for line in found[: -ENTRIES - 1 : -1]]
         for thread, text in self._early:
-            self._store(thread, text)
-        self._loaded = True
+            self._write(file, thread, text)
         self._opened.set()
 
     async def load(self) -> AsyncGenerator[str, None]:
@@ -65,7 +64,7 @@ class FileHistory(History):
         return ()
 
     def append_string(self, string: str) -> None:
-        """Keep a text, if it may be."""
+        """Keep a text, if it can be kept."""
         if self._kept(string) and len(string) <= LENGTH:
             super().append_string(string)
 
@@ -74,57 +73,50 @@ class FileHistory(History):
         if self._file is None:
             self._early.append((self._thread(), string))
         else:
-            self._store(self._thread(), string)
+            self._write(self._file, self._thread(), string)
 
-    def _store(self, thread: str, text: str) -> None:
-        assert self._file is not None
+    def _write(self, file: Path, thread: str, text: str) -> None:
         if self._lines >= 2 * ENTRIES:
-            self._shorten(_read(self._file))
-        if _write(self._file, os.O_APPEND, [json.dumps({"thread": self._key(thread), "text": text}).encode()]):
+            self._shorten(file)
+        if _save(file, os.O_APPEND, [json.dumps({"thread": self._key(thread), "text": text}).encode()]):
             self._lines += 1
 
-    def _shorten(self, found: list[bytes]) -> None:
-        assert self._file is not None
-        left = found[-ENTRIES:]
-        beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-        if _write(beside, os.O_TRUNC, left):
-            try:
-                os.replace(beside, self._file)
-            except OSError:
-                return
-            self._lines = len(left)
+    def _shorten(self, file: Path) -> None:
+        lines = _read(file)[-ENTRIES:]
+        new = file.with_name(f"{file.name}.{os.getpid()}")
+        if _save(new, os.O_TRUNC, lines):
+            new.replace(file)
+            self._lines = len(lines)
 
 
 def _read(file: Path) -> list[bytes]:
     """The lines that hold a text."""
     try:
-        lines = file.read_bytes().splitlines()
-    except OSError:  # there is none yet, or none that can be read
+        return [line for line in file.read_bytes().splitlines() if _text(line)]
+    except OSError:  # there is none yet, or it cannot be read
         return []
-    return [line for line in lines if _text(line)]
 
 
 def _text(line: bytes) -> str:
-    """What was typed; empty where the line is none of ours."""
+    """What was typed; empty where the line is not one of ours."""
     try:
         found = json.loads(line)
-    except (ValueError, RecursionError):  # cut by a full disk, or not ours
+    except (ValueError, RecursionError):  # such as the half line that a full disk leaves
         return ""
     text = found.get("text") if isinstance(found, dict) else found
     return text if isinstance(text, str) else ""
 
 
-def _write(file: Path, how: int, lines: Iterable[bytes]) -> bool:
+def _save(file: Path, how: int, lines: Iterable[bytes]) -> bool:
+    """Write lines to a file that only its owner can read; False where that fails, since it must end no chat."""
     data = b"".join(line + b"\n" for line in lines)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600)
-        try:
-            if hasattr(os, "fchmod"):
+        with open(handle, "wb", buffering=0) as opened:
+            if hasattr(os, "fchmod"):  # Windows lacks it
                 os.fchmod(handle, 0o600)
-            return os.write(handle, data) == len(data)
-        finally:
-            os.close(handle)
-    except OSError:  # a full disk ends no chat
+            return opened.write(data) == len(data)
+    except OSError:
         return False
 
 

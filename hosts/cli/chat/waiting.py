@@ -1,22 +1,16 @@
-"""What the turn of a thread waits for, and what was answered so far; and where a thread stands, in words.
-
-It reads and shows nothing. Answers are sent together: `_turns` does, once there is one to each.
-"""
+"""What a thread's turn waits for, and the answers that were typed so far. It reads and shows nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ....core.errors import AnswerInvalid, NotAnApprover
-from ....core.pauses import Pause, PersonAnswer, may_answer
+from ....core.pauses import Pause, PersonAnswer, may_answer, may_be_always
 from ...pauses import is_late
 from .._pauses import pause_text, read_answer
 
-if TYPE_CHECKING:
-    from ....agent import ThreadState
-
-_STANDS: Final = {
+STATUS_TEXTS: Final = {
     "paused": "The last turn of this thread has its answers, and has not gone on. "
     "/resume goes on with it, /cancel ends it.",
     "stopped": "The last turn of this thread was stopped. /resume goes on with it, /cancel ends it.",
@@ -24,10 +18,10 @@ _STANDS: Final = {
     "failed": "The last turn of this thread failed. /resume goes on with it, a new message drops it.",
     "running": "A turn of this thread is under way in another process. /cancel ends it.",
 }
+"""What a person can do about a thread's last turn, by its status."""
 
-
-OTHERS: Final = "leave it to them by /later, or begin the chat with --account, as one of them"
-"""What a person does who may not answer."""
+ASK_OTHERS: Final = "leave it to them by /later, or begin the chat with --account, as one of them"
+"""The remedy for an account that is not an approver."""
 
 
 class Waiting:
@@ -35,16 +29,16 @@ class Waiting:
 
     Args:
         pauses: What waits; one or more.
-        answers: What was answered before, by pause id; of other pauses it is dropped.
         account: Who answers.
+        answers: Earlier answers by pause id; those of other pauses are dropped.
 
     Attributes:
-        pauses: What waits; what only others may answer comes last, and what has expired.
-        answers: What was answered, by pause id; nothing of it is sent yet.
+        pauses: What waits; last comes what only others may answer, and what has expired.
+        answers: The answers by pause id. None is sent yet.
     """
 
     def __init__(
-        self, pauses: Sequence[Pause], answers: Mapping[str, PersonAnswer] | None = None, account: str | None = None
+        self, pauses: Sequence[Pause], account: str | None, answers: Mapping[str, PersonAnswer] | None = None
     ) -> None:
         self._account = account
         self.pauses = tuple(sorted(pauses, key=lambda pause: not self._may_answer(pause)))
@@ -53,7 +47,7 @@ class Waiting:
 
     @property
     def open(self) -> tuple[Pause, ...]:
-        """What is not answered."""
+        """The pauses without an answer."""
         return tuple(pause for pause in self.pauses if pause.id not in self.answers)
 
     @property
@@ -67,7 +61,7 @@ class Waiting:
         return f"answer {len(self.answers) + 1}/{len(self.pauses)}" if len(self.pauses) > 1 else "answer"
 
     def take(self, text: str) -> Pause:
-        """Take `text` as the answer to the next pause and give that.
+        """Take `text` as the answer to the next pause, and return that pause.
 
         Raises:
             NotAnApprover: Only others may answer what is left.
@@ -82,26 +76,31 @@ class Waiting:
             )
         if not self._may_answer(pause):
             raise NotAnApprover(
-                f"the call of {pause.function!r} waits for somebody else: {', '.join(pause.approvers)}", remedy=OTHERS
+                f"the call of {pause.function!r} waits for an approver: {', '.join(pause.approvers)}", remedy=ASK_OTHERS
             )
         self.answers[pause.id] = read_answer(pause, text)
         return pause
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """All that waits, for a person."""
-        shown = [pause_text(pause) for pause in self.open]
+        parts = [pause_text(pause) for pause in self.open]
         if self.answers:
             count = "1 answer is" if len(self.answers) == 1 else f"{len(self.answers)} answers are"
-            shown.append(f"{count} given and not sent; /resume sends what there is")
-        return "\n\n".join(shown)
+            parts.append(f"{count} given and not sent; /resume sends what there is")
+        return "\n\n".join(parts)
 
     def _may_answer(self, pause: Pause) -> bool:
         return not is_late(pause) and may_answer(self._account, pause.approvers)
 
 
-def standing(state: ThreadState | None) -> str | None:
-    """Say what a person can do about a thread's last turn; None where there is nothing."""
-    return None if state is None else _STANDS.get(state.status)
+def answer_keys(pause: Pause) -> dict[str, str]:
+    """The keys that answer an approval together with Alt, each with what it stands for; none for other pauses.
+
+    No letter does by itself: what a person types ahead would then approve a call that they have not seen.
+    """
+    if pause.kind != "approval" or is_late(pause):
+        return {}
+    return {"y": "yes", "n": "no"} | ({"a": "always"} if may_be_always(pause) else {})
 
 
-__all__ = ["OTHERS", "Waiting", "standing"]
+__all__ = ["ASK_OTHERS", "STATUS_TEXTS", "Waiting", "answer_keys"]

@@ -1,0 +1,336 @@
+"""The slash commands: what each does to the session, and what it tells. None of it goes to a model."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ....core import STORED_TIERS, Tier, check_id
+from ....core.errors import InvalidArgument, NameTaken, UnknownTier
+from ....role_resolution import Role
+from ...pauses import one_line, printable
+from ..messages import attachment, author_text, message_text, named
+from ..output import table, time_text
+from ..roles import roles_table
+from ..sources import expanded
+from ..sources import text as text_of
+from ..trace_text import count_text
+from .parsing import COMMANDS, Leave, UnknownCommand, command, files_named, may_be_kept, parse
+from .waiting import STATUS_TEXTS
+
+if TYPE_CHECKING:
+    from ....memory import Message
+    from ....profiles import ProfileEntry
+    from .session import Session
+
+# A role that is set in a chat lasts as long as the chat: a person would not notice that it expired.
+_ROLE_SECONDS: Final = 100 * 365 * 86400.0
+_MESSAGES: Final = 10  # that /history shows
+_MAX_MESSAGES: Final = 1000
+_THREADS: Final = 20  # that /threads lists
+_HELP_WIDTH: Final = 21
+_STATES: Final = {
+    "active": "active",
+    "blocked": "overruled",
+    "not_applicable": "not for this",
+    "absent": "-",
+    "unavailable": "source is down",
+}
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+@command("/role", "TEXT|@FILE|off", help="how to go about this thread; alone, show it")
+async def _role(session: Session, given: str) -> str:
+    thread = await session.thread()
+    if not given:
+        return _roles_text(session.thread_id, thread.role.get(), session.role)
+    if given == "-":
+        raise InvalidArgument("/role reads no standard input", remedy="write /role TEXT or /role @FILE")
+    if given == "off":
+        told = f"the role of the thread {session.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
+    else:
+        role = Role("chat", text_of("/role", given))
+        thread.role.set(role, ttl=_ROLE_SECONDS)
+        told = f"role of the thread {session.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
+    call, session.role = session.role, None  # what is said last counts
+    return told if call is None else f"{told}; the call role of --role is off"
+
+
+def _roles_text(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
+    if of_thread is None and of_calls is None:
+        return f"the thread {thread_id!r} has no role of its own; /role TEXT or /role @FILE sets one"
+    return "\n\n".join(
+        f"{which}, {len(role.content)} characters, until /role off or the end of the chat:\n\n{role.content}"
+        for which, role in ((f"role of the thread {thread_id!r}", of_thread), ("call role of --role", of_calls))
+        if role is not None
+    )
+
+
+@command("/roles", help="the stored roles of workspace, account and channel")
+async def _roles(session: Session, _: str) -> str:
+    agent, options = await session.agent(), session.options
+    named = {tier: getattr(options, tier.value) for tier in STORED_TIERS} | {Tier.WORKSPACE: agent.workspace}
+    scope_ids: dict[Tier, str] = {tier: scope_id for tier, scope_id in named.items() if scope_id is not None}
+    try:
+        found = await agent.roles.list(scope_ids)
+    except UnknownTier:  # not every host offers channels
+        scope_ids.pop(Tier.CHANNEL, None)
+        found = await agent.roles.list(scope_ids)
+    rows = [(tier, scope_ids[tier], found[tier]) for tier in STORED_TIERS if tier in found]
+    scopes = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in scope_ids.items())
+    return roles_table(rows) if rows else f"no role is stored for {scopes}"
+
+
+@command("/why", help="which roles are active, in what order")
+async def _why(session: Session, _: str) -> str:
+    agent, thread = await session.agent(), await session.thread()
+    explanation = await agent.explain_role(thread, role=session.role)
+    rows = [
+        (tier.tier, _STATES[tier.state], tier.name or "", str(tier.length) if tier.length else "")
+        for tier in explanation.tiers
+    ]
+    if not any(tier.state == "active" for tier in explanation.tiers):
+        told = "No role is active: the next message goes without any."
+    elif explanation.policy == "block":
+        told = "The last of those that are set is active alone."
+    else:
+        told = "Where active roles conflict, the later in this list wins."
+    return f"{table(('TIER', 'STATE', 'NAME', 'CHARACTERS'), rows, widths=(9, 14, 40))}\n\n{told}"
+
+
+@command("/profiles", help="what an agent can start up with, and which this one did")
+async def _profiles(session: Session, _: str) -> str:
+    chosen = (await session.agent()).profile.name
+    from ..profiles import open_profiles  # few ask for it
+
+    rows = [
+        ("*" if entry.name == chosen else "", entry.name, entry.level, _profile_text(entry))
+        for entry in open_profiles().entries()
+        if entry.used
+    ]
+    shown = table(("", "PROFILE", "FROM", "DESCRIPTION"), rows, widths=(1, 24, 8))
+    return f"{shown}\n\nThe one with * was chosen at the start, with --profile, and stays."
+
+
+def _profile_text(entry: ProfileEntry) -> str:
+    if entry.problems:
+        return f"cannot be used: {entry.problems[0].problem}"
+    return "" if entry.profile is None else entry.profile.description
+
+
+# --- messages and threads ---------------------------------------------------------------------------------------------
+
+
+@command("/attach", "FILE|URL|off", help="what goes with the next message; alone, show it")
+async def _attach(session: Session, given: str) -> str:
+    if given == "off":
+        session.attached = ()
+    elif given:
+        source = attachment(given, "/attach")
+        # A file is read now, so that what is wrong with it is reported now.
+        session.attached += (await (await session.agent()).attachments.add(source),)
+    if not session.attached:
+        return "nothing goes with the next message; /attach FILE|URL adds something"
+    names = ", ".join(named(source) for source in session.attached)
+    return f"with the next message goes: {names}; /attach off takes it away"
+
+
+@command("/history", "[N]", help=f"the last N messages of the thread ({_MESSAGES})")
+async def _history(session: Session, given: str) -> str:
+    limit = _MESSAGES
+    if given:
+        limit = int(given) if given.isdecimal() and given.isascii() and len(given) < 6 else 0
+        if not 1 <= limit <= _MAX_MESSAGES:
+            raise InvalidArgument("/history takes a number of messages", remedy=f"give 1 to {_MAX_MESSAGES}")
+    messages = await (await session.thread()).history(limit=limit)
+    if not messages:
+        return f"nothing was said on the thread {session.thread_id!r}"
+    return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
+
+
+@command("/new", "[NAME]", help="begin a new thread")
+async def _new(session: Session, given: str) -> str:
+    name = check_id("/new", given) if given else f"chat-{secrets.token_hex(3)}"
+    if await (await session.agent()).thread(name).state() is not None:
+        raise NameTaken(f"there is a thread {name!r} already", remedy=f"go to it by /thread {name}, or give a new name")
+    session.thread_id = name
+    return f"on the new thread {name!r}"
+
+
+@command("/threads", "[TEXT]", help=f"the newest threads ({_THREADS}); with TEXT, those that say it")
+async def _threads(session: Session, given: str) -> str:
+    found = await (await session.agent()).threads(limit=_THREADS, query=given or None)
+    rows = [
+        (
+            "*" if state.thread == session.thread_id else "",
+            state.thread,
+            state.title or "",
+            state.status,
+            time_text(state.since),
+        )
+        for state in found
+    ]
+    if not rows:
+        return "no thread says that" if given else "there is no thread yet"
+    shown = table(("", "THREAD", "TITLE", "STATUS", "SINCE"), rows, widths=(1, 20, 26, 9))
+    return f"{shown}\n\n/thread NAME goes to one of them."
+
+
+@command("/thread", "[NAME]", help="go to another thread; alone, say which")
+async def _thread(session: Session, given: str) -> str:
+    if given:
+        session.thread_id = check_id("/thread", given)
+    return f"on the thread {session.thread_id!r} of the workspace {(await session.agent()).workspace!r}"
+
+
+@command("/fork", "[NAME]", help="go on from here on a thread of its own")
+async def _fork(session: Session, given: str) -> str:
+    fork = await (await session.thread()).fork(to=check_id("/fork", given) if given else None)
+    origin, session.thread_id = session.thread_id, fork.scope.thread or ""
+    return f"on the thread {session.thread_id!r}, which goes on from where {origin!r} stands"
+
+
+@command("/edit", "TEXT", help="edit your last message; a fork keeps the original")
+async def _edit(session: Session, given: str) -> None:
+    if not given:
+        raise InvalidArgument("/edit takes what to say instead", remedy="write /edit TEXT")
+    await session.edit(given)
+
+
+@command("/copy", "[code]", help="copy the last answer, or the last code block in it")
+async def _copy(session: Session, given: str) -> str:
+    if given not in ("", "code"):
+        raise InvalidArgument("/copy takes nothing or 'code'", remedy="write /copy or /copy code")
+    messages = await (await session.thread()).history(limit=_MAX_MESSAGES)
+    texts = [text for message in messages if message.kind == "answer" and (text := message.body.get("text"))]
+    if given:
+        from .markdown import code_blocks  # where nothing is drawn, it is not loaded
+
+        texts = [block for text in texts for block in code_blocks(text)]
+    if not texts:
+        what = "no answer with a code block" if given else "no answer"
+        raise InvalidArgument(f"the thread {session.thread_id!r} has {what}", remedy="send a message first")
+    session.view.copy(texts[-1])
+    return f"copied {len(texts[-1]):,} characters to the clipboard"
+
+
+@command("/export", "FILE[.md]", help="write the thread to a file, as Markdown or to import it")
+async def _export(session: Session, given: str) -> str:
+    if not given:
+        raise InvalidArgument("/export takes a file", remedy="write /export FILE.md, or /export FILE")
+    file = expanded("/export", Path(given))
+    if file.suffix != ".md":
+        exported = await (await session.agent()).upkeep.export(session.thread_id, file)
+        return f"{exported.messages} messages are in {str(file)!r}; `worldagent threads import` reads it"
+    messages = await _all_messages(session)
+    text = "\n\n".join(f"## {author_text(message)}\n\n{message_text(message)}" for message in messages)
+    problem = ""
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(printable(f"# {session.thread_id}\n\n{text}\n"))
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    if problem:
+        raise InvalidArgument(f"/export cannot write {str(file)!r}: {problem}", remedy="give the name of a new file")
+    return f"{len(messages)} messages are in {str(file)!r}"
+
+
+async def _all_messages(session: Session) -> list[Message]:
+    thread = await session.thread()
+    page = await thread.history(limit=_MAX_MESSAGES)
+    messages = list(page)
+    while len(page) == _MAX_MESSAGES:
+        page = await thread.history(limit=_MAX_MESSAGES, before=messages[0].id)
+        messages = [*page, *messages]
+    return messages
+
+
+# --- the agent --------------------------------------------------------------------------------------------------------
+
+
+@command("/model", "[NAME|off]", help="the model of the messages to come; alone, show it")
+async def _model(session: Session, given: str) -> str:
+    if given and given != "off":
+        (await session.thread()).stream("/model", model=given)  # refuses what is no model; it is not entered
+    if given:
+        session.model = None if given == "off" else given
+    named = (await session.agent()).settings.models.items()
+    names = [f"  {name}  {model}" for name, model in named]
+    return "\n".join([f"model {session.model_name}", *(["by name:", *names] if names else [])])
+
+
+@command("/tools", help="what the agent can call, and its risk")
+async def _tools(session: Session, _: str) -> str:
+    rows = [
+        (function.name, function.title or one_line(function.description), ", ".join(function.risk))
+        for function in (await session.agent()).functions
+    ]
+    return table(("NAME", "WHAT IT DOES", "RISK"), rows, widths=(20, 38)) if rows else "the agent can call nothing"
+
+
+@command("/cost", help="tokens and cost of this chat, and of the workspace today")
+async def _cost(session: Session, _: str) -> str:
+    chat, today = session.usage, await (await session.agent()).usage()
+    calls = "1 model call" if chat.calls == 1 else f"{chat.calls} model calls"
+    cost = "cost not known" if chat.cost is None else f"${chat.cost:.4f}"
+    return (
+        f"this chat: {calls}, {count_text(chat.input_tokens)} + {count_text(chat.output_tokens)} tokens, {cost}\n"
+        f"the workspace today (UTC): {today.tokens:,} tokens, ${today.cost:.4f} as far as costs are known"
+    )
+
+
+# --- the turn ---------------------------------------------------------------------------------------------------------
+
+
+@command("/pauses", help="what the thread's turn waits for")
+async def _pauses(session: Session, _: str) -> str:
+    state = await session.look()
+    if session.waiting is not None:
+        return session.waiting.describe()
+    return STATUS_TEXTS.get(state.status if state else "", f"nothing waits on the thread {session.thread_id!r}")
+
+
+@command("/resume", "[refresh]", help="resume the turn; refresh: with the roles of now")
+async def _resume(session: Session, given: str) -> None:
+    if given not in ("", "refresh"):
+        raise InvalidArgument("/resume takes nothing or 'refresh'", remedy="answers are lines without a slash")
+    await session.resume("refresh" if given else "fail")
+
+
+@command("/cancel", help="end the turn that waits or was stopped")
+async def _cancel(session: Session, _: str) -> str:
+    cancelled = await (await session.thread()).cancel()
+    await session.look()
+    if not cancelled:
+        return f"no turn waits or runs on the thread {session.thread_id!r}"
+    return f"the turn on the thread {session.thread_id!r} is cancelled"
+
+
+# --- the chat ---------------------------------------------------------------------------------------------------------
+
+
+@command("/help", help="this list")
+async def _help(session: Session, _: str) -> str:
+    rows = [(f"{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()]
+    rows += [
+        ("//TEXT", "say a text that begins with a slash"),
+        ('@FILE, @"A FILE"', "in a message: the file goes with it"),
+        ("TEXT", "a message; an answer, where one is awaited"),
+        ("Alt-Enter", "another line, as does Enter after a final backslash"),
+        ("Alt-Y, Alt-N, Alt-A", "answer an approval: yes, no, always"),
+        ("Ctrl-C", "cancel the answer that is under way, or clear the input"),
+        ("Ctrl-D", "leave, as /quit does"),
+        ("Tab", "complete a command or a file"),
+    ]
+    return "\n".join(f"{left.ljust(_HELP_WIDTH)}  {right}" for left, right in rows)
+
+
+@command("/quit", help="leave")
+@command("/later", help="leave; what waits can be answered another day")
+async def _quit(session: Session, _: str) -> None:
+    raise Leave
+
+
+__all__ = ["COMMANDS", "Leave", "UnknownCommand", "files_named", "may_be_kept", "parse"]

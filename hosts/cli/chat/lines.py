@@ -1,0 +1,214 @@
+"""A chat without a terminal to draw on: messages line by line, and answers printed as `ask` prints them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final
+
+from ....core.errors import InvalidArgument, WorldAgentError
+from ....core.pauses import Pause
+from ..options import ChatOptions
+from ..output import Output
+from ..turn import pauses_text, resume_command
+
+if TYPE_CHECKING:
+    from ....agent import Turn, WorldAgent
+    from .waiting import Waiting
+
+_LIMIT: Final = 8 << 20  # bytes of one line
+
+
+class Interrupted(Exception):
+    """Ctrl-C at the prompt.
+
+    Args:
+        touched: Whether something was typed since the prompt appeared.
+    """
+
+    def __init__(self, touched: bool = False) -> None:
+        super().__init__()
+        self.touched = touched
+
+
+class LineInput:
+    """Reads messages from standard input, line by line.
+
+    Args:
+        prompting: Whether a person sits at a terminal that cannot be drawn on: there is a prompt, and a backslash at
+            the end of a line continues the message on the next one.
+
+    Attributes:
+        early: Whether a person can type before the agent is loaded.
+        trusted: Whether a person types the lines; one that a program pipes in can name no file.
+    """
+
+    early = False
+
+    def __init__(self, *, prompting: bool = False) -> None:
+        self._prompting = prompting
+        self.trusted = prompting or sys.stdin.isatty()
+        # A file of its own: Python waits at its end for a thread that holds the lock of `sys.stdin`.
+        self._stdin = open(0, "rb", closefd=False)  # noqa: SIM115 -- as long as the process
+        self._number = 0
+        self._line: asyncio.Future[bytes | None] | None = None
+        self._interrupt: asyncio.Future[None] | None = None
+
+    async def read(self, prompt: Callable[[], str], default: str) -> str:
+        """The next message.
+
+        Args:
+            prompt: Gives the prompt.
+            default: A text to edit, which a line cannot offer.
+
+        Raises:
+            EOFError: There is none.
+            Interrupted: Ctrl-C.
+            InvalidArgument: The line is too long, or not UTF-8.
+        """
+        lines: list[str] = []
+        while True:
+            if self._prompting:
+                print(" " * len(prompt()) if lines else prompt(), end="", flush=True)
+            lines.append(self._decode(await self._next()))
+            if not self._prompting or not lines[-1].endswith("\\"):
+                return "\n".join(lines)
+            lines[-1] = lines[-1][:-1]
+
+    def interrupt(self) -> None:
+        """End the reading that is under way with `Interrupted`."""
+        if self._interrupt is not None and not self._interrupt.done():
+            self._interrupt.set_result(None)
+
+    def opened(self, agent: WorldAgent) -> None:
+        """The agent is loaded. Lines have no history."""
+
+    async def beside(self, show: Callable[[], None]) -> None:
+        """Call `show`, which prints something while a message is read."""
+        show()
+
+    async def _next(self) -> bytes | None:
+        """The next line, None where it is too long. A line that an interrupt leaves behind is there for the next call.
+
+        Raises:
+            EOFError: There is none.
+            Interrupted: Ctrl-C.
+        """
+        loop = asyncio.get_running_loop()
+        if self._line is None:
+            self._line = loop.create_future()
+            # A daemon: a read that never returns must not hold up the end of the process.
+            threading.Thread(target=_read_line, args=(self._stdin, loop, self._line), daemon=True).start()
+        self._interrupt = loop.create_future()
+        await asyncio.wait((self._line, self._interrupt), return_when=asyncio.FIRST_COMPLETED)
+        interrupted = self._interrupt.done()
+        if self._prompting and (interrupted or self._line.result() == b""):
+            print()
+        if interrupted:
+            raise Interrupted
+        self._interrupt.cancel()
+        line, self._line = self._line.result(), None
+        if line == b"":
+            raise EOFError
+        self._number += 1
+        return line
+
+    def _decode(self, line: bytes | None) -> str:
+        if line is None:
+            raise InvalidArgument(
+                f"line {self._number} is longer than {_LIMIT} bytes, and none of it was sent",
+                remedy="send it in several messages",
+            )
+        try:
+            return line.rstrip(b"\r\n").decode("utf-8-sig" if self._number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            at = error.start
+        raise InvalidArgument(f"line {self._number} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
+
+
+def _read_line(stdin: IO[bytes], loop: asyncio.AbstractEventLoop, line: asyncio.Future[bytes | None]) -> None:
+    """Read a line on a thread of its own; empty is the end. Of one that is too long the rest is read and dropped."""
+    found: bytes | None = None
+    try:
+        found = rest = stdin.readline(_LIMIT + 1)
+        while len(rest) > _LIMIT and not rest.endswith(b"\n"):
+            found, rest = None, stdin.readline(_LIMIT + 1)
+    except OSError:  # a terminal that is gone
+        found = b""
+
+    def give() -> None:
+        if not line.done():
+            line.set_result(found)
+
+    try:
+        loop.call_soon_threadsafe(give)
+    except RuntimeError:  # the chat has ended meanwhile
+        return
+
+
+class Printer(Output):
+    """Prints answers and JSON on stdout and everything about them on stderr, as `ask` does."""
+
+    interactive = False
+
+    def __init__(self, options: ChatOptions) -> None:
+        super().__init__("json" if options.json else "text", verbose=options.verbose)
+        self._options = options
+        self.notes: Output = self
+
+    def begin(self, options: ChatOptions) -> None:
+        """The chat begins. Nothing is printed: the output is data."""
+
+    def opened(self, about: str, trouble: WorldAgentError | None) -> None:
+        """The agent is loaded. Nothing is printed: the output is data."""
+
+    @contextmanager
+    def working(self) -> Generator[None, None, None]:
+        """Begin another answer."""
+        self._shown = ""
+        yield
+
+    def ended(self, turn: Turn) -> None:
+        """Print the turn; of one that waits, text for people goes to stderr."""
+        resumable = turn.status in ("paused", "stopped")
+        command = resume_command(self._options, turn.thread)
+        self.turn(turn, resume=command if resumable else None)
+        if resumable and self.form != "json":
+            stopped = f"the turn was stopped; go on with: {command}"
+            self.note(pauses_text(turn.pauses, command) if turn.pauses else stopped)
+
+    def waits(self, waiting: Waiting, thread_id: str) -> None:
+        """Print what a turn from before waits for."""
+        command = resume_command(self._options, thread_id)
+        pauses = [pause.to_json() for pause in waiting.open]
+        self.result({"status": "paused", "pauses": pauses, "resume": command})
+        if self.form != "json":
+            self.note(pauses_text(waiting.open, command))
+
+    def taken(self, pause: Pause, waiting: Waiting) -> None:
+        """Print that an answer was taken, and how many are left."""
+        left = [other.id for other in waiting.open]
+        self.result({"answered": pause.id, "open": left})
+        if self.form != "json":
+            self.note(f"answered {pause.id}; {len(left)} to go")
+
+    def told(self, command: str, text: str) -> None:
+        """Print what a command found."""
+        self.result({"command": command, "text": text}, text)
+
+    def copy(self, text: str) -> None:
+        """Refuse to copy: the output is data.
+
+        Raises:
+            InvalidArgument: Always.
+        """
+        raise InvalidArgument("/copy needs a terminal", remedy="take the answer from standard output")
+
+    def hung_up(self) -> None:
+        """The terminal is gone. The streams may well be there."""
+
+
+__all__ = ["Interrupted", "LineInput", "Printer"]

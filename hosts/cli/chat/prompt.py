@@ -1,0 +1,198 @@
+"""Reads messages at a terminal: editing, several lines, history, completion."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.shortcuts import PromptSession
+
+from .commands import COMMANDS, may_be_kept
+from .history import FileHistory
+from .lines import Interrupted
+from .waiting import answer_keys
+
+if TYPE_CHECKING:
+    from ....agent import WorldAgent
+    from .session import Session
+
+_TYPED: Final = 16  # characters; more of them at once are no typing
+_AT_ONCE: Final = 1 << 20  # keys
+_WORDS: Final = {"/role": "off", "/resume": "refresh", "/model": "off", "/copy": "code"}
+_TAKING_FILES: Final = ("/attach", "/export")
+_FILE_BEGUN: Final = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]*))$')  # in a message, or after /role
+
+
+class PromptInput:
+    """A prompt on the terminal. Its methods are those of `LineInput`.
+
+    Args:
+        session: The chat.
+
+    Attributes:
+        early: Whether a person can type before the agent is loaded.
+        trusted: Whether a person types the lines.
+    """
+
+    early, trusted = True, True
+
+    def __init__(self, session: Session) -> None:
+        self._history = FileHistory(may_be_kept, lambda: session.thread_id)
+        self._session = session
+        self._touched = False
+        self._prompt: PromptSession[str] = PromptSession(
+            input=_input(),
+            history=self._history,
+            completer=_Completer(),
+            complete_while_typing=False,
+            key_bindings=self._keys(),
+            enable_suspend=True,
+            prompt_continuation=lambda width, line, wrapped: " " * width,
+        )
+        self._prompt.default_buffer.on_text_changed += self._touch
+
+    async def read(self, prompt: Callable[[], str], default: str) -> str:
+        """The next message.
+
+        Args:
+            prompt: Gives the prompt, which can change while the message is typed.
+            default: A text to edit.
+
+        Raises:
+            EOFError: Ctrl-D.
+            Interrupted: Ctrl-C.
+        """
+        self._touched = False
+        # SIGINT is the loop's; in the mode that the prompt uses, Ctrl-C is a key.
+        return await self._prompt.prompt_async(lambda: [("bold", prompt())], default=default, handle_sigint=False)
+
+    def interrupt(self) -> None:
+        """End the reading that is under way with `Interrupted`."""
+        if self._prompt.app.is_running:
+            self._prompt.app.exit(exception=Interrupted(self._touched))
+
+    def opened(self, agent: WorldAgent) -> None:
+        """The agent is loaded, and with it the history of input is known."""
+        from ....memory import thread_key
+
+        self._history.open(agent.storage.typed, lambda thread: thread_key(agent.thread(thread).scope))
+
+    async def beside(self, show: Callable[[], None]) -> None:
+        """Call `show`, which prints something, above the prompt if there is one."""
+        if self._prompt.app.is_running:
+            await run_in_terminal(show)
+        else:
+            show()
+
+    def _touch(self, buffer: Buffer) -> None:
+        self._touched = True
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        typing = has_focus(DEFAULT_BUFFER)
+
+        @keys.add("enter", filter=typing)
+        def _enter(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if buffer.document.current_line_before_cursor.endswith("\\") and not buffer.document.text_after_cursor:
+                buffer.delete_before_cursor()
+                buffer.newline(copy_margin=False)
+            else:
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter", filter=typing)
+        def _another_line(event: KeyPressEvent) -> None:
+            event.current_buffer.newline(copy_margin=False)
+
+        @keys.add("c-c", filter=typing)
+        def _interrupt(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                self.interrupt()
+
+        for key in ("y", "n", "a"):
+            keys.add("escape", key, filter=typing & Condition(partial(self._answers, key)))(self._answer)
+        return keys
+
+    def _answers(self, key: str) -> bool:
+        """Whether a key answers what is asked, and nothing else is typed."""
+        return not self._prompt.default_buffer.text and key in self._answer_keys()
+
+    def _answer(self, event: KeyPressEvent) -> None:
+        event.current_buffer.text = self._answer_keys()[event.key_sequence[-1].key]
+        event.current_buffer.validate_and_handle()
+
+    def _answer_keys(self) -> dict[str, str]:
+        waiting = self._session.waiting
+        return answer_keys(waiting.open[0]) if waiting is not None and waiting.open else {}
+
+
+def _input() -> Input:
+    """The terminal. What is there is read in one go: a key takes longer the more was typed, and not all mark pastes."""
+    if sys.platform == "win32":
+        return create_input()
+    from prompt_toolkit.input.vt100 import Vt100Input
+
+    class Terminal(Vt100Input):
+        def read_keys(self) -> list[KeyPress]:
+            keys = found = super().read_keys()
+            while found and len(keys) < _AT_ONCE:
+                found = super().read_keys()
+                keys += found
+            return list(_merged(keys))
+
+    return Terminal(sys.stdin)
+
+
+def _merged(keys: list[KeyPress]) -> Iterator[KeyPress]:
+    """Make a paste of each long run of characters, but for the first, which may belong to the key before it."""
+    for special, run in groupby(keys, key=lambda press: isinstance(press.key, Keys)):
+        first, *rest = run
+        yield first
+        if special or len(rest) < _TYPED:
+            yield from rest
+        else:
+            yield KeyPress(Keys.BracketedPaste, "".join(press.data for press in rest))
+
+
+class _Completer(Completer):
+    """Completes the name of a command, and what can follow it."""
+
+    def __init__(self) -> None:
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Give what can stand at the cursor."""
+        text = document.text_before_cursor
+        name, space, given = text.partition(" ")
+        if file := _FILE_BEGUN.search(text):
+            yield from self._paths.get_completions(Document(file[1] or file[2] or ""), complete_event)
+        elif not text.startswith("/") or "\n" in text:
+            return
+        if not space:
+            for command in COMMANDS.values():
+                if command.name.startswith(name):
+                    word = f"{command.name} " if command.takes else command.name
+                    yield Completion(word, -len(name), display=command.name, display_meta=command.help)
+        elif name in _TAKING_FILES:
+            yield from self._paths.get_completions(Document(given), complete_event)
+        elif given and (word := _WORDS.get(name, "")).startswith(given):
+            yield Completion(word, -len(given))
+
+
+__all__ = ["PromptInput"]

@@ -1,0 +1,380 @@
+"""A chat's state and its turns: the agent once it is loaded, the thread, what waits there, and what is sent to it.
+
+Reading is the matter of `loop`. What comes of a turn goes to the view, which `drawing` and `lines` have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
+
+from ....core import ModelUsage, errors, events
+from ....core.errors import WorldAgentError
+from ....core.pauses import Pause
+from ....role_resolution import Role
+from ...pauses import unanswered
+from ..hosts import EMBEDDED
+from ..messages import attachments
+from ..options import ChatOptions
+from ..session import EMBEDDED_MODEL, open_agent, thread_of
+from ..turn import DRAIN, as_said_here, resume_command
+from .waiting import ASK_OTHERS, STATUS_TEXTS, Waiting
+
+if TYPE_CHECKING:
+    from ....agent import Thread, ThreadState, TurnStream, WorldAgent
+    from ....memory.attachments import AttachmentSource
+    from .drawing import Screen
+    from .lines import Printer
+
+View: TypeAlias = Union["Screen", "Printer"]
+"""What shows the answers."""
+
+_REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
+    errors.NotAnApprover: ASK_OTHERS,
+    errors.RoleChanged: "bring the role back as it was, or go on with what is active now by /resume refresh",
+    errors.RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, "
+    "see `worldagent doctor --rekey`, and go on by /resume refresh",
+    errors.RoleRequired: "set it again, or go on with what is active now by /resume refresh",
+}
+_CHANGED: Final = (
+    errors.ThreadPaused,
+    errors.AnswerInvalid,
+    errors.AlreadyAnswered,
+    errors.UnknownPause,
+    errors.NothingToResume,
+)
+"""Errors after which a person needs to see where the thread stands."""
+_ROLE_HINT: Final = (
+    "/role TEXT sets the role of the thread, chat --role one for every message; then /resume goes on. "
+    "/resume refresh goes on with the roles that count now."
+)
+
+
+class Session:
+    """One chat. Commands change it, turns read it.
+
+    Args:
+        options: The command's options.
+        role: The call role that goes with every message.
+        view: What shows the answers.
+
+    Attributes:
+        options: The command's options.
+        role: The call role that goes with every message. Only here, in memory (R7); the roles of threads are the
+            agent's.
+        view: What shows the answers.
+        model: The model of the messages to come; None is the agent's.
+        attached: What goes with the next message.
+        thread_id: The thread that messages go to.
+        usage: What the model calls of this chat used.
+        began: Whether a thread was asked for something, so that the person knows where it stands.
+    """
+
+    def __init__(self, options: ChatOptions, role: Role | None, view: View) -> None:
+        self.options, self.role, self.view = options, role, view
+        self.model: str | None = None
+        self.attached: tuple[AttachmentSource, ...] = attachments(options.attach)
+        self.thread_id = options.thread
+        self.usage = ModelUsage()
+        self.began = False
+        self._loading: asyncio.Task[WorldAgent] | None = None
+        self._waiting: dict[str, Waiting] = {}
+        self._statuses: dict[str, str] = {}  # of each thread's last turn, as far as they are known
+        self._running = False
+        self._draining: asyncio.Task[None] | None = None
+
+    # --- the agent ---
+
+    def load(self, *, in_thread: bool) -> None:
+        """Begin to load the agent; `in_thread` lets the event loop run meanwhile, so that a person can type."""
+        self._loading = asyncio.create_task(self._load(in_thread))
+
+    async def _load(self, in_thread: bool) -> WorldAgent:
+        # At a terminal, what a role host that is a program writes to stderr would run into the prompt.
+        stderr: Literal["inherit", "discard"] = "discard" if self.view.interactive else "inherit"
+        make = partial(open_agent, self.options, self.view.notes, stderr=stderr)
+        agent = await asyncio.to_thread(make) if in_thread else make()
+        return await agent.start()
+
+    async def agent(self) -> WorldAgent:
+        """The agent, once it is loaded.
+
+        Raises:
+            WorldAgentError: It cannot be opened.
+        """
+        assert self._loading is not None, "load() comes first"
+        return await asyncio.shield(self._loading)
+
+    @property
+    def loaded(self) -> WorldAgent:
+        """The agent, where it is known to be loaded."""
+        assert self._loading is not None, "load() comes first"
+        return self._loading.result()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the agent could not be opened."""
+        loading = self._loading
+        return loading is not None and loading.done() and not loading.cancelled() and loading.exception() is not None
+
+    @property
+    def model_name(self) -> str:
+        """The model of the messages to come, once the agent is loaded."""
+        chosen = self.model or self.options.lm
+        return chosen or ("of the app" if self.options.app else self.loaded.settings.lm or EMBEDDED_MODEL)
+
+    @property
+    def role_host(self) -> str | None:
+        """The address or program of the role host, once the agent is loaded; None is the embedded store."""
+        if self.options.role_host_stdio is not None:
+            return self.options.role_host_stdio.split()[0]  # its arguments may hold a key
+        named = self.options.role_host or self.loaded.settings.role_host
+        return None if named == EMBEDDED else named
+
+    def about(self) -> str:
+        """What answers, and where the stored roles are if not here, once the agent is loaded."""
+        what = f"model {self.model_name}" if self.options.app is None else f"workspace {self.loaded.workspace}"
+        host = "" if self.role_host is None else f", roles at {self.role_host}"
+        return f"{what}, profile {self.loaded.profile.name}{host}"
+
+    async def host_trouble(self) -> WorldAgentError | None:
+        """Why the role host cannot be reached now, if there is one and it cannot; the agent is loaded."""
+        if self.role_host is None:
+            return None
+        seconds = self.loaded.settings.role_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self.loaded.roles.list()
+        except WorldAgentError as error:
+            return error
+        except TimeoutError:
+            return errors.HostUnavailable(
+                f"the role host does not answer within {seconds:g} s", remedy="start it, or try later"
+            )
+        return None
+
+    # --- the thread ---
+
+    async def thread(self) -> Thread:
+        """The thread that messages go to.
+
+        Raises:
+            WorldAgentError: The agent cannot be opened.
+        """
+        return thread_of(await self.agent(), self.options, self.thread_id)
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What the thread's turn waits for, as far as it is known."""
+        return self._waiting.get(self.thread_id)
+
+    @property
+    def prompt(self) -> str:
+        """The prompt: the thread, and whether an answer is awaited."""
+        waiting = self.waiting
+        # Where each pause has an answer that could not be sent, /resume sends it, and nothing is asked.
+        return f"{self.thread_id}> " if waiting is None or not waiting.open else f"{self.thread_id} {waiting.place}> "
+
+    def threads_with(self, status: str) -> list[str]:
+        """The threads whose last turn ended with this status in this chat."""
+        return [thread for thread, found in self._statuses.items() if found == status]
+
+    def command(self, thread_id: str) -> str:
+        """The command that opens a chat on a thread, to be copied. No role is in it."""
+        command = resume_command(self.options, thread_id).replace("resume", "chat --thread", 1)
+        for option in ("account", "channel"):
+            if (given := getattr(self.options, option)) is not None:
+                command += f" --{option} {shlex.quote(given)}"
+        return command
+
+    async def look(self) -> ThreadState | None:
+        """Read where the thread stands and what it waits for. Answers that are not sent stay.
+
+        Raises:
+            WorldAgentError: The agent cannot be opened, or the database cannot be read.
+        """
+        thread, thread_id = await self.thread(), self.thread_id
+        state = await thread.state()
+        pauses = unanswered(await thread.pauses()) if state is not None and state.pauses else ()
+        if thread_id == self.thread_id:
+            self.set_status("" if state is None else state.status, pauses)
+        return state
+
+    def set_status(self, status: str, pauses: Sequence[Pause] = ()) -> None:
+        """Note the status of the thread's last turn, and what it waits for."""
+        self._statuses[self.thread_id] = status
+        before = self._waiting.pop(self.thread_id, None)
+        if pauses:
+            answers = None if before is None else before.answers
+            self._waiting[self.thread_id] = Waiting(pauses, self.options.account, answers)
+
+    async def pick_up(self) -> None:
+        """Show what waits on the thread, or what can be resumed.
+
+        Raises:
+            WorldAgentError: As for `look`.
+        """
+        self.began = True
+        self.show_status(await self.look())
+
+    def show_status(self, state: ThreadState | None) -> None:
+        """Show what `look` found."""
+        if self.waiting is not None:
+            self.view.waits(self.waiting, self.thread_id)
+        elif state is not None and state.status in STATUS_TEXTS:
+            self.view.note(STATUS_TEXTS[state.status])
+
+    # --- turns ---
+
+    async def say(self, text: str, files: Sequence[Path] = ()) -> None:
+        """Send a message and show the answer.
+
+        Args:
+            text: The message.
+            files: Files that go with it, beside what is attached.
+
+        Raises:
+            ThreadPaused: The turn before waits, or was stopped; nothing was sent.
+            WorldAgentError: The turn failed.
+        """
+        self.began, thread = True, await self.thread()
+        attached, self.attached = self.attached, ()
+        try:
+            stream = thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
+            await self._follow(stream, entered=lambda: self._show_files(files))
+            return
+        except errors.ThreadPaused:
+            self.attached = attached
+        raise errors.ThreadPaused(
+            f"nothing was sent: the last turn of the thread {self.thread_id!r} has not ended",
+            remedy="go on with it as it says below, or end it with /cancel",
+        )
+
+    async def edit(self, text: str) -> None:
+        """Edit the last message and show the new answer.
+
+        Raises:
+            WorldAgentError: There is nothing to edit, or the turn failed.
+        """
+        self.began, thread = True, await self.thread()
+        stream = thread.stream_edit(text, role=self.role, model=self.model)
+        await self._follow(stream)
+        self.view.note(f"what was is kept on the thread {stream.turn.kept_as!r}")
+
+    async def answer(self, text: str) -> None:
+        """Take the answer to what is asked next. The turn resumes once this account has answered all that it may.
+
+        Raises:
+            NotAnApprover: Only others may answer that.
+            InvalidArgument: It is no answer to that.
+            WorldAgentError: As for `resume`.
+        """
+        waiting = self.waiting
+        assert waiting is not None, "a turn waits"
+        pause = waiting.take(text)
+        if waiting.asks:
+            self.view.taken(pause, waiting)
+        else:
+            await self.resume()
+
+    async def resume(self, on_role_change: Literal["fail", "refresh"] = "fail") -> None:
+        """Send the answers, resume the turn and show it.
+
+        Raises:
+            WorldAgentError: It cannot be resumed, or failed. Answers that were taken are not asked for again.
+        """
+        try:
+            await self._resume(on_role_change)
+            return
+        except WorldAgentError as error:
+            failure = error
+        raise as_said_here(failure, _REMEDIES)
+
+    async def _resume(self, on_role_change: Literal["fail", "refresh"]) -> None:
+        from ....agent import UNSET  # the agent is loaded by now
+
+        self.began = True
+        thread, waiting = await self.thread(), self.waiting
+        answers = {} if waiting is None else waiting.answers
+        role = UNSET if self.role is None else self.role
+        stream = thread.stream_resume(dict(answers), role=role, on_role_change=on_role_change)
+        try:
+            await self._follow(stream, entered=answers.clear)  # by then they are taken
+        except (errors.AnswerInvalid, errors.NotAnApprover):
+            answers.clear()  # only the text says which of them it was
+            raise
+
+    async def _follow(self, stream: TurnStream, entered: Callable[[], None] = lambda: None) -> None:
+        self._running = True
+        try:
+            async with stream:
+                entered()
+                async for event in stream:
+                    if isinstance(event, events.Usage):
+                        self._count(event)
+                    self.view.event(event)
+        except asyncio.CancelledError:
+            self.set_status("cancelled" if self._draining is None else "stopped")
+            raise
+        finally:
+            self._running = False
+        turn = stream.turn
+        if turn.status == "cancelled" and self._draining is not None:
+            turn = replace(turn, status="stopped")  # a turn that draining interrupts can be resumed, too
+        self.set_status(turn.status, turn.pauses)
+        self.view.ended(turn if self.waiting is None else replace(turn, pauses=self.waiting.pauses))
+
+    def _show_files(self, files: Sequence[Path]) -> None:
+        if files:
+            self._hint(f"attached: {', '.join(file.name for file in files)}")
+
+    def _count(self, event: events.Usage) -> None:
+        self.usage += ModelUsage(
+            calls=1, input_tokens=event.input_tokens, output_tokens=event.output_tokens, cost=event.cost
+        )
+
+    async def advise(self, error: WorldAgentError) -> None:
+        """Say how to go on after an error that is shown."""
+        with suppress(WorldAgentError):  # the next turn reports a database that is down
+            if isinstance(error, errors.RoleRequired | errors.RoleChanged | errors.RoleKeyMismatch):
+                await self.look()
+                self._hint(_ROLE_HINT)
+            elif isinstance(error, _CHANGED):
+                await self.pick_up()  # another process may have been quicker
+            elif error.turn_id is not None:
+                state = await self.look()
+                if error.retryable and state is not None and state.resumable:
+                    self._hint("/resume goes on with the same turn.")
+
+    def _hint(self, text: str) -> None:
+        if self.view.interactive:
+            self.view.note(text)
+
+    def drain(self) -> bool:
+        """Let the turn that runs stop at its next step; False if none runs."""
+        if not self._running:
+            return False
+        if self._draining is None:
+            self._draining = asyncio.create_task(self.loaded.drain(DRAIN))
+            self.view.note("stopping at the next step")
+        return True
+
+    async def aclose(self) -> None:
+        """Wait for the end of draining, and close the agent or give up loading it."""
+        if self._draining is not None:
+            await asyncio.gather(self._draining, return_exceptions=True)
+        if self._loading is None:
+            return
+        self._loading.cancel()
+        await asyncio.wait({self._loading})
+        if not self._loading.cancelled() and self._loading.exception() is None:
+            await self._loading.result().aclose()
+
+
+__all__ = ["Session", "View"]

@@ -1,0 +1,220 @@
+"""The commands of `worldagent chat` about threads, models, tools and what becomes of an answer; and `@FILE`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.chat import (
+    CHAT,
+    SHOP,
+    Service,
+    Start,
+    dispatching,
+    environment,
+    home,
+    piped,
+    service,
+    shop,
+    shopping,
+    start,
+)
+from support.pieces import PNG, data_uri, written
+from support.terminal import CTRL_C, ENTER, TAB
+from worldagent.hosts.cli.chat.commands import files_named, may_be_kept
+
+__all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
+
+BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
+
+
+async def chatted(environment: dict[str, str], *lines: str, argv: tuple[str, ...] = CHAT) -> list[dict[str, Any]]:
+    """What a chat through pipes prints for these lines."""
+    _, out, told = await piped(environment, "".join(f"{line}\n" for line in lines).encode(), "--json", argv=argv)
+    assert told == ""
+    return [json.loads(line) for line in out.splitlines()]
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+async def test_new_begins_a_thread_and_threads_lists_the_newest(environment: dict[str, str], service: Service) -> None:
+    lines = ("/threads", "Hello", "/new novel", "Who lit the lamp?", "/new", "/threads", "/threads lamp", "/new novel")
+    found = await chatted(environment, *lines)
+    texts = [str(value.get("text")) for value in found]
+    assert texts[0] == "there is no thread yet"
+    assert texts[2] == "on the new thread 'novel'"
+    assert re.fullmatch(r"on the new thread 'chat-[0-9a-f]{6}'", texts[4])
+    assert [line.split()[:2] for line in texts[5].splitlines()[1:3]] == [["novel", "Who"], ["main", "Hello"]]
+    assert "novel" in texts[6]
+    assert "main" not in texts[6]
+    assert found[7]["error"]["code"] == "name_taken"
+    assert "Hello" not in service.asked()
+
+
+async def test_the_thread_of_the_chat_is_marked(start: Start) -> None:
+    async with start() as terminal:
+        await terminal.say("Hello")
+        shown = await terminal.say("/threads")
+        assert shown.splitlines()[1].startswith("*  main ")
+        assert all(len(line) <= 80 for line in terminal.lines)
+        await terminal.say("/new novel", then="novel>")
+        assert await terminal.say("Who are you?", prompt="novel>") == "Paris."
+
+
+# --- models, tools, cost ----------------------------------------------------------------------------------------------
+
+
+async def test_the_model_of_the_messages_to_come_is_chosen_and_given_up(
+    environment: dict[str, str], service: Service
+) -> None:
+    lines = ("/model", "/model fast", "Hello", "/model openai/other", "Hello", "/model off", "Hello", "/model nonsense")
+    named = environment | {"WORLDAGENT_MODELS": json.dumps({"fast": "openai/quick"})}
+    found = await chatted(named, *lines)
+    assert found[0]["text"] == "model openai/answer\nby name:\n  fast  openai/quick"
+    assert found[1]["text"].startswith("model fast\n")
+    assert [request["model"] for request in service.stub.requests] == ["quick", "other", "answer"]
+    assert found[7]["error"]["code"] == "model_not_configured"
+
+
+async def test_tools_are_listed_with_their_risk(environment: dict[str, str]) -> None:
+    [found] = await chatted(shopping(environment), "/tools", argv=SHOP)
+    lines = found["text"].splitlines()
+    assert lines[0].split() == ["NAME", "WHAT", "IT", "DOES", "RISK"]
+    assert any(line.startswith("pay ") and line.endswith("write, network") for line in lines)
+
+
+async def test_cost_counts_the_chat_and_the_day(environment: dict[str, str]) -> None:
+    found = await chatted(environment, "/cost", "Hello", "And again", "/cost")
+    before, after = (found[at]["text"].splitlines() for at in (0, 3))
+    assert before[0] == "this chat: 0 model calls, 0 + 0 tokens, $0.0000"
+    assert after[0].startswith("this chat: 2 model calls, ")
+    assert after[1].startswith("the workspace today (UTC): ")
+
+
+# --- what becomes of an answer ----------------------------------------------------------------------------------------
+
+
+def copied(raw: bytearray) -> list[str]:
+    """What the terminal was asked to put on the clipboard."""
+    return [base64.b64decode(found).decode() for found in re.findall(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", raw)]
+
+
+async def test_an_answer_or_its_code_is_copied_and_cannot_steer_where_it_is_pasted(
+    start: Start, service: Service
+) -> None:
+    service.answers = [(BLOCK + "\x1b[2J",), ("Paris.",)]
+    async with start(SSH_CONNECTION="there") as terminal:  # so that no program of this machine is asked
+        assert "has no answer" in await terminal.say("/copy")
+        await terminal.say("Light it.")
+        assert "characters to the clipboard" in await terminal.say("/copy")
+        await terminal.say("And the capital?")
+        await terminal.say("/copy")
+        await terminal.say("/copy code")
+        assert "error: /copy takes nothing or 'code'" in await terminal.say("/copy all")
+    assert copied(terminal.raw) == [f"{BLOCK}[2J", "Paris.", "print('lit')\n"]
+
+
+async def test_a_thread_is_exported_for_people_and_for_import(
+    start: Start, environment: dict[str, str], service: Service, tmp_path: Path
+) -> None:
+    service.answers = [(BLOCK,)]
+    async with start() as terminal:
+        await terminal.say("Light it.")
+        for name in ("lamp.md", "lamp.jsonl"):
+            assert "2 messages are in" in await terminal.say(f"/export {tmp_path / name}")
+        assert "File exists" in " ".join((await terminal.say(f"/export {tmp_path / 'lamp.md'}")).split())
+        assert "error: /export takes a file" in await terminal.say("/export")
+    assert (tmp_path / "lamp.md").read_text() == f"# main\n\n## user\n\nLight it.\n\n## agent\n\n{BLOCK}\n"
+    assert (tmp_path / "lamp.jsonl").read_bytes().startswith(b"{")
+    assert b"at a terminal only" in json.dumps(await chatted(environment, f"/export {tmp_path / 'x.md'}")).encode()
+    assert not (tmp_path / "x.md").exists()
+
+
+async def test_a_program_cannot_copy(environment: dict[str, str]) -> None:
+    found = await chatted(environment, "Hello", "/copy")
+    assert "/copy needs a terminal" in json.dumps(found[1])
+
+
+# --- files in messages ------------------------------------------------------------------------------------------------
+
+
+def test_files_are_named_by_an_at_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.md", "a file.txt", "odd,"):
+        (tmp_path / name).write_text("lit")
+    (tmp_path / "folder").mkdir()
+    assert files_named('Compare @notes.md, @"a file.txt" and (@notes.md).') == (Path("notes.md"), Path("a file.txt"))
+    assert files_named("@odd,") == (Path("odd,"),)
+    for text in ("ana@notes.md", "@none", "@", "@@notes.md", "@folder", "@" + "x" * 5000, "@a\0b", '@"notes.md'):
+        assert files_named(text) == ()
+
+
+async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: Service, tmp_path: Path) -> None:
+    photo = written(tmp_path, "lake.png", PNG)
+    notes = written(tmp_path, "notes of ana.md", b"The lamp is lit.")
+    async with start() as terminal:
+        shown = await terminal.say(f'Look at @{photo} and @"{notes}".')
+        assert shown.endswith("\nattached: lake.png, notes of ana.md\nParis.")
+        assert await terminal.say("And @nobody?") == "Paris."
+        assert "[attached: lake.png (image/png), notes of ana.md (text/markdown)]" in " ".join(
+            (await terminal.say("/history")).split()
+        )
+    contents = json.dumps(service.stub.requests[0]["messages"])
+    assert data_uri(PNG) in contents
+    assert "The lamp is lit." in contents
+
+
+async def test_a_piped_line_attaches_no_file(environment: dict[str, str], service: Service, tmp_path: Path) -> None:
+    notes = written(tmp_path, "notes.md", b"The lamp is lit.")
+    await chatted(environment, f"Look at @{notes}")
+    assert "The lamp is lit." not in json.dumps(service.stub.requests[0]["messages"])
+
+
+async def test_files_are_completed_in_messages_and_after_commands(start: Start, tmp_path: Path) -> None:
+    written(tmp_path, "lighthouse.md", b"lit")
+    async with start() as terminal:
+        for begin in ("Look at @", "/attach ", "/export ", "/role @"):
+            await terminal.prompt()
+            terminal.write(f"{begin}{tmp_path}/ligh" + TAB)
+            await terminal.until(lambda: "/lighthouse.md" in "".join(terminal.text.split()))
+            terminal.write(CTRL_C)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "bought"), [("y", True), ("n", False)])
+async def test_a_key_answers_an_approval(shop: Start, service: Service, home: Path, key: str, bought: bool) -> None:
+    service.answers.insert(0, dispatching("buy"))
+    async with shop() as terminal:
+        shown = await terminal.say("Buy me a hat.", then="main answer>")
+        assert "\nkeys: Alt-Y yes, Alt-N no, Alt-A always" in shown
+        terminal.write("\x1b" + key)
+        await terminal.shows("Paris.")
+        await terminal.prompt()
+    assert (home / "bought").exists() == bought
+
+
+async def test_no_key_answers_where_something_is_typed_or_nothing_is_asked(
+    shop: Start, service: Service, home: Path
+) -> None:
+    async with shop() as terminal:
+        terminal.write("\x1by")  # nothing is asked
+        service.answers.insert(0, dispatching("buy"))
+        terminal.write("Buy me a hat." + ENTER + "yesterday")  # typed ahead
+        await terminal.prompt("main answer> yesterday")
+        terminal.write("\x1by")
+        terminal.write(CTRL_C)
+        await terminal.prompt("main answer>")
+    assert not (home / "bought").exists()
+
+
+def test_the_names_that_new_and_export_take_may_be_kept() -> None:
+    assert may_be_kept("/new novel")
+    assert may_be_kept("/export novel.md")

@@ -1,0 +1,181 @@
+"""How `worldagent chat` draws an answer: nothing of it is lost, and nothing in it steers the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from worldagent.hosts.cli.chat.markdown import AnswerStream
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+PARTS = (
+    *("word", "灯台", "x y", "\n", "\n\n", " ", "    ", "# ", "## ", "- ", "1. ", "> ", "*", "**", "_", "`", "```\n"),
+    *(
+        "```py\n",
+        "~~~",
+        "---\n",
+        "===\n",
+        "| a | b |\n|---|---|\n",
+        "| c |",
+        "[t](u)",
+        "[t]",
+        "[t]: u\n",
+        "<b>",
+        "</b>",
+    ),
+    *("<!--", "-->", "![i](u)", "<http://u>", "\\", "&amp;", "&#27;", "&#x9b;", "&#x202e;", "&#x2028;", "\x1b[2J"),
+    *("\x9b", "\u202e", "[/red]", "[red]", ":smile:", "~~", "\t", "\r\n", "\x1b]8;;http://u\x07", "[link=u]"),
+)
+ANSWERS = st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=40)
+
+
+def console(width: int = 40, height: int = 24) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, highlight=False, markup=False, emoji=False
+    )
+
+
+def shown(renderable: RenderableType, width: int = 40) -> str:
+    """What a terminal gets."""
+    with (drawing := console(width)).capture() as capture:
+        drawing.print(renderable)
+    return capture.get()
+
+
+def streamed(pieces: list[str], width: int = 40) -> str:
+    """What a terminal gets for good of an answer that comes in these pieces."""
+    with (drawing := console(width)).capture() as capture:
+        stream = AnswerStream(drawing)
+        for piece in pieces:
+            stream.feed(piece)
+        stream.end()
+    return capture.get()
+
+
+def plain(output: str) -> str:
+    return STYLE.sub("", output)
+
+
+@given(ANSWERS)
+def test_no_answer_steers_the_terminal(pieces: list[str]) -> None:
+    assert not STEERING.search(plain(streamed(pieces)))
+
+
+@given(ANSWERS)
+def test_what_is_still_growing_steers_no_terminal_and_fits_the_screen(pieces: list[str]) -> None:
+    stream = AnswerStream(console())
+    for piece in pieces:
+        stream.feed(piece)
+        if (block := stream.growing(5)) is not None:
+            output = plain(shown(block))
+            assert not STEERING.search(output)
+            assert output.count("\n") <= 5
+
+
+@given(st.lists(st.sampled_from([*PARTS, "word " * 30, "\n" + "line\n\n" * 9]), max_size=60))
+def test_what_is_drawn_anew_erases_nothing_that_is_to_stay(pieces: list[str]) -> None:
+    drawing = console(80, height=10)
+    stream = AnswerStream(drawing)
+    live = Live(console=drawing, get_renderable=lambda: stream.growing(9) or "", auto_refresh=False, transient=True)
+    with drawing.capture() as capture, live:
+        for piece in pieces:
+            stream.feed(piece)
+            live.refresh()
+        stream.end()
+    screen = pyte.HistoryScreen(80, 10, history=10_000, ratio=0.5)
+    pyte.Stream(screen).feed(capture.get().replace("\n", "\r\n"))
+    gone = ["".join(line[at].data for at in range(80)) for line in screen.history.top]
+    lines = [line.rstrip() for line in [*gone, *screen.display]]
+    expected = plain(streamed(pieces, width=80)).splitlines()
+    assert lines[: len(expected)] == expected
+    assert not any(lines[len(expected) :])
+
+
+@given(ANSWERS)
+def test_an_answer_does_not_depend_on_the_pieces_it_comes_in(pieces: list[str]) -> None:
+    assert streamed(pieces) == streamed(["".join(pieces)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write <div> and </div> around it, <!-- or not -->",
+        "<div>\nword\n</div>\n\nword",
+        "See [the page][1].\n\n[1]: http://example.org/page",
+        "A picture: ![the lamp](http://example.org/lamp.png)",
+        "> " * 60 + "deep",
+        "- " * 60 + "deep",
+        "[" * 300 + "word" + "]" * 300,
+        "| one | two |\n|---|---|\n| three | four |\nfive",
+        "1. one\n2. two\n\n   three\n10. four",
+    ],
+)
+def test_every_word_is_shown(text: str) -> None:
+    output = plain(streamed([text], width=200))
+    assert re.findall(r"[a-z]{3,}", output) == re.findall(r"[a-z]{3,}", text)
+
+
+def test_the_address_of_a_link_is_shown_and_no_link_of_the_terminal_is_made() -> None:
+    output = streamed(["[your bank](https://evil.example/x)"], width=80)
+    assert "your bank (https://evil.example/x)" in plain(output)
+    assert "\x1b]8" not in output
+
+
+def test_lines_stay_lines_and_words_are_not_broken() -> None:
+    lines = plain(streamed(["Roses are red,\nviolets are blue, " + "and so are you, " * 5])).splitlines()
+    assert lines[0] == "Roses are red,"
+    assert lines[1].startswith("violets are blue,")
+    assert all(len(line) <= 40 and line == line.rstrip() for line in lines)
+    words = {word for line in lines for word in line.split()}
+    assert words <= {"Roses", "are", "red,", "violets", "blue,", "and", "so", "you,"}
+
+
+def test_markdown_is_drawn() -> None:
+    text = "# Lamps\n\nThe **first** one.\n\n- red\n- blue\n\n```python\ndef lamp(): ...\n```\n\nDone."
+    output = streamed([text])
+    assert plain(output).splitlines() == [
+        *("Lamps", "", "The first one.", "", " • red", " • blue", "", "def lamp(): ...", "", "Done.")
+    ]
+    assert "\x1b[1mfirst" in output
+    assert re.search(r"\x1b\[[0-9;]*[39][0-9][0-9;]*mdef", output)  # a keyword has a colour
+
+
+def test_blocks_that_are_complete_are_printed_while_the_last_one_grows() -> None:
+    drawing = console()
+    stream = AnswerStream(drawing)
+    with drawing.capture() as capture:
+        stream.feed("First.\n\nSec")
+        stream.feed("ond.\n")
+    assert plain(capture.get()) == "First.\n"
+    growing = stream.growing(10)
+    assert growing is not None
+    assert plain(shown(growing)) == "\nSecond.\n"
+    with drawing.capture() as capture:
+        stream.feed("Still the second.\n\n```\ncode\n\n")
+        stream.feed("more code\n")
+    assert plain(capture.get()) == "\nSecond.\nStill the second.\n"
+    with drawing.capture() as capture:
+        stream.end()
+    assert plain(capture.get()) == "\ncode\n\nmore code\n"
+
+
+def test_of_a_block_that_is_higher_than_the_screen_the_end_is_shown() -> None:
+    for begin in ("", "```python\n"):
+        stream = AnswerStream(console())
+        stream.feed(begin + "".join(f"line_{number}\n" for number in range(1000)))
+        growing = stream.growing(3)
+        assert growing is not None
+        assert plain(shown(growing)).splitlines() == ["line_997", "line_998", "line_999"]
+    stream = AnswerStream(console())
+    stream.feed("x" * 50_000 + " the end")
+    growing = stream.growing(2)
+    assert growing is not None
+    assert plain(shown(growing)).endswith("x the end\n")
