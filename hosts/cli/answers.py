@@ -14,10 +14,10 @@ from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
 from ..pauses import is_late, unanswered
-from ._pauses import read_answer
 from .home_threads import open_threads
 from .options import GoOnOptions
 from .output import Output
+from .pauses import read_answer
 from .sources import one_reader, role
 from .turn import one_form, one_turn
 

@@ -122,8 +122,8 @@ def approve(
 
       worldagent approvals approve ID ID --always
     """
-    from ._approvals_text import leave
     from .answers import checked_role
+    from .approvals_text import leave
     from .sources import json_object, text
 
     call_role = checked_role(options, "--arguments", arguments)
@@ -216,7 +216,7 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
 
 def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:
     from ..pauses import is_late
-    from ._pauses import pause_text
+    from .pauses import pause_text
     from .turn import where
 
     parts: list[str] = []

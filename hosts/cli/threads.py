@@ -391,8 +391,8 @@ def _missing(output: Output, options: ThreadOptions) -> int:
 
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
     from ..pauses import unanswered
-    from ._pauses import pause_text
     from .messages import author_text
+    from .pauses import pause_text
     from .turn import pauses_text
 
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))

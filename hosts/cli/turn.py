@@ -29,10 +29,10 @@ from ...core.errors import (
 )
 from ...core.pauses import Pause
 from ..pauses import is_late
-from ._pauses import pause_text
 from .exits import DONE, FAILED, PAUSED, TERMINATED
 from .options import WORKSPACE, AgentOptions, GoOnOptions, ThreadsOptions
 from .output import Output
+from .pauses import pause_text
 from .signals import signals_handled
 
 if TYPE_CHECKING:

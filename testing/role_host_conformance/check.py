@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from ...mcp_client import TOOLS, HttpHost, StdioHost
-from ...mcp_client._quiet import quiet_context
+from ...mcp_client.quiet import quiet_context
 from . import roles, tools, transport
 from .kit import HostCheckOptions, Kit
 from .points import Point, Result, Skipped, Tell, settle

@@ -15,8 +15,8 @@ from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, Implementation, Request
 from pydantic import RootModel, ValidationError
 
 from ...mcp_client import HttpHost, StdioHost
-from ...mcp_client._failures import Failure, unopened
-from ...mcp_client._transports import open_transport
+from ...mcp_client.failures import Failure, Failures
+from ...mcp_client.transports import open_transport
 from .points import Failed
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
@@ -71,7 +71,8 @@ class Connection:
         self._why: Failure | None = None
         self._settled = asyncio.Event()
         self._stop = asyncio.Event()
-        transport = open_transport(host, self._lose)
+        self._failures = Failures(host.label, program=isinstance(host, StdioHost))
+        transport = open_transport(host, self._failures, self._lose)
         client = Client(transport, mode=mode, cache=None, client_info=_CLIENT, message_handler=notice)
         self._owner = asyncio.create_task(self._own(client))
 
@@ -153,7 +154,7 @@ class Connection:
         if isinstance(error, MCPError | RuntimeError | ValidationError):
             known = " or ".join(REVISIONS)
             return Unanswered(f"it does not speak MCP {known}", f"let it speak {known}", reached=True)
-        failure = unopened(self._host.label, error)
+        failure = self._failures.unopened(error)
         return Unanswered(failure.problem, failure.remedy)
 
     def _refused(self, code: int) -> Unanswered:

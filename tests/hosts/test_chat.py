@@ -184,7 +184,7 @@ async def test_an_interrupt_cancels_the_answer_then_clears_a_line_then_says_how_
         assert terminal.modes() == terminal.before
 
 
-@pytest.mark.parametrize("module", ["typer", "worldagent.hosts.cli._session", "prompt_toolkit.application"])
+@pytest.mark.parametrize("module", ["typer", "worldagent.hosts.cli.session", "prompt_toolkit.application"])
 async def test_an_interrupt_while_it_loads_ends_it_with_130_and_no_traceback(start: Start, module: str) -> None:
     script = (
         "import os, signal, sys; sys.argv = ['worldagent', 'chat', '--lm', 'openai/answer']\n"

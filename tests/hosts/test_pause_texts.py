@@ -25,7 +25,7 @@ from worldagent.core.pauses import (
     RunAgain,
 )
 from worldagent.harness.journal import decision_of
-from worldagent.hosts.cli._pauses import how_to_answer, pause_text, read_answer
+from worldagent.hosts.cli.pauses import how_to_answer, pause_text, read_answer
 from worldagent.hosts.pauses import printable
 
 

@@ -23,10 +23,10 @@ from ....core import events
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ...pauses import printable
-from .._pauses import pause_text
 from ..messages import left_out_text
 from ..options import ChatOptions
 from ..output import WANTING, Output, waiting_text
+from ..pauses import pause_text
 from .markdown import AnswerStream
 from .waiting import answer_keys
 

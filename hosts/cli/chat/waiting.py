@@ -8,7 +8,7 @@ from typing import Final
 from ....core.errors import AnswerInvalid, NotAnApprover
 from ....core.pauses import Pause, PersonAnswer, may_answer, may_be_always
 from ...pauses import is_late
-from .._pauses import pause_text, read_answer
+from ..pauses import pause_text, read_answer
 
 STATUS_TEXTS: Final = {
     "paused": "The last turn of this thread has its answers, and has not gone on. "

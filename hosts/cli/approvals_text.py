@@ -1,4 +1,4 @@
-"""A call that waits for leave, as a person reads it, and what they may say to it. Other pauses are for `_pauses`."""
+"""A call that waits for leave, as a person reads it, and what they may say to it. Other pauses are for `pauses`."""
 
 from __future__ import annotations
 

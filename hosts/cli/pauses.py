@@ -20,7 +20,7 @@ from ...core.pauses import (
 )
 from ...core.validation import is_text
 from ..pauses import forms, is_late, numbered, one_line, pause_lines
-from ._approvals_text import how_to_leave, read_leave
+from .approvals_text import how_to_leave, read_leave
 
 _HAPPENED: Final = re.compile(r"happened(?:\s+(.+))?", re.IGNORECASE | re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
