@@ -62,7 +62,8 @@ from .choices import (
     open_usage,
 )
 from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
-from .events import EventFollower, Recorder
+from .following import EventFollower
+from .recording import Recorder
 from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .threads import SCHEMAS, ThreadState, ThreadStatus, Wanted
 from .upkeep import Retention, Upkeep, UpkeepParts

@@ -24,7 +24,7 @@ from ...role_resolution import Role, RoleResolver
 from ...storage import Lease, Leases
 from .._unattended import AccountEvents, Notifier
 from .._unset import UNSET, Unset
-from ..events import Recorder, Recording
+from ..recording import Recorder, Recording
 from ..threads import Branching, ThreadRegister
 from ..upkeep import Retention, UpkeepParts
 from .limits import Drain, StartQueue

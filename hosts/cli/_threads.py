@@ -17,8 +17,8 @@ from ...core.pauses import Pause
 from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
-from ...memory.events import EventLog
 from ...memory.titles import ThreadSearch, ThreadTitles
+from ...memory.turn_log import TurnLog
 from ...storage import Database, Leases, Storage
 from ..pauses import unanswered
 from ._messages import author_text, message_text
@@ -85,7 +85,7 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
             SqlJournal(database),
             leases,
             branches,
-            EventLog(database),
+            TurnLog(database),
             ThreadTitles(database),
             ThreadSearch(database),
         )
