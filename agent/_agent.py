@@ -27,7 +27,8 @@ from ..harness.journal import SqlJournal
 from ..harness.limits import Spent
 from ..harness.running import OnError, harmless
 from ..harness.trace import Trace, Traces, TraceSink
-from ..harness.trace.running import TraceIndex, Tracer
+from ..harness.trace.index import TraceIndex
+from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments

@@ -13,7 +13,7 @@ from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.journal import Journal
 from ...harness.limits import Usage, Use
-from ...harness.trace.running import Tracer
+from ...harness.trace.tracer import Tracer
 from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Attachments, Loaded

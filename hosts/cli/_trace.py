@@ -13,7 +13,8 @@ from typing import Any, Final
 from ...core import check_id, summed
 from ...core.errors import InvalidArgument, StorageUnavailable, TraceInvalid
 from ...harness.trace import Traces, TurnTrace, read_trace
-from ...harness.trace.running import HEADER, TraceIndex
+from ...harness.trace.index import TraceIndex
+from ...harness.trace.records import HEADER
 from ...storage import Storage
 from ._output import Output
 from ._session import run

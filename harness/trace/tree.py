@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Final
 
 from ...core import summed
-from ._records import TraceRecord
+from .records import TraceRecord
+
+_COUNTED: Final = (
+    "calls",
+    "models",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "unpriced",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,27 +72,14 @@ class TurnTrace:
         """The trace that records of one turn are; at least one is of its runs."""
         every = tuple(sorted(records, key=lambda record: (record.run, record.seq)))
         runs = [record for record in every if record.kind == "turn"]
-        first, last = runs[0], runs[-1]
-        costs = [run.cost for run in runs if run.cost is not None]
+        counts: dict[str, Any] = {name: summed(getattr(run, name) for run in runs) for name in _COUNTED}
         return TurnTrace(
-            id=first.turn,
-            name=first.name,
-            workspace=first.workspace,
-            thread=first.thread,
-            account=first.account,
-            status=last.status,
-            code=last.code,
-            start=first.start,
-            end=last.end,
+            id=runs[0].turn,
+            **{name: getattr(runs[0], name) for name in ("name", "workspace", "thread", "account", "start")},
+            **{name: getattr(runs[-1], name) for name in ("status", "code", "end")},
             runs=len(runs),
-            calls=sum(run.calls for run in runs),
-            models=sum(run.models for run in runs),
-            input_tokens=summed(run.input_tokens for run in runs),
-            output_tokens=summed(run.output_tokens for run in runs),
-            cached_tokens=sum(run.cached_tokens for run in runs),
-            reasoning_tokens=sum(run.reasoning_tokens for run in runs),
-            cost=sum(costs) if costs else None,
-            unpriced=sum(run.unpriced for run in runs),
+            **counts,
+            cost=_cost(runs),
             records=every,
         )
 
@@ -168,22 +166,19 @@ def _built(root: str, lasting: dict[str, list[TraceRecord]], below: dict[str, li
     made: dict[str, TraceNode] = {}
     for path in reversed(order):
         children = tuple(made[child] if isinstance(child, str) else _leaf(child) for child in below.get(path, ()))
-        made[path] = _node(tuple(lasting[path]), children)
+        tokens = (summed(child.tokens[0] for child in children), summed(child.tokens[1] for child in children))
+        made[path] = TraceNode(lasting[path][-1], tuple(lasting[path]), children, tokens, _cost(children))
     return made[root]
-
-
-def _node(runs: tuple[TraceRecord, ...], children: tuple[TraceNode, ...]) -> TraceNode:
-    costs = [child.cost for child in children if child.cost is not None]
-    node = TraceNode(runs[-1], runs, children)
-    return replace(
-        node,
-        tokens=(summed(child.tokens[0] for child in children), summed(child.tokens[1] for child in children)),
-        cost=sum(costs) if costs else None,
-    )
 
 
 def _leaf(record: TraceRecord) -> TraceNode:
     return TraceNode(record, (record,), (), (record.input_tokens, record.output_tokens), record.cost)
+
+
+def _cost(parts: Iterable[TraceRecord | TraceNode]) -> float | None:
+    """The sum of the costs that are known; None where none is."""
+    costs = [part.cost for part in parts if part.cost is not None]
+    return sum(costs) if costs else None
 
 
 __all__ = ["TraceNode", "TurnTrace"]

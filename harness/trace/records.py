@@ -1,4 +1,4 @@
-"""The format `trace/1`: one JSON object a line. Events become records in `_recorder`; who keeps lines is elsewhere.
+"""The format `trace/1`: one JSON object a line. Events become records in `recorder`; who keeps lines is elsewhere.
 
 The first line names the format. A line with the `run`, `seq` and `kind` of an earlier one stands in its place: what
 lasts is written when it begins and again when it ends.
