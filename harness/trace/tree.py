@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -88,7 +88,7 @@ class TurnTrace:
         return _tree(self.records)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TraceNode:
     """A record with what is part of it.
 
@@ -101,8 +101,8 @@ class TraceNode:
     """
 
     record: TraceRecord
-    runs: tuple[TraceRecord, ...] = ()
-    children: tuple[TraceNode, ...] = ()
+    runs: list[TraceRecord] = field(default_factory=list)
+    children: list[TraceNode] = field(default_factory=list)
     tokens: tuple[int | None, int | None] = (0, 0)
     cost: float | None = None
 
@@ -114,65 +114,54 @@ class TraceNode:
 
 
 def _tree(records: Sequence[TraceRecord]) -> TraceNode:
-    lasting: dict[str, list[TraceRecord]] = {}
+    nodes: dict[str, TraceNode] = {}
     for record in records:
         if record.lasts:
-            lasting.setdefault(record.id, []).append(record)
-    root = next(record.id for record in records if record.kind == "turn")
-    above = {path: _place(runs[0], lasting, root) for path, runs in lasting.items() if path != root}
-    _cut_circles(above, root)
-    below: dict[str, list[str | TraceRecord]] = {}
-    seen: set[str] = set()
+            node = nodes.setdefault(record.id, TraceNode(record))
+            node.record = record
+            node.runs.append(record)
+    root = next(node for node in nodes.values() if node.record.kind == "turn")
+    above: dict[str, TraceNode] = {}
     for record in records:
-        if record.id == root or (record.lasts and record.id in seen):
+        if record.id == root.record.id or (record.lasts and record.id in above):
             continue
+        place = _place(record, nodes) or root
         if record.lasts:
-            seen.add(record.id)
-        place = above[record.id] if record.lasts else _place(record, lasting, root)
-        below.setdefault(place, []).append(record.id if record.lasts else record)
-    return _built(root, lasting, below)
+            above[record.id] = place
+            place.children.append(nodes[record.id])
+        else:
+            tokens = record.input_tokens, record.output_tokens
+            place.children.append(TraceNode(record, [record], tokens=tokens, cost=record.cost))
+    for node in reversed(_in_order(root, nodes, above)):
+        inputs, outputs = zip(*(child.tokens for child in node.children), strict=True) if node.children else ((), ())
+        node.tokens, node.cost = (summed(inputs), summed(outputs)), _cost(node.children)
+    return root
 
 
-def _place(record: TraceRecord, lasting: dict[str, list[TraceRecord]], root: str) -> str:
+def _place(record: TraceRecord, nodes: Mapping[str, TraceNode]) -> TraceNode | None:
     """What a record hangs from: what it is about or part of, or the nearest above that is there."""
-    if record.call in lasting:
-        return record.call
+    if record.call in nodes:
+        return nodes[record.call]
     parent = record.parent
-    while parent and (parent not in lasting or parent == record.id):
+    while parent and (parent not in nodes or parent == record.id):
         parent = parent.rpartition("/")[0]
-    return parent or root
+    return nodes.get(parent)
 
 
-def _cut_circles(above: dict[str, str], root: str) -> None:
-    """Hang from the root what would be part of itself, as only a file that others wrote can say."""
-    good = {root}
-    for path in above:
-        walked: list[str] = []
-        met: set[str] = set()
-        while path not in good and path not in met:
-            walked.append(path)
-            met.add(path)
-            path = above[path]  # noqa: PLW2901 -- the walk goes up
-        if path not in good:
-            above[path] = root
-        good.update(walked)
-
-
-def _built(root: str, lasting: dict[str, list[TraceRecord]], below: dict[str, list[str | TraceRecord]]) -> TraceNode:
-    """The tree, from its ends up and without recursion: a file may be nested as deeply as it likes."""
-    order = [root]
-    for path in order:  # grows
-        order += [child for child in below.get(path, ()) if isinstance(child, str)]
-    made: dict[str, TraceNode] = {}
-    for path in reversed(order):
-        children = tuple(made[child] if isinstance(child, str) else _leaf(child) for child in below.get(path, ()))
-        tokens = (summed(child.tokens[0] for child in children), summed(child.tokens[1] for child in children))
-        made[path] = TraceNode(lasting[path][-1], tuple(lasting[path]), children, tokens, _cost(children))
-    return made[root]
-
-
-def _leaf(record: TraceRecord) -> TraceNode:
-    return TraceNode(record, (record,), (), (record.input_tokens, record.output_tokens), record.cost)
+def _in_order(root: TraceNode, nodes: Mapping[str, TraceNode], above: Mapping[str, TraceNode]) -> list[TraceNode]:
+    """All that lasts, each before what is part of it; without recursion, since a file may be nested without end."""
+    order: dict[TraceNode, None] = {}
+    for start in (root, *map(nodes.__getitem__, above)):
+        if start in order:
+            continue
+        if start is not root:  # it is part of itself, as only a file that others wrote can say
+            above[start.record.id].children.remove(start)
+            root.children.append(start)
+        found = [start]
+        for node in found:  # grows
+            found += [child for child in node.children if child.record.lasts]
+        order |= dict.fromkeys(found)
+    return list(order)
 
 
 def _cost(parts: Iterable[TraceRecord | TraceNode]) -> float | None:
