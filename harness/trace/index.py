@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...core.errors import InvalidArgument, StorageInvalid, TraceInvalid
 from ...storage import Database, Schema, Transaction
@@ -19,6 +19,8 @@ from .recorder import Recorder
 from .records import TraceRecord, read_record
 from .sinks import Traced
 from .tree import TurnTrace
+
+T = TypeVar("T")
 
 TRACES = Schema(
     "traces",
@@ -105,11 +107,11 @@ class TraceIndex:
                 self._database = await Database.open(self.file, schemas=(TRACES,), expendable=True)
         return self._database
 
+    async def _read(self, work: Callable[[Transaction], T]) -> T | None:
+        return await (await self._open()).read(work) if self.file.exists() else None
+
     async def newest(self, workspace: str, *, thread: str | None, limit: int) -> tuple[TurnTrace, ...]:
         """The newest traces, without their records."""
-        if not self.file.exists():
-            return ()
-        database = await self._open()
 
         def work(transaction: Transaction) -> list[list[TraceRecord]]:
             if thread is None:
@@ -118,15 +120,12 @@ class TraceIndex:
                 turns = transaction.execute(_LIST.format(_OF_THREAD), (workspace, thread, limit))
             return [self._records(transaction.execute(_RUNS, turn), turn[0]) for turn in turns]
 
-        found = await database.read(work)
+        found = await self._read(work) or []
         return tuple(replace(TurnTrace.of(runs), records=()) for runs in found if runs)
 
     async def records(self, turn: str) -> list[TraceRecord]:
         """Every record of a turn; none where there is no such trace."""
-        if not self.file.exists():
-            return []
-        database = await self._open()
-        return self._records(await database.read(lambda tx: tx.execute(_ALL, (turn,))), turn)
+        return self._records(await self._read(lambda tx: tx.execute(_ALL, (turn,))) or [], turn)
 
     async def forget(self, workspace: str, thread: str) -> None:
         """Remove the traces of a thread; `scrub` takes care of what the file still holds of them."""

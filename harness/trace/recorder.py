@@ -215,6 +215,7 @@ def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
 def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
     """The record of an event about a call that is not its begin or end."""
     kind: RecordKind
+    about: _Fields
     match event:
         case ev.CallDecided():
             kind, path = "approval", event.call_id

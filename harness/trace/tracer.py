@@ -200,7 +200,7 @@ class Tap:
         if isinstance(event, ev.TurnStarted):
             self._scope = replace(self._scope, thread=event.thread or None)
         texts = _TEXT_FIELDS.get(kind)
-        if texts is not None and any(getattr(event, name) != value for name, value in texts.items()):
+        if texts is not None and not texts.items() <= vars(event).items():  # otherwise it has none of them
             event = event.model_copy(update=texts)
         self._tracer.put(Traced(self._scope, event))
 
