@@ -27,7 +27,8 @@ from ..harness.journal import SqlJournal
 from ..harness.limits import Spent
 from ..harness.running import OnError, harmless
 from ..harness.trace import Trace, Traces, TraceSink
-from ..harness.trace.running import TraceIndex, Tracer
+from ..harness.trace.index import TraceIndex
+from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
@@ -62,7 +63,8 @@ from .choices import (
     open_usage,
 )
 from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
-from .events import EventFollower, Recorder
+from .following import EventFollower
+from .recording import Recorder
 from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .threads import SCHEMAS, ThreadState, ThreadStatus, Wanted
 from .upkeep import Retention, Upkeep, UpkeepParts

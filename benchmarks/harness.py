@@ -23,7 +23,8 @@ from worldagent.harness import CallContext, Function, Policy, Registry, _pipelin
 from worldagent.harness.gate import Caller, Gate, Rule
 from worldagent.harness.running import Call
 from worldagent.harness.trace import JsonLinesTrace, TraceSink
-from worldagent.harness.trace.running import TraceIndex, Tracer
+from worldagent.harness.trace.index import TraceIndex
+from worldagent.harness.trace.tracer import Tracer
 
 _SCOPE = Scope(workspace="bench", thread="t1")
 _INPUT = {"text": "hat", "number": 3}

@@ -15,8 +15,7 @@ from ...graphs import TurnRequest, TurnRun
 from ...memory import OPEN, TurnRecord
 from ...memory.branches import Branch
 from ...role_resolution import Resolution, ResolvedRole
-from ...storage import Lease
-from ..events import together
+from ...storage import Lease, Transaction
 from .branching import Start
 from .work import Begun, NewTurn, RunnerParts
 
@@ -62,10 +61,15 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)
-        branches = None if start is None else partial(start.write, asked=asked)
         recording = work.recording
-        begun = None if recording is None else recording.beginning
-        parts.turns.begin(record, lease=lease, also=together(branches, begun))
+
+        def also(transaction: Transaction) -> None:
+            if start is not None:
+                start.write(transaction, asked=asked)
+            if recording is not None:
+                recording.write_begin(transaction)
+
+        parts.turns.begin(record, lease=lease, also=also)
         cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
         if start is not None or recording is not None or work.loaded:

@@ -13,7 +13,7 @@ from ...core.events import Event
 from ...harness.journal import pause_of
 from ...memory import TurnRecord
 from .._turns import Turn, TurnUsage
-from ..events import EventFollower
+from ..following import EventFollower
 from .work import RunnerParts
 
 _COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")

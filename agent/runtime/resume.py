@@ -272,7 +272,7 @@ async def resume(
     how, work.how = work.how, Resumption()
     resolution, refreshed = await checked(parts, record, how, (message, item))
     emit_started(emit, record.scope.thread or "", record.kind, resolution, resumed=True)
-    if recording is not None and record.status == "running" and await parts.recorder.log.standing(record.id):
+    if recording is not None and record.status == "running" and await parts.recorder.log.has_open_text(record.id):
         emit(TextReplaced, text="")  # the run that was interrupted did not come to take it back
     for pause_id in work.answered:
         emit(PauseClosed, pause_id=pause_id)
@@ -303,8 +303,8 @@ async def resume(
     )
     if origin is not None and work.origin is not None:
         record = parts.turns.begun_in(record, origin.to_json(), lease=lease)
-    going_on = None if recording is None else recording.going_on
-    written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=going_on))
+    begin = None if recording is None else recording.write_begin
+    written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=begin))
     if recording is not None:
         recording.open(lease)
     return Begun(

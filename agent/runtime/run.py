@@ -21,7 +21,7 @@ from ...memory import TurnRecord, TurnStatus, thread_key
 from ...storage import Known, Lease, Transaction
 from .._turns import Turn, TurnUsage
 from .._unattended import notify
-from ..events import Tell, together
+from ..recording import Tell
 from ..upkeep import Retention
 from .begin import begin
 from .branching import Again
@@ -167,7 +167,7 @@ class TurnPath:
             return now is None or (now.status, now.changed) != (work.record.status, work.record.changed)
         assert work.recording is not None, "what has a key is recorded"
         turn = work.recording.turn
-        return await parts.recorder.log.keyed(turn.thread, turn.key or "") is not None
+        return await parts.recorder.log.find(turn.thread, turn.key or "") is not None
 
     # --- record -----------------------------------------------------------------------------------------------------
 
@@ -229,14 +229,20 @@ class TurnPath:
     ) -> TurnRecord:
         """Write what becomes of the turn with what it used and, where it is recorded, the last of its events."""
         parts, recording, writing = self.parts, self.work.recording, begun.use.writing()
-        ending = None if recording is None else recording.ending(self.emit, status, tell)
-        each = together(writing, ending)
+        if recording is not None:
+            recording.prepare_end(self.emit, status, tell)
+
+        def each(transaction: Transaction, still_open: bool) -> None:
+            writing(transaction, still_open)
+            if recording is not None:
+                recording.write_end(transaction, still_open)
+
         record = await parts.turns.end(
             begun.record, status, code=code, lease=begun.lease, also=also, each=each, final=True
         )
         writing.done()
-        if ending is not None:
-            ending.done()
+        if recording is not None:
+            recording.end_written()
         if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
             await parts.journal.withdraw(record.id)
             parts.pins.drop(record.id)

@@ -16,12 +16,13 @@ from ...core.events import Event
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
-from ...memory.events import RecordedTurn
+from ...memory.turn_log import RecordedTurn
 from ...role_resolution import Role
 from .._roles import check_role
 from .._stream import RunningTurn, TurnStream, cancel_once
 from .._turns import Turn
-from ..events import EventFollower
+from ..following import EventFollower
+from ..recording import Recording
 from .branching import Again, Edit, Replay, run_again
 from .keys import KeyedStarts, asked_of
 from .resume import resumable, take_answers
@@ -144,7 +145,7 @@ class TurnRunner:
         if key is not None:
             turn = replace(turn, key=check_id("key", key), asked=asked_of(request))
         if detach or key is not None:
-            work.recording = self.parts.recorder.recording(turn)
+            work.recording = Recording(self.parts.recorder, turn)
         enter = partial(self._started, self.parts, turn.turn, work, deltas=deltas, detach=detach)
         return TurnStream(turn.turn, enter, detach=detach, output=request.output)
 
@@ -178,7 +179,7 @@ class TurnRunner:
         taken = await take_answers(parts, record, answers, how, account=scope.account)
         recorded = detach or await parts.recorder.log.last(record.id) is not None
         turn = RecordedTurn(turn=record.id, thread=record.thread)
-        recording = parts.recorder.recording(turn, again=True) if recorded else None
+        recording = Recording(parts.recorder, turn, again=True) if recorded else None
         work = ResumedTurn(record, how, taken, _origin(), recording)
         del how
         return await self._started(parts, record.id, work, deltas=deltas, detach=detach)
@@ -245,11 +246,11 @@ class TurnRunner:
             task = self.spawn(turn_id, _path(parts, turn_id, work, queue.put_nowait, deltas=deltas).follow())
             task.add_done_callback(lambda _: queue.put_nowait(None))
             return RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
-        parts.recorder.expect(recording)
+        recording.expect()
         task = self.spawn(turn_id, _path(parts, turn_id, work, recording.take, deltas=True).follow())
         task.add_done_callback(lambda _: recording.close())
-        workspace, channel = work.scope.workspace, recording.channel
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, channel=channel, thinks=True)
+        workspace, run = work.scope.workspace, recording.channel
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, thinks=True)
         return RunningTurn(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     async def running(
@@ -259,7 +260,7 @@ class TurnRunner:
         recording = work.recording
         assert recording is not None, "who follows it has nothing else"
         recording.on_begun = begun
-        parts.recorder.expect(recording)
+        recording.expect()
         try:
             return await _path(parts, turn_id, work, recording.take, deltas=True).follow()
         finally:

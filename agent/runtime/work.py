@@ -13,7 +13,7 @@ from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.journal import Journal
 from ...harness.limits import Usage, Use
-from ...harness.trace.running import Tracer
+from ...harness.trace.tracer import Tracer
 from ...mcp_client.tools import McpSources
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Attachments, Loaded
@@ -24,7 +24,7 @@ from ...role_resolution import Role, RoleResolver
 from ...storage import Lease, Leases
 from .._unattended import AccountEvents, Notifier
 from .._unset import UNSET, Unset
-from ..events import Recorder, Recording
+from ..recording import Recorder, Recording
 from ..threads import Branching, ThreadRegister
 from ..upkeep import Retention, UpkeepParts
 from .limits import Drain, StartQueue

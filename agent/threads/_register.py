@@ -13,8 +13,8 @@ from ...core.pauses import Pause, pause_id_of
 from ...harness.journal import Journal, pause_of
 from ...memory import OPEN, TurnRecord, TurnRegister, thread_key
 from ...memory.branches import Branch, Branches
-from ...memory.events import EventLog
 from ...memory.titles import ThreadSearch, ThreadTitles, check_title
+from ...memory.turn_log import TurnLog
 from ...storage import Leases
 from ._state import ThreadState
 from ._wanted import Place, Wanted
@@ -43,7 +43,7 @@ class ThreadRegister:
         journal: Journal,
         leases: Leases,
         branches: Branches,
-        events: EventLog,
+        events: TurnLog,
         titles: ThreadTitles,
         search: ThreadSearch,
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from ...harness.journal import JOURNAL
 from ...harness.limits import USAGE
 from ...memory import CONVERSATION, TURNS
-from ...memory.events import EVENTS
+from ...memory.turn_log import EVENTS
 from ...storage import EPOCHS, Schema
 
 SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)

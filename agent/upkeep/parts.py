@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...core import Clock, SystemClock
-from ...harness.trace.running import TraceIndex
+from ...harness.trace.index import TraceIndex
 from ...memory import ConversationLog, TurnRegister
 from ...memory.attachments import LIMIT, Attachments
 from ...memory.branches import Branches

@@ -14,9 +14,9 @@ from typing import Final
 from ...core import Scope
 from ...core.errors import StorageInvalid, StorageUnavailable, ThreadPaused
 from ...memory import thread_key
-from ...memory.events import EventLog
 from ...memory.kept import KeptMessages
 from ...memory.titles import ThreadTitles
+from ...memory.turn_log import TurnLog
 from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
 from .parts import UpkeepParts
@@ -160,7 +160,7 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
         decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
         transaction.execute(_DROP_SPENT.format(marks), some)
         transaction.execute(_DROP_BILL.format(marks), some)
-        EventLog.drop(transaction, marks, some)
+        TurnLog.remove(transaction, marks, some)
         transaction.execute(_DROP_TURNS.format(marks), some)
     return decisions
 

@@ -3,13 +3,13 @@
 No model, no role and no conversation in here. Nobody waits for a trace: what decides and what runs never reads one.
 """
 
-from ._index import Traces
-from ._items import Captured, Dropped, Traced, TraceSink
-from ._lines import JsonLinesTrace, read_trace
-from ._otel import OpenTelemetryTrace
-from ._records import TraceRecord
-from ._trace import Trace
-from ._tree import TurnTrace
+from .index import Traces
+from .lines import JsonLinesTrace, read_trace
+from .otel import OpenTelemetryTrace
+from .records import TraceRecord
+from .sinks import Captured, Dropped, Traced, TraceSink
+from .tracer import Trace
+from .tree import TurnTrace
 
 __all__ = [
     "Captured",

@@ -10,8 +10,8 @@ from ...agent.threads import SCHEMAS, Branching, ThreadRegister
 from ...harness.journal import SqlJournal
 from ...memory import ConversationLog, TurnRegister
 from ...memory.branches import Branches
-from ...memory.events import EventLog
 from ...memory.titles import ThreadSearch, ThreadTitles
+from ...memory.turn_log import TurnLog
 from ...storage import Database, Leases, Storage
 
 
@@ -59,7 +59,7 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
             SqlJournal(database),
             leases,
             branches,
-            EventLog(database),
+            TurnLog(database),
             ThreadTitles(database),
             ThreadSearch(database),
         )

@@ -166,7 +166,7 @@ def export_trace(
     """
     import asyncio
 
-    from ...harness.trace.running import HEADER
+    from ...harness.trace.records import HEADER
 
     async def work(traces: Traces) -> None:
         trace = await traces.get(turn)
@@ -228,7 +228,7 @@ async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable
     from ...agent import Settings
     from ...core import check_id
     from ...harness.trace import Traces
-    from ...harness.trace.running import TraceIndex
+    from ...harness.trace.index import TraceIndex
     from ...storage import Storage
 
     check_id("--workspace", options.workspace)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from ...harness.trace import TurnTrace
-from ...harness.trace.running import TraceNode
+from ...harness.trace.tree import TraceNode
 from .trace_text import DEEPEST, captured, head, shown, words
 
 BEGIN = "<!doctype html><!-- worldagent trace/1 -->"

@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ...harness.trace import TraceRecord, TurnTrace
-from ...harness.trace.running import TraceNode
+from ...harness.trace.tree import TraceNode
 from ..pauses import one_line, printable
 
 _LETTERS = 200  # of what was captured

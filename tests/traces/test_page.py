@@ -8,7 +8,7 @@ import pytest
 
 from support.pages import DOCS, blocks, rows
 from worldagent.harness.trace import TraceRecord
-from worldagent.harness.trace.running import FORMAT, HEADER, KINDS
+from worldagent.harness.trace.records import FORMAT, HEADER, KINDS
 
 PAGE = DOCS / "traces.md"
 

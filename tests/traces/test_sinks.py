@@ -16,7 +16,7 @@ from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core import events as ev
 from worldagent.core.errors import InvalidArgument
 from worldagent.harness.trace import Dropped, JsonLinesTrace, Trace, Traced, read_trace
-from worldagent.harness.trace.running import Tracer
+from worldagent.harness.trace.tracer import Tracer
 
 pytestmark = pytest.mark.requirement("H5")
 

@@ -22,8 +22,8 @@ from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext, TurnEngine
 from worldagent.harness import tool
-from worldagent.memory import TurnRegister
-from worldagent.memory.events import EventLog, _log
+from worldagent.memory import TurnRegister, turn_log
+from worldagent.memory.turn_log import TurnLog
 from worldagent.storage import Transaction
 from worldagent.storage._sqlite import SqliteDatabase
 from worldagent.storage.postgres import _database as postgres
@@ -296,16 +296,16 @@ async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
 async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, page = Thinking(), EventLog.page
+    model, page = Thinking(), TurnLog.page
 
-    async def late(self: EventLog, turn: str, after: int) -> Any:
+    async def late(self: TurnLog, turn: str, after: int) -> Any:
         found = await page(self, turn, after)
         if found is None:  # the turn begins while the answer is on its way
             await asyncio.wait_for(model.asked.wait(), LIMIT)
         return found
 
     async with scripted_agent(tmp_path, model.lm) as agent:
-        monkeypatch.setattr(EventLog, "page", late)
+        monkeypatch.setattr(TurnLog, "page", late)
         async with agent.thread("t").stream("Hello", detach=True) as stream:
             first = asyncio.ensure_future(anext(agent.events(stream.turn_id)))
             assert isinstance(await asyncio.wait_for(first, LIMIT), TurnStarted)
@@ -322,7 +322,7 @@ async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them
 
     def slow(self: Any, sql: str, params: Any = ()) -> Any:
         rows = execute(self, sql, params)
-        if sql == _log._OLD and rows:
+        if sql == turn_log._OLD and rows:
             held.stand()
         return rows
 
@@ -350,7 +350,7 @@ async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are
 ) -> None:
     prunes, seen = asyncio.Event(), asyncio.Event()
 
-    async def standing(self: EventLog, age: float, *, most: int) -> int:
+    async def standing(self: TurnLog, age: float, *, most: int) -> int:
         prunes.set()
         await asyncio.Event().wait()
         return 0
@@ -366,7 +366,7 @@ async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are
         await seen.wait()
         return Receipt(text=str(found))
 
-    monkeypatch.setattr(EventLog, "prune", standing)
+    monkeypatch.setattr(TurnLog, "prune", standing)
     events, shape = list[Event](), Shape("watch", Order, Receipt, watch)
     async with (
         asyncio.timeout(LIMIT),

@@ -20,7 +20,7 @@ from support.sidecars import REVISIONS, over_http
 from support.sidecars import Sidecar as Process
 from worldagent.core.errors import ModelUnavailable
 from worldagent.hosts.sidecar import Sidecar
-from worldagent.memory.events import EventLog
+from worldagent.memory.turn_log import TurnLog
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")
@@ -184,13 +184,13 @@ async def test_one_look_into_the_log_serves_all_readers_of_a_turn_that_runs_else
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[asyncio.Task[Any] | None] = []
-    page = EventLog.page
+    page = TurnLog.page
 
-    async def counted(log: EventLog, turn: str, after: int) -> Any:
+    async def counted(log: TurnLog, turn: str, after: int) -> Any:
         looked.append(asyncio.current_task())
         return await page(log, turn, after)
 
-    monkeypatch.setattr(EventLog, "page", counted)
+    monkeypatch.setattr(TurnLog, "page", counted)
     words = Words()
     one, two = (Sidecar(agents(tmp_path, lm=ScriptedLM(words))) for _ in range(2))
     async with AsyncExitStack() as stack:

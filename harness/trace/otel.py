@@ -12,14 +12,38 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import MissingExtra
-from ._items import Traced
-from ._recorder import Recorder
-from ._records import TraceRecord
+from .recorder import Recorder
+from .records import TraceRecord
+from .sinks import Traced
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
 _REMEMBERED: Final = 1000  # turns that ended, whose traces a resumed turn goes on in
+_GATE: Final = {"worldagent.gate": "gate", "worldagent.risk": "risk"}
+_ATTRIBUTES: Final = {
+    "turn": {
+        "gen_ai.conversation.id": "thread",
+        "worldagent.surface": "name",
+        "worldagent.account": "account",
+        "worldagent.role_tiers": "role_tiers",
+    },
+    "task": {"worldagent.shape": "name", **_GATE},
+    "call": {"gen_ai.tool.name": "name", "gen_ai.tool.call.id": "id", **_GATE},
+    "model": {"gen_ai.request.model": "model", "worldagent.signature": "name"},
+}
+_EVENT_ATTRIBUTES: Final = {
+    "worldagent.function": "name",
+    "worldagent.call.id": "call",
+    "worldagent.decision": "status",
+    "worldagent.gate": "gate",
+    "worldagent.account": "account",
+    "worldagent.label": "label",
+    "error.type": "code",
+    "worldagent.attempt": "attempt",
+    "worldagent.wait": "seconds",
+    "worldagent.count": "count",
+}
 _OPERATIONS: Final = {"turn": "invoke_agent", "task": "invoke_agent", "call": "execute_tool", "model": "chat"}
 
 
@@ -84,7 +108,7 @@ class OpenTelemetryTrace:
             self._name(record),
             context=None if parent is None else set_span_in_context(parent),
             kind=SpanKind.CLIENT if record.kind == "model" else SpanKind.INTERNAL,
-            attributes={name: value for name, value in self._attributes(record) if value not in (None, "", ())},
+            attributes=self._attributes(record),
             start_time=_nanoseconds(record.start),
         )
 
@@ -132,21 +156,10 @@ class OpenTelemetryTrace:
         span = self._parent(record)
         if span is None:
             return
-        told: dict[str, Any] = {
-            "worldagent.function": record.name,
-            "worldagent.call.id": record.call,
-            "worldagent.decision": record.status,
-            "worldagent.gate": record.gate,
-            "worldagent.account": record.account,
-            "worldagent.label": record.label,
-            "error.type": record.code,
-            "worldagent.attempt": record.attempt,
-            "worldagent.wait": record.seconds,
-            "worldagent.count": record.count,
-        }
+        about = {name: getattr(record, field) for name, field in _EVENT_ATTRIBUTES.items()}
         span.add_event(
             f"worldagent.{record.kind}",
-            {name: value for name, value in told.items() if value},
+            {name: value for name, value in about.items() if value},
             timestamp=_nanoseconds(record.start),
         )
 
@@ -155,38 +168,20 @@ class OpenTelemetryTrace:
         return f"{_OPERATIONS[record.kind]} {what}".rstrip()
 
     def _agent_name(self, record: TraceRecord) -> str:
-        match record.kind:
-            case "turn":
-                return self._agent or record.workspace
-            case "task":
-                return record.label or record.name
-            case _:
-                return ""
+        if record.kind == "turn":
+            return self._agent or record.workspace
+        return record.label or record.name if record.kind == "task" else ""
 
-    def _attributes(self, record: TraceRecord) -> list[tuple[str, Any]]:
-        agent = self._agent_name(record)
-        found: list[tuple[str, Any]] = [
-            ("gen_ai.operation.name", _OPERATIONS[record.kind]),
-            ("gen_ai.agent.name", agent),
-            ("worldagent.turn.id", record.turn),
-            ("worldagent.id", record.id),
-        ]
-        match record.kind:
-            case "turn":
-                found += [("gen_ai.conversation.id", record.thread), ("worldagent.surface", record.name)]
-                found += [("worldagent.account", record.account), ("worldagent.role_tiers", record.role_tiers)]
-            case "call":
-                found += [("gen_ai.tool.name", record.name), ("gen_ai.tool.call.id", record.id)]
-                found += [("gen_ai.tool.type", "function"), *_let(record)]
-            case "model":
-                found += [("gen_ai.request.model", record.model), ("worldagent.signature", record.name)]
-            case _:
-                found += [("worldagent.shape", record.name), *_let(record)]
-        return found
-
-
-def _let(record: TraceRecord) -> list[tuple[str, Any]]:
-    return [("worldagent.gate", record.gate), ("worldagent.risk", record.risk)]
+    def _attributes(self, record: TraceRecord) -> dict[str, Any]:
+        found = {
+            "gen_ai.operation.name": _OPERATIONS[record.kind],
+            "gen_ai.agent.name": self._agent_name(record),
+            "gen_ai.tool.type": "function" if record.kind == "call" else "",
+            "worldagent.turn.id": record.turn,
+            "worldagent.id": record.id,
+            **{name: getattr(record, field) for name, field in _ATTRIBUTES[record.kind].items()},
+        }
+        return {name: value for name, value in found.items() if value not in (None, "", ())}
 
 
 def _nanoseconds(at: datetime) -> int:

@@ -11,14 +11,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...core.errors import InvalidArgument, StorageInvalid, TraceInvalid
 from ...storage import Database, Schema, Transaction
-from ._items import Traced
-from ._recorder import Recorder
-from ._records import TraceRecord, read_record
-from ._tree import TurnTrace
+from .recorder import Recorder
+from .records import TraceRecord, read_record
+from .sinks import Traced
+from .tree import TurnTrace
+
+T = TypeVar("T")
 
 TRACES = Schema(
     "traces",
@@ -46,25 +48,21 @@ TRACES = Schema(
 _PUT: Final = """INSERT INTO wa_trace_record(turn, run, seq, kind, line) VALUES{}
                  ON CONFLICT(turn, run, seq, kind) DO UPDATE SET line=excluded.line"""
 _ROW: Final = "(?, ?, ?, ?, ?)"
-_AT_ONCE: Final = 50  # rows of one statement: each one lets the event loop have the interpreter, and waits for it again
-_PUT_MANY: Final = _PUT.format(", ".join([_ROW] * _AT_ONCE))
-_PUT_ONE: Final = _PUT.format(_ROW)
-_RUNS: Final = "SELECT line FROM wa_trace_record WHERE turn=? AND kind='turn' ORDER BY run"
+_ROWS_AT_ONCE: Final = 50  # of one statement: each one lets the event loop have the interpreter, and waits for it again
 _PUT_TURN: Final = """INSERT INTO wa_trace(turn, workspace, thread, began, about) VALUES(?, ?, ?, ?, ?)
                       ON CONFLICT(turn) DO UPDATE SET about=excluded.about"""
+_RUNS: Final = "SELECT line FROM wa_trace_record WHERE turn=? AND kind='turn' ORDER BY run"
 _ALL: Final = "SELECT line FROM wa_trace_record WHERE turn=? ORDER BY run, seq"
-_LIST: Final = """SELECT turn FROM wa_trace WHERE workspace=? ORDER BY began DESC LIMIT ?"""
-_LIST_THREAD: Final = """SELECT turn FROM wa_trace WHERE workspace=? AND thread=? ORDER BY began DESC LIMIT ?"""
-_FORGET: Final = (
-    "DELETE FROM wa_trace_record WHERE turn IN (SELECT turn FROM wa_trace WHERE workspace=? AND thread=?)",
-    "DELETE FROM wa_trace WHERE workspace=? AND thread=?",
+_LIST: Final = "SELECT turn FROM wa_trace WHERE {} ORDER BY began DESC LIMIT ?"
+_REMOVE: Final = (
+    "DELETE FROM wa_trace_record WHERE turn IN (SELECT turn FROM wa_trace WHERE {})",
+    "DELETE FROM wa_trace WHERE {}",
 )
-_PRUNE: Final = (
-    "DELETE FROM wa_trace_record WHERE turn IN (SELECT turn FROM wa_trace WHERE began < ?)",
-    "DELETE FROM wa_trace WHERE began < ?",
-)
-_LOOK: Final = 3600.0  # seconds between two looks for what is too old
-_MOST: Final = 1000
+_IN_WORKSPACE: Final = "workspace=?"
+_OF_THREAD: Final = "workspace=? AND thread=?"
+_BEFORE: Final = "began < ?"
+_PRUNE_SECONDS: Final = 3600.0
+_MAX_LISTED: Final = 1000
 
 
 class TraceIndex:
@@ -83,7 +81,7 @@ class TraceIndex:
         self._recorder = Recorder()
         self._database: Database | None = None
         self._opening = asyncio.Lock()
-        self._looked = 0.0
+        self._pruned = 0.0
 
     async def write(self, items: Sequence[Traced]) -> None:
         """Keep what happened, in one transaction."""
@@ -91,8 +89,8 @@ class TraceIndex:
         if not records:
             return
         now, before = self._clock(), None
-        if self._age is not None and now - self._looked > _LOOK:
-            self._looked, before = now, now - self._age
+        if self._age is not None and now - self._pruned > _PRUNE_SECONDS:
+            self._pruned, before = now, now - self._age
         database = await self._open()
         # A power cut may cost the newest traces, and no turn goes on from one.
         await database.transact(lambda tx: _write(tx, records, before), synced=False)
@@ -109,37 +107,46 @@ class TraceIndex:
                 self._database = await Database.open(self.file, schemas=(TRACES,), expendable=True)
         return self._database
 
+    async def _read(self, work: Callable[[Transaction], T]) -> T | None:
+        return await (await self._open()).read(work) if self.file.exists() else None
+
     async def newest(self, workspace: str, *, thread: str | None, limit: int) -> tuple[TurnTrace, ...]:
         """The newest traces, without their records."""
-        if not self.file.exists():
-            return ()
-        database = await self._open()
 
         def work(transaction: Transaction) -> list[list[TraceRecord]]:
-            given = (workspace, limit) if thread is None else (workspace, thread, limit)
-            turns = transaction.execute(_LIST if thread is None else _LIST_THREAD, given)
-            return [_lines(transaction.execute(_RUNS, turn), turn[0], self.file) for turn in turns]
+            if thread is None:
+                turns = transaction.execute(_LIST.format(_IN_WORKSPACE), (workspace, limit))
+            else:
+                turns = transaction.execute(_LIST.format(_OF_THREAD), (workspace, thread, limit))
+            return [self._records(transaction.execute(_RUNS, turn), turn[0]) for turn in turns]
 
-        found = await database.read(work)
-        return tuple(_without_records(TurnTrace.of(runs)) for runs in found if runs)
+        found = await self._read(work) or []
+        return tuple(replace(TurnTrace.of(runs), records=()) for runs in found if runs)
 
     async def records(self, turn: str) -> list[TraceRecord]:
         """Every record of a turn; none where there is no such trace."""
-        if not self.file.exists():
-            return []
-        database = await self._open()
-        return _lines(await database.read(lambda tx: tx.execute(_ALL, (turn,))), turn, self.file)
+        return self._records(await self._read(lambda tx: tx.execute(_ALL, (turn,))) or [], turn)
 
     async def forget(self, workspace: str, thread: str) -> None:
         """Remove the traces of a thread; `scrub` takes care of what the file still holds of them."""
         if self.file.exists():
             database = await self._open()
-            await database.transact(lambda tx: [tx.execute(statement, (workspace, thread)) for statement in _FORGET])
+            await database.transact(lambda tx: _remove(tx, _OF_THREAD, workspace, thread))
 
     async def scrub(self) -> None:
         """See that what was removed is not in the file any more."""
         if self.file.exists():
             await (await self._open()).scrub()
+
+    def _records(self, rows: Sequence[Sequence[Any]], turn: str) -> list[TraceRecord]:
+        try:
+            return [record for (line,) in rows if (record := read_record(line)) is not None]
+        except TraceInvalid:
+            pass
+        raise StorageInvalid(
+            f"the trace of the turn {turn!r} in {str(self.file)!r} cannot be read",
+            remedy="restore the file from a copy, or move it away: it is made anew",
+        )
 
 
 class Traces:
@@ -169,8 +176,8 @@ class Traces:
             InvalidArgument: `limit` is out of bounds.
             StorageUnavailable, StorageInvalid: The file cannot be read.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
-            raise InvalidArgument(f"limit is {limit!r}", remedy=f"give limit 1 to {_MOST}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_LISTED:
+            raise InvalidArgument(f"limit is {limit!r}", remedy=f"give limit 1 to {_MAX_LISTED}")
         await self._flushed()
         return await self._index.newest(self._workspace, thread=thread, limit=limit)
 
@@ -207,29 +214,16 @@ def _write(transaction: Transaction, records: Sequence[TraceRecord], before: flo
         if record.kind == "turn":
             began = record.start.timestamp()
             transaction.execute(_PUT_TURN, (record.turn, record.workspace, record.thread, began, record.status))
-    whole = len(rows) - len(rows) % _AT_ONCE
-    for first in range(0, whole, _AT_ONCE):
-        transaction.execute(_PUT_MANY, tuple(chain.from_iterable(rows[first : first + _AT_ONCE])))
-    for row in rows[whole:]:
-        transaction.execute(_PUT_ONE, row)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[first : first + _ROWS_AT_ONCE]
+        transaction.execute(_PUT.format(", ".join([_ROW] * len(some))), tuple(chain.from_iterable(some)))
     if before is not None:
-        for statement in _PRUNE:
-            transaction.execute(statement, (before,))
+        _remove(transaction, _BEFORE, before)
 
 
-def _lines(rows: Sequence[Sequence[Any]], turn: str, file: Path) -> list[TraceRecord]:
-    try:
-        return [record for (line,) in rows if (record := read_record(line)) is not None]
-    except TraceInvalid:
-        pass
-    raise StorageInvalid(
-        f"the trace of the turn {turn!r} in {str(file)!r} cannot be read",
-        remedy="restore the file from a copy, or move it away: it is made anew",
-    )
-
-
-def _without_records(trace: TurnTrace) -> TurnTrace:
-    return replace(trace, records=())
+def _remove(transaction: Transaction, which: str, *given: object) -> None:
+    for statement in _REMOVE:
+        transaction.execute(statement.format(which), given)
 
 
 __all__ = ["TRACES", "TraceIndex", "Traces"]

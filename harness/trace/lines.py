@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from ...core.errors import StorageUnavailable, TraceInvalid
-from ._items import Traced
-from ._recorder import Recorder
-from ._records import FORMAT, HEADER, TraceRecord, read_record
+from .recorder import Recorder
+from .records import FORMAT, HEADER, TraceRecord, read_record
+from .sinks import Traced
 
 _LONGEST_HEADER: Final = 100  # bytes; what is nested deeper than Python reads is longer
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ...core import ModelUsage, Scope
+from ...core import Scope, summed
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
-from ._items import Captured, Dropped, Traced
-from ._records import RecordKind, TraceRecord, several_id
+from .records import RecordKind, TraceRecord, several_id
+from .sinks import Captured, Dropped, Traced
 
 _Fields = dict[str, Any]
 """A record to be: what lasts is known by halves first, and to make a record of each half costs twice."""
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_NO_TOTALS: Final = {**dict.fromkeys((*_TOKENS, "models", "unpriced", "calls"), 0), "cost": None}
+_TURN_ERRORS: Final[dict[type, Callable[[Any], _Fields]]] = {
+    ev.RoleTierSkipped: lambda event: {"name": event.tier, "label": "role", "code": event.code},
+    ev.PlanRejected: lambda event: {"name": "plan", "code": "plan_rejected"},
+    ev.SummaryFailed: lambda event: {"name": "summary", "code": event.code},
+    ev.AttachmentLeftOut: lambda event: {"name": "attachment", "label": event.reason, "code": "attachment_left_out"},
+}
+"""Failures that a turn continues after."""
 
 
 @dataclass(slots=True)
@@ -26,14 +34,10 @@ class _Run:
 
     turn: TraceRecord
     open: dict[str, _Fields] = field(default_factory=dict)
-    held: dict[str, dict[str, Any]] = field(default_factory=dict)  # captured before what it belongs to is there
+    held: dict[str, _Fields] = field(default_factory=dict)  # captured before what it belongs to is there
     prompts: dict[str, list[Any]] = field(default_factory=dict)
     last: int = 0
-    cost: float | None = None
-    used: ModelUsage = field(default_factory=ModelUsage)
-    models: int = 0
-    unpriced: int = 0
-    calls: int = 0
+    totals: _Fields = field(default_factory=_NO_TOTALS.copy)
 
 
 class Recorder:
@@ -100,25 +104,17 @@ class Recorder:
             case ev.Usage():
                 yield _model(run, event)
             case _:
-                yield from _moments(run, event)
+                moment = _of_call(run, event) or _of_turn(run, event)
+                if moment is not None:
+                    yield moment
 
     def _ended_turn(self, run: _Run, event: ev.TurnEnded) -> Iterator[TraceRecord]:
         del self._runs[event.turn_id]
         yield from _unanswered(run, event.turn_id, event)
         if event.code is not None:
             yield _moment(run, "error", event.turn_id, event.seq, event.at, name=run.turn.name, code=event.code)
-        yield run.turn.model_copy(
-            update={
-                "end": event.at,
-                "status": event.status,
-                "code": event.code or "",
-                **_tokens(run.used),
-                "cost": run.cost,
-                "models": run.models,
-                "unpriced": run.unpriced,
-                "calls": run.calls,
-            }
-        )
+        ended = {"end": event.at, "status": event.status, "code": event.code or ""}
+        yield run.turn.model_copy(update=ended | run.totals)
 
 
 def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.Event | None) -> TraceRecord:
@@ -147,7 +143,7 @@ def _key(made: TraceRecord | _Fields) -> tuple[str, datetime, int, str]:
 
 
 def _begun(run: _Run, kind: RecordKind, path: str, parent: str, event: Any, **more: Any) -> _Fields:
-    run.calls += 1
+    run.totals["calls"] += 1
     fields = {
         "kind": kind,
         "turn": run.turn.turn,
@@ -181,13 +177,13 @@ def _ended(
 
 
 def _model(run: _Run, event: ev.Usage) -> TraceRecord:
-    tokens = _tokens(event)
-    run.used += ModelUsage(**tokens)
-    run.models += 1
+    tokens, totals = {name: getattr(event, name) for name in _TOKENS}, run.totals
+    totals |= {name: summed((totals[name], count)) for name, count in tokens.items()}
+    totals["models"] += 1
     if event.cost is None:
-        run.unpriced += 1
+        totals["unpriced"] += 1
     else:
-        run.cost = (run.cost or 0.0) + event.cost
+        totals["cost"] = (totals["cost"] or 0.0) + event.cost
     parent = event.call_id or run.turn.id
     waiting = run.prompts.get(parent)
     return TraceRecord(
@@ -208,10 +204,6 @@ def _model(run: _Run, event: ev.Usage) -> TraceRecord:
     )
 
 
-def _tokens(used: ModelUsage | ev.Usage) -> dict[str, Any]:
-    return {name: getattr(used, name) for name in _TOKENS}
-
-
 def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
     """The model calls of a call, task or turn that gave no answer, where their prompts are captured."""
     for number, prompt in enumerate(run.prompts.pop(path, ()), start=1):
@@ -220,48 +212,40 @@ def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
         yield _moment(run, "model", path, event.seq, event.at, id=record_id, status="failed", prompt=prompt)
 
 
-def _moments(run: _Run, event: ev.Event) -> Iterator[TraceRecord]:
-    turn = run.turn.id
+def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
+    """The record of an event about a call that is not its begin or end."""
+    kind: RecordKind
+    about: _Fields
     match event:
         case ev.CallDecided():
-            about = {"parent": event.parent or turn, "call": event.call_id, "name": event.function}
-            said = {"status": event.decision, "gate": event.gate, "account": event.account or ""}
-            yield _moment(run, "approval", event.call_id, event.seq, event.at, **about, **said)
-        case ev.CallRetried() | ev.ModelWaiting():
-            yield _retry(run, event)
-        case ev.PauseOpened():
-            path = call_id_of(event.pause_id)
-            about = {"parent": path.rpartition("/")[0] or turn, "call": path}
-            what: dict[str, Any] = {"name": event.function, "label": event.kind, "risk": event.risk}
-            yield _moment(run, "pause", path, event.seq, event.at, status="opened", **about, **what)
-        case ev.PauseNotified() | ev.PauseClosed():
-            path = call_id_of(event.pause_id)
-            about = {"parent": path.rpartition("/")[0] or turn, "call": path}
-            status = "closed" if isinstance(event, ev.PauseClosed) else "notified"
-            yield _moment(run, "pause", path, event.seq, event.at, status=status, **about)
-        case ev.RoleTierSkipped():
-            yield _moment(run, "error", turn, event.seq, event.at, name=event.tier, label="role", code=event.code)
-        case ev.AnswerChecked():
-            verdict = "satisfied" if event.satisfied else "wanting"
-            yield _moment(run, "check", turn, event.seq, event.at, name="answer", status=verdict, attempt=event.check)
-        case ev.PlanRejected():
-            yield _moment(run, "error", turn, event.seq, event.at, name="plan", code="plan_rejected")
-        case ev.SummaryFailed():
-            yield _moment(run, "error", turn, event.seq, event.at, name="summary", code=event.code)
-        case ev.AttachmentLeftOut():
-            more = {"name": "attachment", "label": event.reason, "code": "attachment_left_out"}
-            yield _moment(run, "error", turn, event.seq, event.at, **more)
+            kind, path = "approval", event.call_id
+            about = {"parent": event.parent or run.turn.id, "name": event.function, "status": event.decision}
+            about |= {"gate": event.gate, "account": event.account or ""}
+        case ev.CallRetried():
+            kind, path = "retry", event.call_id
+            about = {"name": event.function, "code": event.code, "attempt": event.attempt, "seconds": event.seconds}
+        case ev.ModelWaiting():
+            kind, path = "retry", event.call_id
+            about = {"name": event.model, "code": ModelRateLimited.code, "seconds": event.seconds}
+        case ev.PauseOpened() | ev.PauseNotified() | ev.PauseClosed():
+            kind, path = "pause", call_id_of(event.pause_id)
+            about = {"parent": path.rpartition("/")[0] or run.turn.id, "status": event.type.removeprefix("pause_")}
+            if isinstance(event, ev.PauseOpened):
+                about |= {"name": event.function, "label": event.kind, "risk": event.risk}
         case _:
-            return
+            return None
+    return _moment(run, kind, path, event.seq, event.at, call=path, **about)
 
 
-def _retry(run: _Run, event: ev.CallRetried | ev.ModelWaiting) -> TraceRecord:
-    what: dict[str, Any] = {"call": event.call_id, "seconds": event.seconds}
-    if isinstance(event, ev.CallRetried):
-        what |= {"name": event.function, "code": event.code, "attempt": event.attempt}
-    else:
-        what |= {"name": event.model, "code": ModelRateLimited.code}
-    return _moment(run, "retry", event.call_id, event.seq, event.at, **what)
+def _of_turn(run: _Run, event: ev.Event) -> TraceRecord | None:
+    """The record of an event about the turn; None of one that traces leave out."""
+    about = _TURN_ERRORS.get(type(event))
+    if about is not None:
+        return _moment(run, "error", run.turn.id, event.seq, event.at, **about(event))
+    if not isinstance(event, ev.AnswerChecked):
+        return None
+    status = "satisfied" if event.satisfied else "wanting"
+    return _moment(run, "check", run.turn.id, event.seq, event.at, name="answer", status=status, attempt=event.check)
 
 
 def _moment(run: _Run, kind: RecordKind, path: str, seq: int, at: datetime, **more: Any) -> TraceRecord:

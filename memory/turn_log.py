@@ -1,0 +1,298 @@
+"""The turn log: the events of recorded turns, and the keys that turns were begun with (T10).
+
+A row holds some events that came together, as lines of JSON. Numbers go on over all runs of a turn, in whatever
+process, so a reader that knows the last number it has seen goes on after it. The lease of the turn's thread says which
+process may write. Events are handed out only after they are here; `agent.recording` and `agent.following` see to that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+
+from ..core import Clock, SystemClock
+from ..core.errors import StorageInvalid
+from ..core.events import Event, parse_event
+from ..storage import Database, Row, Schema, Transaction, check_row
+from ._stored import TurnStatus
+
+EVENTS: Final = Schema(
+    "events",
+    (
+        (
+            """CREATE TABLE wa_recorded(
+                 turn TEXT PRIMARY KEY,
+                 thread TEXT NOT NULL,
+                 key TEXT,
+                 asked TEXT,
+                 gone BIGINT NOT NULL,
+                 changed DOUBLE PRECISION)""",
+            "CREATE UNIQUE INDEX wa_recorded_key ON wa_recorded(thread, key) WHERE key IS NOT NULL",
+            "CREATE INDEX wa_recorded_changed ON wa_recorded(changed) WHERE changed IS NOT NULL",
+            """CREATE TABLE wa_event(
+                 turn TEXT NOT NULL,
+                 first BIGINT NOT NULL,
+                 last BIGINT NOT NULL,
+                 lines TEXT NOT NULL,
+                 PRIMARY KEY(turn, first))""",
+        ),
+    ),
+)
+# `gone` is the last event that is kept no more; `changed` is None where nothing of a turn is there to go.
+_TOUCH: Final = """INSERT INTO wa_recorded(turn, thread, key, asked, gone, changed) VALUES(?, ?, ?, ?, 0, ?)
+                   ON CONFLICT(turn) DO UPDATE SET changed=excluded.changed"""
+_APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?, ?)"
+_FIND: Final = "SELECT turn, asked FROM wa_recorded WHERE thread=? AND key=?"
+_RECORDED: Final = "SELECT turn FROM wa_recorded WHERE turn IN ({})"
+_LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
+                    (SELECT last FROM wa_event WHERE turn=t.id ORDER BY first DESC LIMIT 1)
+                  FROM wa_turn t LEFT JOIN wa_recorded r ON r.turn=t.id WHERE t.id=?"""
+# From the row on that has the event that is next, if it does not begin with it.
+_ROWS: Final = """SELECT first, last, lines FROM wa_event
+                  WHERE turn=? AND first >= COALESCE((SELECT MAX(first) FROM wa_event WHERE turn=? AND first <= ?), 0)
+                  ORDER BY first LIMIT ?"""
+_BACK: Final = "SELECT first, lines FROM wa_event WHERE turn=? AND first < ? ORDER BY first DESC LIMIT 1"
+_OLD: Final = """SELECT r.turn, (SELECT last FROM wa_event WHERE turn=r.turn ORDER BY first DESC LIMIT 1)
+                 FROM wa_recorded r JOIN wa_turn t ON t.id=r.turn
+                 WHERE r.changed < ? AND t.changed < ? AND t.status<>'running'
+                 ORDER BY r.changed LIMIT ?"""
+_DROP_OLD: Final = "DELETE FROM wa_event WHERE turn=? AND last <= ?"
+_GONE: Final = """UPDATE wa_recorded SET gone=CASE WHEN gone > ? THEN gone ELSE ? END, changed=NULL
+                  WHERE turn=? AND changed < ? RETURNING turn"""
+_REMOVE: Final = ("DELETE FROM wa_event WHERE turn IN ({})", "DELETE FROM wa_recorded WHERE turn IN ({})")
+
+END: Final = 1 << 62
+"""A number after that of any event."""
+
+_TEXTS: Final = ("text_delta", "text_replaced", "step_ended", "turn_ended")
+_ROWS_AT_ONCE: Final = 4
+_LINES_IN_A_ROW: Final = 64
+_CHARACTERS_IN_A_ROW: Final = 16_384  # so that no row is too long to be read at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """A turn whose events are kept.
+
+    Attributes:
+        turn: Its id.
+        thread: The key of its thread.
+        key: The key that it was begun with; None where it has none.
+        asked: A digest of what was asked under the key.
+    """
+
+    turn: str
+    thread: str
+    key: str | None = None
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """What one look into the log found, all of one moment.
+
+    Attributes:
+        thread: The key of the turn's thread.
+        workspace: The turn's workspace.
+        status: What has become of the turn.
+        gone: The number of the last event that is kept no more; None where the turn is not recorded.
+        last: The number of the turn's last event, kept or gone.
+        events: The numbers and lines of the events that follow; `TurnLog.event` reads a line.
+    """
+
+    thread: str
+    workspace: str
+    status: TurnStatus
+    gone: int | None
+    last: int
+    events: Sequence[tuple[int, str]]
+
+
+class _StoredLook(Row):
+    thread: str
+    workspace: str
+    status: TurnStatus
+    gone: Annotated[int, Field(ge=0)] | None
+    last: Annotated[int, Field(ge=1)] | None
+
+
+class _StoredEvents(Row):
+    first: Annotated[int, Field(ge=1)]
+    last: Annotated[int, Field(ge=1)]
+    lines: str
+
+
+class _StoredKey(Row):
+    turn: str
+    asked: str | None
+
+
+class TurnLog:
+    """The events of recorded turns, in a database that was opened with the schemas `EVENTS` and `TURNS`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    # --- write --------------------------------------------------------------------------------------------------------
+
+    def touch(self, transaction: Transaction, turn: RecordedTurn) -> None:
+        """Record a turn from now on, if it is not yet, and count the age of its events from now."""
+        now = self._clock.now().timestamp()
+        transaction.execute(_TOUCH, (turn.turn, turn.thread, turn.key, turn.asked, now))
+
+    @staticmethod
+    def append(transaction: Transaction, turn: str, events: Sequence[Event], *, again: bool = False) -> None:
+        """Write down events; the caller has verified the lease of the turn's thread in the same transaction.
+
+        Args:
+            transaction: The transaction to write in.
+            turn: The turn's id.
+            events: Events that follow one another.
+            again: Whether some may be there: a server that is lost while it commits does not say whether it has.
+        """
+        if again:
+            [(*_, last)] = transaction.execute(_LOOK, (turn,))
+            events = [event for event in events if event.seq > (last or 0)]
+        rows: list[tuple[int, list[str]]] = []
+        room = 0
+        for event in events:
+            line = event.model_dump_json()
+            if not rows or len(rows[-1][1]) == _LINES_IN_A_ROW or len(line) > room:
+                rows.append((event.seq, []))
+                room = _CHARACTERS_IN_A_ROW
+            rows[-1][1].append(line)
+            room -= len(line)
+        for first, lines in rows:
+            transaction.execute(_APPEND, (turn, first, first + len(lines) - 1, "\n".join(lines)))
+
+    @staticmethod
+    def remove(transaction: Transaction, marks: str, turns: Sequence[str]) -> None:
+        """Delete what is recorded of turns, and their keys; `marks` is a question mark for each of them."""
+        for statement in _REMOVE:
+            transaction.execute(statement.format(marks), turns)
+
+    async def prune(self, age: float, *, most: int) -> int:
+        """Delete the events of up to `most` turns that have not changed for `age` seconds; returns how many turns.
+
+        The key of such a turn and the number of its next event are kept.
+        """
+        before = (self._clock.now() - timedelta(seconds=age)).timestamp()
+
+        def work(transaction: Transaction) -> int:
+            found = transaction.execute(_OLD, (before, before, most))
+            for turn, last in found:
+                # A turn may be resumed meanwhile: then all of it stays.
+                if transaction.execute(_GONE, (last or 0, last or 0, turn, before)) and last is not None:
+                    transaction.execute(_DROP_OLD, (turn, last))
+            return len(found)
+
+        return await self._database.transact(work)
+
+    # --- find and read ------------------------------------------------------------------------------------------------
+
+    async def find(self, thread: str, key: str) -> RecordedTurn | None:
+        """The turn that was begun on a thread with a key."""
+        rows = await self._database.read(lambda tx: tx.execute(_FIND, (thread, key)))
+        if not rows:
+            return None
+        found: dict[str, Any] = dict(zip(_StoredKey.model_fields, rows[0], strict=True))
+        check_row(_StoredKey, found, what=f"a key of thread {thread!r}", database=self._database.name)
+        return RecordedTurn(thread=thread, key=key, **found)
+
+    async def recorded(self, turns: Sequence[str]) -> frozenset[str]:
+        """Which of these turns are recorded."""
+        if not turns:
+            return frozenset()
+        statement = _RECORDED.format(", ".join("?" * len(turns)))
+        rows = await self._database.read(lambda tx: tx.execute(statement, tuple(turns)))
+        return frozenset(turn for (turn,) in rows)
+
+    async def last(self, turn: str) -> int | None:
+        """The number of a turn's last event, kept or gone; None where the turn is not recorded."""
+        page = self._page(turn, await self._database.read(lambda tx: tx.execute(_LOOK, (turn,))))
+        return None if page is None or page.gone is None else page.last
+
+    async def has_open_text(self, turn: str) -> bool:
+        """Whether the turn's events end with text that was streamed, and neither completed nor taken back."""
+
+        def work(transaction: Transaction) -> bool:
+            before = END
+            while rows := transaction.execute(_BACK, (turn, before)):
+                [(before, lines)] = rows
+                for line in reversed(lines.split("\n")):
+                    event = json.loads(line)
+                    kind = event.get("type")
+                    if kind in _TEXTS and event.get("interim", True):
+                        return bool(kind == "text_delta")
+            return False
+
+        try:
+            return await self._database.read(work)
+        except (ValueError, AttributeError):
+            pass
+        raise self._invalid(f"the events of the turn {turn!r} are")
+
+    async def page(self, turn: str, after: int) -> EventPage | None:
+        """Look up the events that follow the event `after`, some at a time; None where there is no such turn.
+
+        Raises:
+            StorageInvalid: A row is not what was written.
+        """
+        after = min(after, END)  # a database has no larger numbers
+
+        def work(transaction: Transaction) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+            look = transaction.execute(_LOOK, (turn,))
+            if not look or look[0][3] is None:
+                return look, []
+            return look, transaction.execute(_ROWS, (turn, turn, after + 1, _ROWS_AT_ONCE))
+
+        look, rows = await self._database.read(work)
+        return self._page(turn, look, rows, after)
+
+    def event(self, turn: str, seq: int, line: str) -> Event | None:
+        """Read a line; None where its event is of a kind that this version does not know.
+
+        Raises:
+            StorageInvalid: It is not what was written.
+        """
+        try:
+            event = parse_event(line)
+            if event is None or (event.seq, event.turn_id) == (seq, turn):
+                return event
+        except ValidationError:
+            pass
+        raise self._invalid(f"the event {seq} of the turn {turn!r} is")
+
+    def _page(
+        self, turn: str, look: Sequence[Sequence[Any]], rows: Sequence[Sequence[Any]] = (), after: int = 0
+    ) -> EventPage | None:
+        if not look:
+            return None
+        found: dict[str, Any] = dict(zip(_StoredLook.model_fields, look[0], strict=True))
+        check_row(_StoredLook, found, what=f"the turn {turn!r}", database=self._database.name)
+        found["last"] = max(found["gone"] or 0, found["last"] or 0)
+        events = [event for row in rows for event in self._lines(turn, row) if event[0] > after]
+        return EventPage(events=events, **found)
+
+    def _lines(self, turn: str, row: Sequence[Any]) -> Sequence[tuple[int, str]]:
+        found: dict[str, Any] = dict(zip(_StoredEvents.model_fields, row, strict=True))
+        check_row(_StoredEvents, found, what=f"the events of the turn {turn!r}", database=self._database.name)
+        lines = found["lines"].split("\n")
+        if len(lines) != found["last"] - found["first"] + 1:
+            raise self._invalid(f"the events of the turn {turn!r} are")
+        return list(enumerate(lines, found["first"]))
+
+    def _invalid(self, what: str) -> StorageInvalid:
+        return StorageInvalid(
+            f"{what} not what was written (in the database {self._database.name!r})",
+            remedy="restore the database from a copy, or go on with another turn",
+        )
+
+
+__all__ = ["END", "EVENTS", "EventPage", "RecordedTurn", "TurnLog"]
