@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..graphs import Composed
-    from ._agent import WorldAgent
-    from ._roles import Roles, StoredRoles
-    from ._settings import Settings
-    from ._stream import TurnStream
-    from ._thread import Thread
-    from ._turns import Trigger, Turn, TurnUsage
-    from ._unattended import Notifier
-    from ._unset import UNSET
+    from .agent import WorldAgent
+    from .roles import Roles, StoredRoles
+    from .settings import Settings
+    from .stream import TurnStream
+    from .thread import Thread
     from .threads import ThreadState
+    from .turns import Trigger, Turn, TurnUsage
+    from .unattended import Notifier
+    from .unset import UNSET
 
 _HOMES = {
-    "UNSET": "._unset",
+    "UNSET": ".unset",
     "Composed": "..graphs",
-    "Notifier": "._unattended",
-    "Roles": "._roles",
-    "Settings": "._settings",
-    "StoredRoles": "._roles",
-    "Thread": "._thread",
+    "Notifier": ".unattended",
+    "Roles": ".roles",
+    "Settings": ".settings",
+    "StoredRoles": ".roles",
+    "Thread": ".thread",
     "ThreadState": ".threads",
-    "Trigger": "._turns",
-    "Turn": "._turns",
-    "TurnStream": "._stream",
-    "TurnUsage": "._turns",
-    "WorldAgent": "._agent",
+    "Trigger": ".turns",
+    "Turn": ".turns",
+    "TurnStream": ".stream",
+    "TurnUsage": ".turns",
+    "WorldAgent": ".agent",
 }
 
 __all__ = [

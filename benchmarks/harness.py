@@ -19,7 +19,7 @@ from worldagent.benchmarks._measure import Report, Row, Stopwatch, Work, interle
 from worldagent.benchmarks._stubs import QUESTION, BareTurns, answering, constant_lm
 from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core.events import TurnEnded, TurnStarted
-from worldagent.harness import CallContext, Function, Policy, Registry, _pipeline, tool
+from worldagent.harness import CallContext, Function, Policy, Registry, pipeline, tool
 from worldagent.harness.gate import Caller, Gate, Rule
 from worldagent.harness.running import Call
 from worldagent.harness.trace import JsonLinesTrace, TraceSink
@@ -105,9 +105,9 @@ class Calls:
         self._bare, self._tracer = bare, tracer if tracer is not None else Tracer()
         self._handler: Callable[[Call], Awaitable[Any]] | None = None
         if layers is not None:
-            handler: Any = _pipeline._run
+            handler: Any = pipeline._run
             for name in reversed(_LAYERS[:layers]):
-                handler = getattr(_pipeline, name)(handler)
+                handler = getattr(pipeline, name)(handler)
             self._handler = handler
         self._made = 0
         self._emit: Emitter | None = None

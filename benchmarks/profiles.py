@@ -13,7 +13,7 @@ from typing import Any
 
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.benchmarks._measure import Report, Row, main
-from worldagent.signatures._engines.local import LocalModel, close_model, open_model
+from worldagent.signatures.engines.local import LocalModel, close_model, open_model
 from worldagent.testing import ScriptedLM
 from worldagent.tools import BUILTIN, BuiltinTools
 

@@ -3,12 +3,12 @@
 Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
 """
 
-from ._clock import Clock, SystemClock, utc_text
-from ._emitter import CaptureKind, Emitter
-from ._ids import canonical_json, digest, new_id
-from ._limits import ECHO_RUN
-from ._scope import STORED_TIERS, Scope, Tier, check_id
-from ._usage import ModelUsage, summed
+from .clock import Clock, SystemClock, utc_text
+from .emitter import CaptureKind, Emitter
+from .ids import canonical_json, digest, new_id
+from .limits import ECHO_RUN
+from .scope import STORED_TIERS, Scope, Tier, check_id
+from .usage import ModelUsage, summed
 
 __all__ = [
     "ECHO_RUN",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from ._scope import Tier
+from .scope import Tier
 
 Risk = Literal["read_only", "write", "network", "destructive"]
 PauseKind = Literal["approval", "question", "uncertain"]

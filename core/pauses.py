@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
-from ._clock import utc_text
+from .clock import utc_text
 from .events import PauseKind, Risk
 
 UnattendedMode = Literal["refuse", "pause"]

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
-from ._ids import canonical_json, digest
 from .errors import WorldAgentError
+from .ids import canonical_json, digest
 
 _M = TypeVar("_M", bound=BaseModel)
 _T = TypeVar("_T")

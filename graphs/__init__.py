@@ -10,26 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._checkpoints import CheckpointSaver
-    from ._composed import Composed
-    from ._engine import TurnEngine
-    from ._requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-    from ._shape import SUBAGENT, Shape, ShapeRegistry
-    from ._task import TaskContext, task
+    from .checkpoints import CheckpointSaver
+    from .composed import Composed
+    from .engine import TurnEngine
+    from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
+    from .shape import SUBAGENT, Shape, ShapeRegistry
+    from .tasks import TaskContext, task
 
 _HOMES = {
-    "CheckpointSaver": "._checkpoints",
-    "Composed": "._composed",
-    "GraphOptions": "._requests",
-    "SUBAGENT": "._shape",
-    "Shape": "._shape",
-    "ShapeRegistry": "._shape",
-    "TaskContext": "._task",
-    "TurnEngine": "._engine",
-    "TurnOutcome": "._requests",
-    "TurnRequest": "._requests",
-    "TurnRun": "._requests",
-    "task": "._task",
+    "CheckpointSaver": ".checkpoints",
+    "Composed": ".composed",
+    "GraphOptions": ".requests",
+    "SUBAGENT": ".shape",
+    "Shape": ".shape",
+    "ShapeRegistry": ".shape",
+    "TaskContext": ".tasks",
+    "TurnEngine": ".engine",
+    "TurnOutcome": ".requests",
+    "TurnRequest": ".requests",
+    "TurnRun": ".requests",
+    "task": ".tasks",
 }
 
 __all__ = [

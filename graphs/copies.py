@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from ..storage import Database, Transaction
 from ..storage.copies import Statements
-from ._checkpoints import CheckpointSaver, Key, Rows
+from .checkpoints import CheckpointSaver, Key, Rows
 
 CHECKPOINT_TABLES: Final = ("checkpoints", "writes", "checkpoint_blobs", "checkpoint_writes", "checkpoint_migrations")
 """LangGraph's tables on either engine."""

@@ -1,9 +1,9 @@
 """What an agent remembers, as data and stores: conversation (D7) and turns. No model and no role in it (R7)."""
 
-from ._conversation import ConversationStore, Draft, Message, MessageKind, Tail
-from ._log import CONVERSATION, ConversationLog
-from ._stored import OPEN, TurnStatus
-from ._turns import TURNS, TurnRecord, TurnRegister, thread_key
+from .conversation import ConversationStore, Draft, Message, MessageKind, Tail
+from .log import CONVERSATION, ConversationLog
+from .stored import OPEN, TurnStatus
+from .turns import TURNS, TurnRecord, TurnRegister, thread_key
 
 __all__ = [
     "CONVERSATION",

@@ -1,16 +1,16 @@
 """Roles: what shapes one call, from which tiers it comes and how they become one value. No model is called here."""
 
-from ._compose import NO_ROLE, ResolvedRole
-from ._resolver import (
+from .compose import NO_ROLE, ResolvedRole
+from .resolver import (
     Resolution,
     ResolverOptions,
     RoleExplanation,
     RoleResolver,
     TierExplanation,
 )
-from ._role import ROLE_LIMIT, Role
-from ._sources import RoleSource, RoleStore
-from ._store import SqliteRoleStore
+from .role import ROLE_LIMIT, Role
+from .sources import RoleSource, RoleStore
+from .store import SqliteRoleStore
 
 __all__ = [
     "NO_ROLE",

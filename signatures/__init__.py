@@ -9,49 +9,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
-    from ._calling import LAST_STEP, OFFERED, Offer, OfferedTools
-    from ._engines import ADDRESS_REMEDY, address_problem
-    from ._escape import escape_description
-    from ._names import check_named
-    from ._pool import PredictorPool
-    from ._predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
-    from ._prompts import REPLY_DEMOS, preload
-    from ._signature import CONVERSE, REPLY, RESULT, converse_signature, worker_signature
-    from ._thinking import Question, Thought, think
+    from .adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
+    from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
+    from .engines import ADDRESS_REMEDY, address_problem
+    from .escape import escape_description
+    from .names import check_named
+    from .pool import PredictorPool
+    from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
+    from .prompts import REPLY_DEMOS, preload
+    from .signature import CONVERSE, REPLY, RESULT, converse_signature, worker_signature
+    from .thinking import Question, Thought, think
 
 _HOMES = {
-    "ADDRESS_REMEDY": "._engines",
-    "address_problem": "._engines",
-    "CONVERSE": "._signature",
-    "CallMade": "._adapter",
-    "LM": "._adapter",
-    "Listener": "._predictor",
-    "ModelCaller": "._predictor",
-    "ModelOptions": "._predictor",
-    "NOTE": "._adapter",
-    "LAST_STEP": "._calling",
-    "OFFERED": "._calling",
-    "Offer": "._calling",
-    "OfferedTools": "._calling",
-    "PastStep": "._adapter",
-    "Predictor": "._predictor",
-    "PredictorPool": "._pool",
-    "Program": "._adapter",
-    "Question": "._thinking",
-    "REPLY": "._signature",
-    "REPLY_DEMOS": "._prompts",
-    "RESULT": "._signature",
-    "Signature": "._adapter",
-    "StepMade": "._adapter",
-    "Thought": "._thinking",
-    "check_named": "._names",
-    "converse_signature": "._signature",
-    "escape_description": "._escape",
-    "open_model": "._predictor",
-    "preload": "._prompts",
-    "think": "._thinking",
-    "worker_signature": "._signature",
+    "ADDRESS_REMEDY": ".engines",
+    "address_problem": ".engines",
+    "CONVERSE": ".signature",
+    "CallMade": ".adapter",
+    "LM": ".adapter",
+    "Listener": ".predictor",
+    "ModelCaller": ".predictor",
+    "ModelOptions": ".predictor",
+    "NOTE": ".adapter",
+    "LAST_STEP": ".calling",
+    "OFFERED": ".calling",
+    "Offer": ".calling",
+    "OfferedTools": ".calling",
+    "PastStep": ".adapter",
+    "Predictor": ".predictor",
+    "PredictorPool": ".pool",
+    "Program": ".adapter",
+    "Question": ".thinking",
+    "REPLY": ".signature",
+    "REPLY_DEMOS": ".prompts",
+    "RESULT": ".signature",
+    "Signature": ".adapter",
+    "StepMade": ".adapter",
+    "Thought": ".thinking",
+    "check_named": ".names",
+    "converse_signature": ".signature",
+    "escape_description": ".escape",
+    "open_model": ".predictor",
+    "preload": ".prompts",
+    "think": ".thinking",
+    "worker_signature": ".signature",
 }
 
 __all__ = [

@@ -3,15 +3,15 @@
 What is stored belongs to the folders that declare a `Schema`; this one knows no table but its own two.
 """
 
-from ._address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress
-from ._database import Database
-from ._failures import from_sqlite
-from ._home import Storage
-from ._lease import Known, Lease
-from ._leases import EPOCHS, Leases
-from ._rows import Moment, Row, check_row
-from ._schema import Schema
-from ._transaction import Transaction
+from .address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress
+from .database import Database
+from .failures import from_sqlite
+from .home import Storage
+from .lease import Known, Lease
+from .leases import EPOCHS, Leases
+from .rows import Moment, Row, check_row
+from .schema import Schema
+from .transaction import Transaction
 
 __all__ = [
     "CONNECTIONS",

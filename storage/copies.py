@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..core.errors import StorageHalfCopied
-from ._address import PostgresAddress
-from ._database import Database
-from ._home import Storage
-from ._locks import FileLocks, Locks
-from ._schema import COPYING, Schema, migrate, older
-from ._transaction import Transaction
+from .address import PostgresAddress
+from .database import Database
+from .home import Storage
+from .locks import FileLocks, Locks
+from .schema import COPYING, Schema, migrate, older
+from .transaction import Transaction
 
 BATCH: Final = 200  # rows; one of them may be a long message
 BLOCK: Final = 50_000  # keys of rows

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._clock import VirtualClock
-from ._report import Finding, RoleLeak, ScanReport
-from ._scan import assert_no_role_leak, scan_for_roles
+from .clock import VirtualClock
+from .report import Finding, RoleLeak, ScanReport
+from .scan import assert_no_role_leak, scan_for_roles
 
 if TYPE_CHECKING:
-    from ._scripted import ScriptedCall, ScriptedLM, ScriptExhausted
+    from .scripted import ScriptedCall, ScriptedLM, ScriptExhausted
 
 __all__ = [
     "Finding",
@@ -33,6 +33,6 @@ _LAZY = frozenset({"ScriptExhausted", "ScriptedCall", "ScriptedLM"})
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _scripted
+    from . import scripted
 
-    return getattr(_scripted, name)
+    return getattr(scripted, name)

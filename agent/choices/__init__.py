@@ -1,6 +1,6 @@
 """The workers and models of an agent, as they come from arguments, files and settings."""
 
-from ._choices import (
+from .choices import (
     TurnModel,
     all_models,
     all_tools,
@@ -12,8 +12,8 @@ from ._choices import (
     open_usage,
     turn_models,
 )
-from ._kinds import check_approver, check_kinds, check_notifier
-from ._output import output_type, read_output
+from .kinds import check_approver, check_kinds, check_notifier
+from .output import output_type, read_output
 
 __all__ = [
     "TurnModel",

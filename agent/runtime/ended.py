@@ -12,8 +12,8 @@ from ...core.errors import EventsGone, WorldAgentError
 from ...core.events import Event
 from ...harness.journal import pause_of
 from ...memory import TurnRecord
-from .._turns import Turn, TurnUsage
 from ..following import EventFollower
+from ..turns import Turn, TurnUsage
 from .work import RunnerParts
 
 _COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")

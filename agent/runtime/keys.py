@@ -21,11 +21,11 @@ from ...memory import TurnRecord
 from ...memory.attachments import Attachment, AttachmentSource
 from ...memory.turn_log import END, RecordedTurn
 from ...role_resolution import Role
-from .._stream import RunningTurn, cancel_once
-from .._turns import Turn
-from .._unset import UNSET
 from ..following import EventFollower
 from ..recording import Recording
+from ..stream import RunningTurn, cancel_once
+from ..turns import Turn
+from ..unset import UNSET
 from .ended import outcome_of, passing
 from .limits import KeyBegun
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts

@@ -19,9 +19,9 @@ from ...core.pauses import Pause
 from ...graphs import TurnOutcome
 from ...memory import TurnRecord, TurnStatus, thread_key
 from ...storage import Known, Lease, Transaction
-from .._turns import Turn, TurnUsage
-from .._unattended import notify
 from ..recording import Tell
+from ..turns import Turn, TurnUsage
+from ..unattended import notify
 from ..upkeep import Retention
 from .begin import begin
 from .branching import Again

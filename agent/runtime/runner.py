@@ -18,11 +18,11 @@ from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
 from ...memory.turn_log import RecordedTurn
 from ...role_resolution import Role
-from .._roles import check_role
-from .._stream import RunningTurn, TurnStream, cancel_once
-from .._turns import Turn
 from ..following import EventFollower
 from ..recording import Recording
+from ..roles import check_role
+from ..stream import RunningTurn, TurnStream, cancel_once
+from ..turns import Turn
 from .branching import Again, Edit, Replay, run_again
 from .keys import KeyedStarts, asked_of
 from .resume import resumable, take_answers

@@ -22,10 +22,10 @@ from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
 from ...role_resolution import Role, RoleResolver
 from ...storage import Lease, Leases
-from .._unattended import AccountEvents, Notifier
-from .._unset import UNSET, Unset
 from ..recording import Recorder, Recording
 from ..threads import Branching, ThreadRegister
+from ..unattended import AccountEvents, Notifier
+from ..unset import UNSET, Unset
 from ..upkeep import Retention, UpkeepParts
 from .limits import Drain, StartQueue
 from .pins import Pins

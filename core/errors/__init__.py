@@ -5,8 +5,8 @@ must act, `UsageError` that the developer got a call wrong. Recovery is decided 
 beyond the texts: each error names the thing with `!r` (never the content of a role) and ends with the remedy.
 """
 
-from ._base import HostError, ModelFacing, UsageError, WorldAgentError
-from ._host import (
+from .base import HostError, ModelFacing, UsageError, WorldAgentError
+from .host import (
     AttachmentMissing,
     ContextExceeded,
     GraphChanged,
@@ -36,7 +36,7 @@ from ._host import (
     ThreadPaused,
     TurnTimeout,
 )
-from ._model import (
+from .model import (
     AddressRefused,
     CallRefused,
     CallTimeout,
@@ -55,7 +55,7 @@ from ._model import (
     UnknownShape,
     UnknownWorker,
 )
-from ._usage import (
+from .usage import (
     AgentClosed,
     AlreadyAnswered,
     AnswerInvalid,

@@ -1,5 +1,5 @@
 """Where the conversations of threads end, for who runs turns and for who runs none."""
 
-from ._heads import Heads, Position
+from .heads import Heads, Position
 
 __all__ = ["Heads", "Position"]

@@ -1,9 +1,9 @@
 """The one loop of the house, for conversations and workers, and the `subagent` shape that runs a worker by name."""
 
-from ._conversation import Conversation
-from ._graph import HostTask, LoopState, build_graph, first_state
-from ._subagents import SubagentParams, SubagentResult, Subagents
-from ._tools import Tools
+from .conversation import Conversation
+from .graph import HostTask, LoopState, build_graph, first_state
+from .subagents import SubagentParams, SubagentResult, Subagents
+from .tools import Tools
 
 __all__ = [
     "Conversation",

@@ -1,10 +1,10 @@
 """Shapes that ship beside `subagent`. What runs a shape is in `graphs`; this folder stores nothing of its own."""
 
-from ._compaction import CompactionParams, CompactionResult, compaction_shape
-from ._graph import graph_shape
-from ._investigation import InvestigationParams, InvestigationResult, investigation_shape
-from ._map import MapParams, MapResult, map_shape
-from ._sandbox import SandboxLimits
+from .compaction import CompactionParams, CompactionResult, compaction_shape
+from .graph import graph_shape
+from .investigation import InvestigationParams, InvestigationResult, investigation_shape
+from .map import MapParams, MapResult, map_shape
+from .sandbox import SandboxLimits
 
 __all__ = [
     "CompactionParams",

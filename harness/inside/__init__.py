@@ -1,6 +1,6 @@
 """What call code is run by, wherever that code reaches to. What is decided of its calls is `harness.gate`'s."""
 
-from ._exits import Exited, kept_in
-from ._inside import Inside, Origin
+from .exits import Exited, kept_in
+from .inside import Inside, Origin
 
 __all__ = ["Exited", "Inside", "Origin", "kept_in"]

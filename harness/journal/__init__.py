@@ -1,10 +1,10 @@
 """The journal of a turn's calls, and the run that it answers for. No function and no policy in here."""
 
-from ._drive import ABOUT_THE_TURN, UNATTENDED, Drive
-from ._frame import Frame
-from ._pauses import decision_of, pause_of
-from ._records import JOURNAL, CallRecord, Journal, SqlJournal
-from ._steps import SUSPENDED, Ask, Step
+from .drive import ABOUT_THE_TURN, UNATTENDED, Drive
+from .frame import Frame
+from .pauses import decision_of, pause_of
+from .records import JOURNAL, CallRecord, Journal, SqlJournal
+from .steps import SUSPENDED, Ask, Step
 
 __all__ = [
     "ABOUT_THE_TURN",

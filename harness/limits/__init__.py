@@ -1,10 +1,10 @@
-"""How long, how often and how much: what a call and all below it may use. Who asks for it is in `_pipeline`."""
+"""How long, how often and how much: what a call and all below it may use. Who asks for it is in `pipeline`."""
 
-from ._budget import Budget, TurnLimitReached
-from ._limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent
-from ._retry import Retry
-from ._time import PATIENCE, in_time, tried
-from ._usage import USAGE, Usage, Use
+from .budget import Budget, TurnLimitReached
+from .limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent
+from .retry import Retry
+from .time import PATIENCE, in_time, tried
+from .usage import USAGE, Usage, Use
 
 __all__ = [
     "AT_ONCE",

@@ -1,9 +1,9 @@
 """For those who run calls themselves: the graphs and the agent. An embedder needs none of it."""
 
-from .._function import check_name, risks, undispatched
-from .._guard import OnError, guarded, harmless
-from .._pipeline import Call, Prepared, call_alone, run_call, timely
-from .._questions import Question, ask_person
+from ..function import check_name, risks, undispatched
+from ..guard import OnError, guarded, harmless
+from ..pipeline import Call, Prepared, call_alone, run_call, timely
+from ..questions import Question, ask_person
 
 __all__ = [
     "Call",

@@ -1,5 +1,5 @@
-"""Workers as files: `NAME.worker.md`, YAML in front and instructions below (H6). What a worker is, is in `_worker`."""
+"""Workers as files: `NAME.worker.md`, YAML in front and instructions below (H6). What a worker is, is in `worker`."""
 
-from ._load import load_workers
+from .load import load_workers
 
 __all__ = ["load_workers"]

@@ -1,6 +1,6 @@
 """What a paused turn waits for, as a person reads it, and a person's answer out of what they type.
 
-Texts alone: where answers go is `_chat`'s and the other commands' matter, and whether one is taken is decided where the
+Texts alone: where answers go is `chat`'s and the other commands' matter, and whether one is taken is decided where the
 turn goes on.
 """
 

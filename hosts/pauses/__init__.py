@@ -4,6 +4,6 @@
 types into a terminal is the matter of `cli`, and forms of MCP are that of `sidecar`.
 """
 
-from ._texts import is_late, numbered, one_line, pause_lines, printable, unanswered
+from .texts import is_late, numbered, one_line, pause_lines, printable, unanswered
 
 __all__ = ["is_late", "numbered", "one_line", "pause_lines", "printable", "unanswered"]

@@ -5,10 +5,10 @@ none of this. What it logs is the business of whoever embeds it; the command lin
 """
 
 from ..serving import Address, Tokens, quiet_logs
-from ._access import EVERYTHING, Grant, read_token_file
-from ._contract import CONTRACT, schemas
-from ._server import RoleHost
-from ._serving import serve_http, serve_stdio
+from .access import EVERYTHING, Grant, read_token_file
+from .contract import CONTRACT, schemas
+from .server import RoleHost
+from .serving import serve_http, serve_stdio
 
 __all__ = [
     "CONTRACT",

@@ -3,11 +3,11 @@
 The contract is written down in `docs/sidecar.md`. A transport is in `serving`; the command line puts both together.
 """
 
-from ._access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting
-from ._client_roles import ClientRoles
-from ._contract import CONTRACT, schemas
-from ._pool import Limits
-from ._server import Sidecar
+from .access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting
+from .client_roles import ClientRoles
+from .contract import CONTRACT, schemas
+from .pool import Limits
+from .server import Sidecar
 
 __all__ = [
     "ANY",

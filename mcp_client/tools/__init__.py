@@ -3,7 +3,7 @@
 Importing this folder does not import `mcp`; connecting does. Who may call a Function is `harness.gate`'s matter.
 """
 
-from ._entries import McpEntry
+from .entries import McpEntry
 from .resources import McpResource
 from .server import McpServer
 from .source import McpSource

@@ -3,10 +3,10 @@
 No model and no role. What of them a model is shown is decided in `graphs`, and how in `signatures.media`.
 """
 
-from ._attachment import Attachment, attachments_of, read_references
-from ._references import ATTACHMENT_TABLES, note_references
-from ._sources import AttachmentSource, Loaded, check_source
-from ._store import LIMIT, Attachments, check_count
+from .attachment import Attachment, attachments_of, read_references
+from .references import ATTACHMENT_TABLES, note_references
+from .sources import AttachmentSource, Loaded, check_source
+from .store import LIMIT, Attachments, check_count
 
 __all__ = [
     "ATTACHMENT_TABLES",

@@ -1,5 +1,5 @@
 """Messages that a person marked as kept: the model sees them word for word, however long the thread becomes."""
 
-from ._kept import KEPT_TABLES, MOST, KeptMessages
+from .kept import KEPT_TABLES, MOST, KeptMessages
 
 __all__ = ["KEPT_TABLES", "MOST", "KeptMessages"]

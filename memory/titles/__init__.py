@@ -1,6 +1,6 @@
 """What threads are called in lists, and which of them say a text."""
 
-from ._search import ThreadSearch, check_query
-from ._titles import TITLE_TABLES, ThreadTitles, check_title, is_title
+from .search import ThreadSearch, check_query
+from .titles import TITLE_TABLES, ThreadTitles, check_title, is_title
 
 __all__ = ["TITLE_TABLES", "ThreadSearch", "ThreadTitles", "check_query", "check_title", "is_title"]

@@ -3,7 +3,7 @@
 Turns, and appending one by one, are the log's own matter.
 """
 
-from .._turns import keys_of
+from ..turns import keys_of
 from .reading import AwareMoment, ReadChain, ReadMessage, chain_of, is_id
 from .removal import RemovedMessages, portions, remove_messages, sharers
 

@@ -13,12 +13,12 @@ from ...core import check_id
 from ...core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
 from ...core.validation import describe_failure
 from ...storage import Transaction
-from .._conversation import Draft, Message, MessageKind
-from .._log import insert_rows, rows_of
-from .._moments import stored_moment
-from .._stored import StoredMessage
 from ..attachments import Attachment, read_references
 from ..bodies import misfits
+from ..conversation import Draft, Message, MessageKind
+from ..log import insert_rows, rows_of
+from ..moments import stored_moment
+from ..stored import StoredMessage
 
 _THREAD: Final = "SELECT thread FROM wa_message WHERE id=?"
 _CHAIN: Final = """WITH RECURSIVE chain(id, parent, depth, thread) AS (

@@ -3,7 +3,7 @@
 It is imported when a file is read: the models and the YAML reader take time that `general` does not need.
 """
 
-from ._keys import profile_schema
-from ._load import read_profile
+from .keys import profile_schema
+from .load import read_profile
 
 __all__ = ["profile_schema", "read_profile"]

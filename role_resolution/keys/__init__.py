@@ -1,5 +1,5 @@
 """The key of role digests: what a paused turn keeps of its role, and how that is compared (R13)."""
 
-from ._key import RoleKey
+from .key import RoleKey
 
 __all__ = ["RoleKey"]

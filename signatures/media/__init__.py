@@ -3,7 +3,7 @@
 Not the store of attachments (`memory.attachments`), and not what of a conversation is shown (`graphs`).
 """
 
-from ._media import MEDIA_FIELDS, Media, MediaKind
-from ._typed import as_dspy, parts_of
+from .media import MEDIA_FIELDS, Media, MediaKind
+from .typed import as_dspy, parts_of
 
 __all__ = ["MEDIA_FIELDS", "Media", "MediaKind", "as_dspy", "parts_of"]

@@ -1,6 +1,6 @@
 """The models of one agent: its own, and those that workers and turns name; `signatures` knows how one is called."""
 
-from .._engines import PROVIDERS, Abilities, abilities_of, check_model
-from ._models import Models
+from ..engines import PROVIDERS, Abilities, abilities_of, check_model
+from .models import Models
 
 __all__ = ["PROVIDERS", "Abilities", "Models", "abilities_of", "check_model"]

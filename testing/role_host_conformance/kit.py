@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from ...core import STORED_TIERS, Tier, check_id
 from ...core.errors import InvalidArgument
-from ...hosts.role_host._contract import TOOLS, ErrorAnswer
+from ...hosts.role_host.contract import TOOLS, ErrorAnswer
 from ...mcp_client import HttpHost, StdioHost
 from .connection import Connection, Mode, Unanswered
 from .points import Failed, Finding, Result, Skipped

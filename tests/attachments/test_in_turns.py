@@ -19,7 +19,7 @@ from worldagent import Role
 from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused, ModelUnavailable
 from worldagent.core.events import AttachmentLeftOut
 from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs._attached import _shown
+from worldagent.graphs.attached import shown as shown_module
 from worldagent.signatures.media import Media
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -235,7 +235,7 @@ async def test_many_turns_that_attach_the_same_store_it_once(tmp_path: Path) -> 
 async def test_a_long_text_is_shown_in_part_and_older_attachments_go_where_there_is_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_shown, "ROOM", 200_000)
+    monkeypatch.setattr(shown_module, "ROOM", 200_000)
     lm = answering()
     pictures = [PNG + mark * 90_000 for mark in (b"1", b"2", b"3")]
     async with scripted_agent(tmp_path, lm, settings={"attachment_limit": 150_000}) as agent:
@@ -268,7 +268,7 @@ async def test_attachments_that_are_too_large_together_are_refused_before_anythi
 async def test_of_attachments_that_are_too_large_together_a_note_names_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_shown, "ROOM", 1000)
+    monkeypatch.setattr(shown_module, "ROOM", 1000)
     lm = answering()
     settings = {"attachment_fallback": "note", "attachment_limit": 900}
     async with scripted_agent(tmp_path, lm, settings=settings) as agent:
@@ -296,7 +296,7 @@ async def test_one_attachment_may_have_as_much_as_attachment_limit_says(tmp_path
 
 
 async def test_of_very_many_images_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shown, "MEDIA", 3)
+    monkeypatch.setattr(shown_module, "MEDIA", 3)
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         for n in range(3):

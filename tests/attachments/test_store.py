@@ -25,7 +25,8 @@ from worldagent.core.errors import (
     StorageUnavailable,
 )
 from worldagent.core.events import AttachmentLeftOut
-from worldagent.memory import ConversationLog, Draft, _log
+from worldagent.memory import ConversationLog, Draft
+from worldagent.memory import log as log_module
 from worldagent.memory.attachments import Attachment, AttachmentSource, Loaded
 
 HASH = "ab" * 32
@@ -299,7 +300,7 @@ async def test_what_is_not_stored_is_not_opened(tmp_path: Path) -> None:
 async def test_references_that_are_not_as_they_are_written_are_named_and_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attachments: Any
 ) -> None:
-    monkeypatch.setattr(_log, "_check_id", lambda *_: None)  # as after a change that forged the ids of messages too
+    monkeypatch.setattr(log_module, "_check_id", lambda *_: None)  # a change that forged the ids too
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         await agent.thread("t").converse("Look.")

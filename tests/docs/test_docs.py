@@ -27,7 +27,7 @@ from support.pages import (
 from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
-from worldagent.signatures._escape import escape_markers, unescape_markers
+from worldagent.signatures.escape import escape_markers, unescape_markers
 
 DECISIONS = DOCS / "decisions"
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|Users|tmp|opt|var)/|[A-Z]:\\\\")

@@ -14,7 +14,7 @@ from support.house import pyproject
 from support.pages import DOCS, Block, blocks, rows
 from support.role_hosts import BOUND, COMMAND, environment
 from worldagent.hosts.role_host import Grant, read_token_file, schemas
-from worldagent.hosts.role_host._contract import TOOLS, Code
+from worldagent.hosts.role_host.contract import TOOLS, Code
 
 PAGE = DOCS / "role-host.md"
 

@@ -16,7 +16,7 @@ from support.journals import Turns, flow_of, turns_of
 from worldagent.core.errors import CallRefused, Diverged, HostUnavailable, InvalidArgument
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import CallContext, Function, tool
-from worldagent.harness.journal import _frame
+from worldagent.harness.journal import frame
 
 
 class Line:
@@ -238,7 +238,7 @@ async def test_a_kept_turn_with_equal_calls_at_the_same_time_resumes(
 
     async with turns_of(tmp_path, marks(done, approval=True), flow_of(main)) as turns:
         with monkeypatch.context() as earlier:
-            earlier.setattr(_frame.Frame, "_refuse", let_through)
+            earlier.setattr(frame.Frame, "_refuse", let_through)
             pauses = await turns.drive("main", {})
         assert len({pause.id for pause in pauses}) == 3
         for pause in pauses:
@@ -288,7 +288,7 @@ async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another branch wants something new meanwhile; that is no other path."""
-    monkeypatch.setattr(_frame, "_DIVERGED_SECONDS", 0.02)
+    monkeypatch.setattr(frame, "_DIVERGED_SECONDS", 0.02)
     waits = [0.0, 0.3]
 
     async def own_wait(ctx: CallContext) -> str:

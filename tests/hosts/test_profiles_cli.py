@@ -411,7 +411,7 @@ async def test_what_needs_no_model_loads_no_model_library(home: Path, words: tup
     assert process.returncode == 0
     loaded = set(json.loads(told.decode().splitlines()[-1]))
     assert "worldagent.profiles" in loaded
-    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs._engine"})
+    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs.engine"})
 
 
 @pytest.mark.parametrize("name", ["list", "show", "check", "schema", "trust"])

@@ -13,7 +13,7 @@ from worldagent import Storage, WorldAgent
 from worldagent.testing import ScriptedLM
 
 # The provider's SDKs that dspy can load (D6), what a role host alone needs (D9), and what the extras bring (D16).
-UNWANTED = {"litellm", "openai", "mcp", "typer", "rich", "xllamacpp", "worldagent.signatures._engines.local"}
+UNWANTED = {"litellm", "openai", "mcp", "typer", "rich", "xllamacpp", "worldagent.signatures.engines.local"}
 
 
 async def main(home: Path) -> None:

@@ -94,9 +94,7 @@ async def test_a_module_and_a_program_run_as_main(tmp_path: Path) -> None:
 
 
 async def test_a_fork_begins_with_the_package_imported_and_a_fresh_process_without() -> None:
-    script = (
-        "import os, sys; print(os.getppid(), [name in sys.modules for name in ('dspy', 'worldagent.agent._agent')])"
-    )
+    script = "import os, sys; print(os.getppid(), [name in sys.modules for name in ('dspy', 'worldagent.agent.agent')])"
     for fresh in (False, True):
         parent, _, imported = (await run_script(script, fresh=fresh)).strip().partition(" ")
         check_parent(parent, fresh=fresh)

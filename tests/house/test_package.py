@@ -104,7 +104,7 @@ def test_importing_the_package_loads_nothing_but_itself(tmp_path: Path) -> None:
 
 def test_reading_the_settings_loads_neither_dspy_nor_langgraph_nor_mcp(tmp_path: Path) -> None:
     loaded = modules_loaded_by("from worldagent.agent import Settings; Settings()", tmp_path)
-    assert "worldagent.agent._settings" in loaded
+    assert "worldagent.agent.settings" in loaded
     assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})
 
 
@@ -133,7 +133,7 @@ def test_making_an_agent_loads_no_model_library(tmp_path: Path) -> None:
     made = "worldagent.WorldAgent('w', lm='openai/gpt-4o', models={'fast': 'openai/gpt-4o-mini'}, workers=[critic])"
     critic = "critic = worldagent.Worker('critic', 'You judge.', 'judges')"
     loaded = modules_loaded_by(f"import worldagent; {critic}; {made}", tmp_path)
-    assert "worldagent.agent._agent" in loaded
+    assert "worldagent.agent.agent" in loaded
     assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "opentelemetry"})
 
 

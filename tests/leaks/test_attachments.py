@@ -17,7 +17,7 @@ from support.openai_stub import openai_stub
 from support.pieces import pieces
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ModelRefused, ModelUnavailable, WorldAgentError
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 # Letters alone, so that base64 of a text is told from the text.

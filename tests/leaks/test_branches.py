@@ -20,7 +20,7 @@ from worldagent.agent import Thread
 from worldagent.core import Scope
 from worldagent.core.errors import ModelUnavailable, NameTaken, UnknownMessage
 from worldagent.graphs import Shape, TaskContext, TurnEngine
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 WAYS = ("fork", "replay", "replay of a task that waits", "edit")

@@ -17,7 +17,7 @@ from support.leak_cases import MODES
 from support.leaks import Watch, watch
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Thread
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.graphs.shapes import compaction_shape
 from worldagent.harness.trace import Trace
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles

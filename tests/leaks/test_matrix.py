@@ -13,7 +13,7 @@ from support.leaks import Watch, on_the_server, watch
 from support.stores import TOKEN
 from worldagent.agent import Turn
 from worldagent.agent.threads import SCHEMAS
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.storage.copies import tables_of
 from worldagent.testing import assert_no_role_leak
 

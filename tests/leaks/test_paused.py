@@ -11,7 +11,7 @@ from support.leak_paused_cases import PATHS as NAMES
 from support.leak_paused_cases import PausedCase, every_case, sample
 from support.leak_pauses import Paused
 from support.leaks import watch
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 
 SAMPLE = sample()
 REST = [case for case in every_case() if case not in set(SAMPLE)]

@@ -14,7 +14,7 @@ from support.leak_verified_paths import PATHS, run_case
 from support.leaks import on_the_server, watch
 from worldagent import Role
 from worldagent.core.events import AnswerChecked
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.harness.trace import Trace
 from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from worldagent.core import ModelUsage
 from worldagent.core.errors import LimitReached
 from worldagent.harness.limits import Budget, Limits, Spent, TurnLimitReached
-from worldagent.harness.limits._budget import Purse
+from worldagent.harness.limits.budget import Purse
 
 LIMITS = st.builds(
     Limits,

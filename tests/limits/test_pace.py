@@ -14,7 +14,7 @@ from dspy import lm15
 
 from support.agents import scripted_agent
 from worldagent.core.errors import ModelRateLimited
-from worldagent.signatures._engines._pace import HeldBack, Pace
+from worldagent.signatures.engines.pace import HeldBack, Pace
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BOUND = 60

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from worldagent.core import Clock
 from worldagent.core.errors import AgentClosed, InvalidArgument, LeaseLost, UnknownMessage
-from worldagent.memory import CONVERSATION, ConversationLog, ConversationStore, Draft, Message, _log
+from worldagent.memory import CONVERSATION, ConversationLog, ConversationStore, Draft, Message
+from worldagent.memory import log as log_module
 from worldagent.storage import EPOCHS, Database, Leases
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
@@ -374,5 +375,5 @@ async def test_the_page_of_a_turn_ends_with_its_last_message_and_is_found_withou
         assert [message.body["text"] for message in found] == ["1.1", "1.2", "1.3"]
         assert await log.of_turn("w/t", "turn_7") == ()
     with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {_log._LAST}", ("w/t", "turn_1")).fetchall()
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {log_module._LAST}", ("w/t", "turn_1")).fetchall()
     assert "USING INDEX wa_message_thread (thread=? AND turn=?)" in plan[0][3]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from worldagent.core.errors import InvalidArgument
 from worldagent.memory import CONVERSATION, ConversationLog, Draft
-from worldagent.memory._log import _ANCESTOR
 from worldagent.memory.kept import MOST, KeptMessages
+from worldagent.memory.log import _ANCESTOR
 from worldagent.storage import Database
 
 

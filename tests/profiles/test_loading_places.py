@@ -14,7 +14,7 @@ from support.house import ROOT
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted, WorldAgentError
 from worldagent.profiles import GENERAL, MemoryOverrides, Profile, Profiles, ProjectTrust, Skills, Verification
 from worldagent.profiles import find_project as project_of
-from worldagent.profiles._general import BUILTIN_FOLDER, GENERAL_PROFILE
+from worldagent.profiles.general import BUILTIN_FOLDER, GENERAL_PROFILE
 from worldagent.tools import BUILTIN
 
 
@@ -110,7 +110,7 @@ def test_general_reads_no_yaml_and_imports_no_reader(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", script], env=environment, capture_output=True, text=True, timeout=90, check=True
     )
     loaded = set(json.loads(done.stdout))
-    assert "worldagent.profiles._catalogue" in loaded
+    assert "worldagent.profiles.catalogue" in loaded
     assert loaded.isdisjoint({"ruamel.yaml", "worldagent.profiles.files", "worldagent.mcp_client", "filelock"})
 
 

@@ -11,9 +11,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
-from worldagent.profiles._general import BUILTIN_FOLDER
-from worldagent.profiles._profile import MemoryOverrides, Profile, Skills, Verification
 from worldagent.profiles.files import profile_schema, read_profile
+from worldagent.profiles.general import BUILTIN_FOLDER
+from worldagent.profiles.profile import MemoryOverrides, Profile, Skills, Verification
 
 FILE: Final = Path("mine.yaml")
 SCHEMA: Final = Draft202012Validator(profile_schema())

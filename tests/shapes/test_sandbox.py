@@ -17,7 +17,7 @@ import pytest
 from support.processes import eventually, held, next_line, start_script
 from worldagent.core.errors import CallRefused, HostUnavailable, InvalidArgument
 from worldagent.graphs.shapes import SandboxLimits
-from worldagent.graphs.shapes._sandbox import Program, Shown, run_program
+from worldagent.graphs.shapes.sandbox import Program, Shown, run_program
 
 AT = datetime(2030, 1, 1, 9, 30, tzinfo=UTC)
 SMALL = SandboxLimits(seconds=0.5, memory=16 << 20, output=500, calls=3, data=1000)
@@ -279,7 +279,7 @@ RUNS_ON = """
 import asyncio
 from datetime import UTC, datetime
 from worldagent.graphs.shapes import SandboxLimits
-from worldagent.graphs.shapes._sandbox import Program, run_program
+from worldagent.graphs.shapes.sandbox import Program, run_program
 import sys
 
 async def call(name, placed, named):

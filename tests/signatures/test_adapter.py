@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from worldagent import Role
-from worldagent.signatures._adapter import PlainAdapter, RoleAdapter
-from worldagent.signatures._escape import escape_markers
-from worldagent.signatures._signature import ROLE_DESCRIPTION, with_role
+from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
+from worldagent.signatures.escape import escape_markers
+from worldagent.signatures.signature import ROLE_DESCRIPTION, with_role
 
 HARSH = "Be harsh."
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from worldagent.core import ECHO_RUN
-from worldagent.signatures._echo import MARK, EchoGuard
-from worldagent.signatures._normal import normalise
+from worldagent.signatures.echo import MARK, EchoGuard
+from worldagent.signatures.normal import normalise
 
 pytestmark = pytest.mark.requirement("R16")
 

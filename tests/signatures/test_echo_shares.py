@@ -12,9 +12,9 @@ from support.agents import scripted_agent, standing
 from worldagent import Role
 from worldagent.core.errors import RoleEchoed
 from worldagent.core.events import TextReplaced
-from worldagent.signatures._echo import MARK, EchoGuard
-from worldagent.signatures._normal import normal_text
-from worldagent.signatures._shares import ShareIndex
+from worldagent.signatures.echo import MARK, EchoGuard
+from worldagent.signatures.normal import normal_text
+from worldagent.signatures.shares import ShareIndex
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("R16")

@@ -21,7 +21,7 @@ from support.agents import scripted_agent
 from worldagent import Role
 from worldagent.core.errors import RoleEchoed
 from worldagent.graphs import Shape, TaskContext
-from worldagent.signatures._echo import MARK, EchoGuard
+from worldagent.signatures.echo import MARK, EchoGuard
 from worldagent.testing import ScriptedLM, scan_for_roles
 
 pytestmark = pytest.mark.requirement("R16")

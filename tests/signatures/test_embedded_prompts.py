@@ -10,9 +10,9 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role, WorldAgent
-from worldagent.signatures._engines.local import LocalModel, find_weights
-from worldagent.signatures._escape import unescape_control, unescape_markers
-from worldagent.signatures._gguf import control_tokens
+from worldagent.signatures.engines.local import LocalModel, find_weights
+from worldagent.signatures.escape import unescape_control, unescape_markers
+from worldagent.signatures.gguf import control_tokens
 
 pytestmark = pytest.mark.local
 
@@ -65,7 +65,7 @@ async def test_a_typed_role_and_typed_control_tokens_reach_the_engine_as_plain_t
 
 @pytest.mark.requirement("R15")
 async def test_a_typed_control_token_is_several_tokens_to_the_model(tmp_path: Path) -> None:
-    from worldagent.signatures._engines import connect_model
+    from worldagent.signatures.engines import connect_model
 
     count = 40
     async with local_agent(tmp_path) as agent:

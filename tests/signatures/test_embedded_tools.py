@@ -17,9 +17,9 @@ from support.agents import scripted_agent
 from worldagent import Role
 from worldagent.core import events as ev
 from worldagent.harness import tool
-from worldagent.signatures._engines import ModelConnection, connect_model
-from worldagent.signatures._engines._grammars import GrammarUnfit, bounded
-from worldagent.signatures._engines.local import LocalModel
+from worldagent.signatures.engines import ModelConnection, connect_model
+from worldagent.signatures.engines.grammars import GrammarUnfit, bounded
+from worldagent.signatures.engines.local import LocalModel
 
 pytestmark = pytest.mark.local
 

@@ -31,7 +31,7 @@ from worldagent.core.errors import (
     OutputInvalid,
     WorldAgentError,
 )
-from worldagent.signatures._engines import ModelConnection, classify, connect_model
+from worldagent.signatures.engines import ModelConnection, classify, connect_model
 
 KEY = "sk-secret-1234567890"
 CANARY = "zebra-canary-prompt"
@@ -347,7 +347,7 @@ SCRIPT = """
 import asyncio, sys
 async def main():
     import dspy
-    from worldagent.signatures._engines import connect_model
+    from worldagent.signatures.engines import connect_model
     connection = await connect_model("openai/answer")
     class Ask(dspy.Signature):
         message: str = dspy.InputField()

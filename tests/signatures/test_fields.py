@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worldagent.signatures._echo import MARK, EchoGuard
-from worldagent.signatures._fields import (
+from worldagent.signatures.echo import MARK, EchoGuard
+from worldagent.signatures.fields import (
     AnswerStream,
     ChatFieldParser,
     FieldParser,

@@ -22,9 +22,9 @@ from worldagent import Role
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import FunctionInvalid
 from worldagent.graphs import Shape, TaskContext
-from worldagent.signatures._adapter import PlainAdapter, RoleAdapter
-from worldagent.signatures._escape import escape_control, escape_markers, unescape_control, unescape_markers
-from worldagent.signatures._signature import with_role
+from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
+from worldagent.signatures.escape import escape_control, escape_markers, unescape_control, unescape_markers
+from worldagent.signatures.signature import with_role
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 TOKENS = frozenset({"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "[INST]", "<s>", "</s>", "<<SYS>>"})

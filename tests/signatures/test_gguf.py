@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from worldagent.core.errors import ModelNotConfigured, StorageInvalid
-from worldagent.signatures._escape import escape_control
-from worldagent.signatures._gguf import control_tokens
+from worldagent.signatures.escape import escape_control
+from worldagent.signatures.gguf import control_tokens
 
 pytestmark = pytest.mark.requirement("R15")
 

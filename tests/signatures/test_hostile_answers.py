@@ -20,8 +20,8 @@ from worldagent import Role, WorldAgent
 from worldagent.core.errors import OutputInvalid, WorldAgentError
 from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
-from worldagent.signatures._adapter import PlainAdapter
-from worldagent.signatures._bounds import LONGEST, JsonReader, Unreadable
+from worldagent.signatures.adapter import PlainAdapter
+from worldagent.signatures.bounds import LONGEST, JsonReader, Unreadable
 
 pytestmark = pytest.mark.requirement("H3")
 

@@ -15,8 +15,8 @@ from support.pieces import PDF, PNG, data_uri
 from worldagent import Role
 from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures import open_model
-from worldagent.signatures._predictor import _texts
 from worldagent.signatures.media import Media
+from worldagent.signatures.predictor import _texts
 from worldagent.testing import ScriptedLM
 
 PICTURE = Media.of("image", PNG, "image/png")

@@ -17,8 +17,8 @@ from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core import events as ev
 from worldagent.core.errors import OutputInvalid, RoleInvalid, WorldAgentError
-from worldagent.signatures._adapter import PlainAdapter, RoleAdapter
-from worldagent.signatures._escape import unescape_markers
+from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
+from worldagent.signatures.escape import unescape_markers
 from worldagent.testing import ScriptedLM
 
 HARSH = Role("harsh", "Be harsh.")

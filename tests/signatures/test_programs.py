@@ -16,7 +16,7 @@ from worldagent import Role, Tier
 from worldagent.agent import Composed
 from worldagent.core.errors import FunctionInvalid
 from worldagent.signatures import converse_signature
-from worldagent.signatures._adapter import RoleAdapter
+from worldagent.signatures.adapter import RoleAdapter
 from worldagent.testing import ScriptedLM
 
 SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."

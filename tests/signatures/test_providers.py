@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from support.openai_stub import openai_stub
 from worldagent.core.errors import ModelNotConfigured
 from worldagent.hosts.cli.app import app
-from worldagent.signatures._engines import connect_model
-from worldagent.signatures._engines._http import find_route
-from worldagent.signatures._engines._providers import PROVIDERS, declared
+from worldagent.signatures.engines import connect_model
+from worldagent.signatures.engines.http import find_route
+from worldagent.signatures.engines.providers import PROVIDERS, declared
 
 KEY = "sk-secret-1234567890"
 # dspy has no public name for this table. A plain import would have mypy read all of dspy.

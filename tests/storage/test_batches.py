@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from worldagent.core.errors import LeaseLost, StorageUnavailable
-from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Transaction, _lease
-from worldagent.storage._sqlite import SqliteDatabase
+from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Transaction
+from worldagent.storage import lease as lease_module
+from worldagent.storage.sqlite import SqliteDatabase
 
 pytestmark = pytest.mark.requirement("T4")
 
@@ -96,7 +97,7 @@ async def test_what_is_kept_is_written_with_the_next_commit_in_order_in_one_tran
 async def test_what_nothing_takes_along_is_written_after_a_moment(
     database: Database, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_lease, "_LATEST", 0.0)
+    monkeypatch.setattr(lease_module, "_LATEST", 0.0)
     async with leases.hold("t", wait=0) as lease:
         seen = watched(lease)
         lease.enqueue(say("one"))

@@ -16,8 +16,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from support.databases import Engine, fresh
 from worldagent.core.errors import LeaseLost, StorageInvalid
-from worldagent.graphs._checkpoints import CheckpointSaver
-from worldagent.graphs._checkpoints._saver import LEASE
+from worldagent.graphs.checkpoints import CheckpointSaver
+from worldagent.graphs.checkpoints.saver import LEASE
 from worldagent.storage import EPOCHS, Database, Leases, PostgresAddress
 
 Place = Path | PostgresAddress

@@ -18,10 +18,10 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
-from worldagent.storage import Schema, Transaction, _sqlite
-from worldagent.storage._lane import Lane
-from worldagent.storage._sqlite import _OPEN_TIMEOUT
-from worldagent.storage._sqlite import SqliteDatabase as Database
+from worldagent.storage import Schema, Transaction, sqlite
+from worldagent.storage.lane import Lane
+from worldagent.storage.sqlite import _OPEN_TIMEOUT
+from worldagent.storage.sqlite import SqliteDatabase as Database
 
 NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
 NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
@@ -136,7 +136,7 @@ async def test_an_open_with_nothing_to_migrate_waits_for_no_writer(tmp_path: Pat
 async def test_an_open_waits_for_a_writer_where_there_is_something_to_migrate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worldagent.storage._sqlite._OPEN_TIMEOUT", 0.01)
+    monkeypatch.setattr("worldagent.storage.sqlite._OPEN_TIMEOUT", 0.01)
     path = tmp_path / "agent.db"
     await (await Database.at(path, schemas=[NOTES])).aclose()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -152,7 +152,7 @@ async def test_an_open_gives_up_soon_where_another_process_lets_nobody_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _OPEN_TIMEOUT == 5
-    monkeypatch.setattr("worldagent.storage._sqlite._OPEN_TIMEOUT", 0.1)
+    monkeypatch.setattr("worldagent.storage.sqlite._OPEN_TIMEOUT", 0.1)
     path = tmp_path / "agent.db"
     await (await Database.at(path, schemas=[NOTES])).aclose()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -328,7 +328,7 @@ async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
 async def test_what_waits_together_for_a_file_that_another_process_keeps_waits_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sqlite, "_BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT", 0.05)
     path, ran, tried, begun, may = tmp_path / "agent.db", list[str](), list[int](), threading.Event(), threading.Event()
     transacted = Lane._transacted
 
@@ -384,7 +384,7 @@ async def use(path: Path, schema: Schema) -> None:
 async def test_empty_file_in_a_home_that_was_used_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str
 ) -> None:
-    monkeypatch.setattr(_sqlite, "_MAKING", 0.02)
+    monkeypatch.setattr(sqlite, "_MAKING", 0.02)
     (tmp_path / "agent.db").touch()
     (tmp_path / sign).write_bytes(b"x")
     with pytest.raises(StorageInvalid, match=r"agent\.db' is empty, and this home was used before; restore it from"):

@@ -20,7 +20,7 @@ from support.role_host_stub import StubHost, over_http
 from worldagent.core import STORED_TIERS, Tier
 from worldagent.core.errors import RoleTooLong
 from worldagent.hosts.role_host import EVERYTHING, Address, Grant, RoleHost, Tokens
-from worldagent.hosts.role_host._contract import TOOLS
+from worldagent.hosts.role_host.contract import TOOLS
 from worldagent.hosts.serving import application
 from worldagent.role_resolution import Role
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worldagent.memory import Draft
-from worldagent.memory._log import rows_of
+from worldagent.memory.log import rows_of
 
 Line = dict[str, Any]
 

@@ -30,7 +30,7 @@ from typing import Any
 IMPORTS = (
     "dspy",
     "langgraph.graph",
-    "worldagent.agent._agent",
+    "worldagent.agent.agent",
     "worldagent.graphs",
     "worldagent.harness",
     "worldagent.memory",

@@ -22,8 +22,7 @@ from typing import Any
 
 from support.kill_crowd import Crowd
 from worldagent.core.errors import StorageUnavailable
-from worldagent.storage import Lease, Transaction
-from worldagent.storage import _lane as lane
+from worldagent.storage import Lease, Transaction, lane
 from worldagent.storage.postgres import PostgresDatabase
 
 BEFORE, WITHIN, AFTER, IN = "before", "within", "after", "in the middle of"

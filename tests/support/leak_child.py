@@ -17,7 +17,7 @@ from langchain_core.tracers.langchain import wait_for_all_tracers
 
 from support.leak_cases import Case
 from support.leak_turns import Behaviour, ask, opened, put_role
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.testing import ScriptedLM
 
 

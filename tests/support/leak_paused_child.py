@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.leak_paused_cases import PausedCase
 from support.leak_pauses import Paused
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 
 
 async def main(case: PausedCase, home: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from support.leak_verified import Verified, VerifiedCase
-from worldagent.graphs._checkpoints import DURABILITY
+from worldagent.graphs.checkpoints import DURABILITY
 
 
 async def main(case: VerifiedCase, home: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from worldagent import Role, Storage, WorldAgent
 from worldagent.harness import Worker
 from worldagent.signatures import REPLY_DEMOS, Predictor, converse_signature
-from worldagent.signatures._adapter import PlainAdapter
+from worldagent.signatures.adapter import PlainAdapter
 from worldagent.testing import ScriptedLM
 
 ROLES = (

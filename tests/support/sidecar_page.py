@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from support import forks
 from support.example_clients import BOUND, EXAMPLES, SERVE, environment
-from worldagent.hosts.sidecar._contract import TOOLS
-from worldagent.hosts.sidecar._contract.surfaces import SurfaceArguments
+from worldagent.hosts.sidecar.contract import TOOLS
+from worldagent.hosts.sidecar.contract.surfaces import SurfaceArguments
 
 _TURN = re.compile(r"turn_[0-9a-f]{32}")
 _STATE = re.compile(r'("requestState": ?")([^"]+)(")')

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from support.canaries import LONG, SHORT, awkward_canary, canary
 from worldagent.core import ECHO_RUN
 from worldagent.core.errors import InvalidArgument
-from worldagent.testing import RoleLeak, _scan, assert_no_role_leak, scan_for_roles
+from worldagent.testing import RoleLeak, assert_no_role_leak, scan_for_roles
+from worldagent.testing import scan as scan_module
 
 AWKWARD = awkward_canary(300)
 MIDDLE = canary(130)
@@ -84,7 +85,7 @@ def test_a_run_of_the_longest_characters_is_found_across_chunks(
 ) -> None:
     text = "\U0001f600" * ECHO_RUN
     written = json.dumps(json.dumps(json.dumps(text)))
-    monkeypatch.setattr(_scan, "_CHUNK", 1000)
+    monkeypatch.setattr(scan_module, "_CHUNK", 1000)
     for before in range(0, 1000, 37):
         (tmp_path / "file").write_text("x" * before + written, encoding="utf-8")
         assert scan_for_roles(tmp_path, text).findings, before

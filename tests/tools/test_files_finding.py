@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from support.file_tools import FileTools, open_files, tree
 from worldagent.core.errors import PathRefused, ToolFailed
-from worldagent.tools.files import _search, _walk
-from worldagent.tools.files._handle import Handle
+from worldagent.tools.files import search, walk
+from worldagent.tools.files.handle import Handle
 
 pytestmark = pytest.mark.timeout(90)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -120,7 +120,7 @@ def test_a_pattern_that_stands_for_many_is_matched_with_many_names_in_little_tim
 def test_a_search_by_name_stops_in_a_folder_of_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree(tmp_path, *(f"f{number:02}" for number in range(50)))
     clock = count()
-    monkeypatch.setattr(_walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     said = FileTools(tmp_path).glob("f*")
     assert said.startswith("f00\n")
     assert "f49" not in said
@@ -221,7 +221,7 @@ def test_it_finds_the_lines_that_pythons_own_expressions_find(
 ) -> None:
     content = (end or "\n").join(lines) + end
     (tmp_path / "file").write_bytes(content.encode())
-    monkeypatch.setattr(_search, "_BLOCK", block)
+    monkeypatch.setattr(search, "_BLOCK", block)
     there = content.replace("\r\n", "\n").removesuffix("\n").split("\n") if content else []
     expected = [f"{number}:{line}" for number, line in enumerate(there, 1) if re.search(pattern, line)]
     said = FileTools(tmp_path).grep(pattern, max_matches=1000)
@@ -312,7 +312,7 @@ def test_a_search_that_takes_too_long_says_that_it_stopped(tmp_path: Path, monke
     tree(tmp_path, *(f"{number}/file" for number in range(9)))
     files = FileTools(tmp_path)
     clock = count()
-    monkeypatch.setattr(_walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     said = files.grep("text")
     assert "0/file\n1:text" in said
     assert "8/file" not in said

@@ -18,7 +18,7 @@ from support.agents import scripted_agent
 from support.file_tools import FileTools, Waited, tree
 from worldagent.core.errors import InvalidArgument, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
-from worldagent.tools.files import Roots, _walk, file_functions
+from worldagent.tools.files import Roots, file_functions, walk
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -179,7 +179,7 @@ def test_lines_that_are_not_reached_in_time_are_told_as_that(
 ) -> None:
     (tmp_path / "file").write_bytes(content)
     clock = count()
-    monkeypatch.setattr(_walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     files = FileTools(tmp_path)
     with pytest.raises(ToolFailed, match=r"line 49,000 of 'file' was not reached: stopped after 10 seconds"):
         files.read("file", offset=48_999)
@@ -189,7 +189,7 @@ def test_lines_that_are_not_reached_in_time_are_told_as_that(
 def test_lines_that_were_read_in_time_are_given_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"x\n" * 50_000)
     clock = count()
-    monkeypatch.setattr(_walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     said = FileTools(tmp_path, limit=1_000_000).read("file", lines=50_000).split("\n")
     last = len(said) - 1
     assert 1000 < last < 50_000

@@ -20,7 +20,7 @@ from worldagent import WorldAgent
 from worldagent.core.errors import AgentClosed, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.files import Roots
-from worldagent.tools.shell import ShellResult, _launcher, shell_function
+from worldagent.tools.shell import ShellResult, launcher, shell_function
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.skipif(os.name != "posix", reason="there is no /bin/sh")]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes that left their group")
@@ -405,9 +405,9 @@ async def test_one_that_starts_processes_without_end_is_killed(tmp_path: Path) -
 async def test_children_are_found_where_the_system_does_not_list_them() -> None:
     process = await asyncio.create_subprocess_exec("sleep", "60")
     try:
-        assert process.pid in _launcher._scanned(os.getpid())
-        assert _launcher._scanned(process.pid) == []
-        assert process.pid in list(_launcher._below(os.getpid()))
+        assert process.pid in launcher._scanned(os.getpid())
+        assert launcher._scanned(process.pid) == []
+        assert process.pid in list(launcher._below(os.getpid()))
     finally:
         process.kill()
         await process.wait()

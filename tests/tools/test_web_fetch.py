@@ -23,12 +23,11 @@ from support.web_pages import Dial, Names, Request, certificates, site
 from worldagent.core.errors import AddressRefused, MissingExtra, ParamsInvalid, ToolFailed
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
-from worldagent.tools.web import WebPage, web_fetch_function
-from worldagent.tools.web import _html as html
-from worldagent.tools.web._addresses import reach
-from worldagent.tools.web._fetch import Fetcher
-from worldagent.tools.web._network import CheckedNetwork, trusted
-from worldagent.tools.web._page import fetch_function
+from worldagent.tools.web import WebPage, html, web_fetch_function
+from worldagent.tools.web.addresses import reach
+from worldagent.tools.web.fetch import Fetcher
+from worldagent.tools.web.network import CheckedNetwork, trusted
+from worldagent.tools.web.page import fetch_function
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -20,10 +20,7 @@ from support.processes import held
 from support.web_pages import Request, site
 from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
-from worldagent.tools.web import LocalIndex, SearchHit, web_search_function
-from worldagent.tools.web import _html as html
-from worldagent.tools.web import _index as index
-from worldagent.tools.web import _index_files as index_files
+from worldagent.tools.web import LocalIndex, SearchHit, html, index, index_files, web_search_function
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -147,7 +144,7 @@ async def test_no_query_is_an_error(tmp_path: Path, query: str) -> None:
 @given(st.text(st.one_of(st.characters(), st.sampled_from(string.punctuation + "ab")), max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_no_text_at_all_is_an_error(query: str) -> None:
-    from worldagent.tools.web._index_rows import Rows
+    from worldagent.tools.web.index_rows import Rows
 
     assert list(Rows(None).search(query, "[]", 5)) == []
 

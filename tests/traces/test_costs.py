@@ -13,7 +13,7 @@ from support.agents import scripted_agent
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, openai_stub
 from worldagent.core import ModelUsage
 from worldagent.core import events as ev
-from worldagent.signatures._engines._costs import CostTracker, _prices_of, estimate
+from worldagent.signatures.engines.costs import CostTracker, _prices_of, estimate
 
 pytestmark = pytest.mark.requirement("H5")
 

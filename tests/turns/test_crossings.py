@@ -25,8 +25,8 @@ from worldagent.harness import tool
 from worldagent.memory import TurnRegister, turn_log
 from worldagent.memory.turn_log import TurnLog
 from worldagent.storage import Transaction
-from worldagent.storage._sqlite import SqliteDatabase
-from worldagent.storage.postgres import _database as postgres
+from worldagent.storage.postgres import database as postgres
+from worldagent.storage.sqlite import SqliteDatabase
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 LIMIT = 20

@@ -31,7 +31,7 @@ from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.storage import Transaction
-from worldagent.storage._sqlite import SqliteDatabase
+from worldagent.storage.sqlite import SqliteDatabase
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock, assert_no_role_leak
 
 pytestmark = pytest.mark.on_every_database

@@ -23,7 +23,8 @@ from worldagent.agent import Thread, Trigger
 from worldagent.core.errors import InvalidArgument, ModelUnavailable, StorageInvalid, UnknownMessage
 from worldagent.core.events import HistorySummarised, SummaryFailed
 from worldagent.graphs import Shape, TaskContext
-from worldagent.memory import Message, _log
+from worldagent.memory import Message
+from worldagent.memory import log as log_module
 from worldagent.storage import Database
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
@@ -614,7 +615,7 @@ async def test_a_message_is_kept_only_where_it_is_said(tmp_path: Path) -> None:
 async def test_a_summary_that_nobody_here_wrote_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: str, now: str, told: str
 ) -> None:
-    monkeypatch.setattr(_log, "_check_id", lambda *_: None)  # as after a change that forged the ids of messages too
+    monkeypatch.setattr(log_module, "_check_id", lambda *_: None)  # a change that forged the ids too
     change = """UPDATE wa_message SET body=replace(body, CAST(? AS TEXT), CAST(? AS TEXT))
                 WHERE kind='summary' RETURNING id"""
     async with scripted_agent(tmp_path, model(), settings=SHORT) as agent:
@@ -630,7 +631,7 @@ async def test_a_summary_that_nobody_here_wrote_is_named(
 async def test_a_summary_that_stands_for_the_turn_under_way_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_log, "_check_id", lambda *_: None)  # as after a change that forged the ids of messages too
+    monkeypatch.setattr(log_module, "_check_id", lambda *_: None)  # a change that forged the ids too
     change = (
         "UPDATE wa_message SET body=replace(body, CAST(? AS TEXT), CAST(? AS TEXT)) WHERE kind='summary' RETURNING id"
     )

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
-from worldagent.storage import Database, Transaction
-from worldagent.storage import _sqlite as sqlite
+from worldagent.storage import Database, Transaction, sqlite
 from worldagent.storage.postgres import PostgresDatabase
 from worldagent.testing import ScriptedLM
 

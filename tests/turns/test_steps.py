@@ -19,7 +19,7 @@ from support.services import Said, service
 from worldagent import Approve, Role, Settings, Shape, Storage, WorldAgent, tool
 from worldagent.core import events as ev
 from worldagent.profiles import Profile
-from worldagent.profiles._profile import Verification
+from worldagent.profiles.profile import Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 

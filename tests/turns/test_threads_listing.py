@@ -18,8 +18,8 @@ from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, RoleRequired, TaskFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.memory import _turns
-from worldagent.storage import _lane
+from worldagent.memory import turns
+from worldagent.storage import lane
 
 pytestmark = pytest.mark.on_every_database
 
@@ -66,14 +66,14 @@ async def shop(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenera
 def reads(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
     """Collect the statements that read."""
     found: list[str] = []
-    execute = _lane._SqliteTransaction.execute
+    execute = lane._SqliteTransaction.execute
 
     def counted(self: Any, statement: str, *given: Any) -> Any:
         found.append(statement)
         return execute(self, statement, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_lane._SqliteTransaction, "execute", counted)
+        patched.setattr(lane._SqliteTransaction, "execute", counted)
         yield found
 
 
@@ -243,7 +243,7 @@ async def test_the_plan_of_the_listing_reads_the_index_of_threads(tmp_path: Path
     async with shop(tmp_path) as agent:
         with closing(sqlite3.connect(agent.storage.database)) as connection:
             given = ("novel/", "novel0", *(None,) * 10, 5)
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {_turns._THREADS}", given).fetchall()
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {turns._THREADS}", given).fetchall()
     told = "\n".join(str(row[-1]) for row in plan)
     assert "USING COVERING INDEX wa_turn_thread" in told
     assert "SCAN wa_turn\n" not in told

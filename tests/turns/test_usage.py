@@ -78,7 +78,7 @@ async def test_limits_count_about_as_many_tokens_as_a_stream_does_not_say(tmp_pa
 async def test_what_an_lm_of_the_callers_does_not_say_is_not_known_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worldagent.testing._scripted._usage", lambda *_: lm15.Usage())
+    monkeypatch.setattr("worldagent.testing.scripted._usage", lambda *_: lm15.Usage())
     async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Aye."}])) as agent:
         turn = await agent.thread("t").converse("Ahoy.")
     assert turn.usage.models == {"scripted": ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)}

@@ -30,7 +30,7 @@ from worldagent.core.errors import (
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.storage import _sqlite
+from worldagent.storage import sqlite as sqlite_module
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.on_every_database
@@ -89,7 +89,7 @@ async def lived(agent: WorldAgent, name: str) -> None:
 async def _as_most_are_built(agent: WorldAgent) -> None:
     """Have SQLite leave the bytes of deleted rows where they are, as only some builds do not."""
     database = database_of(agent)
-    if isinstance(database, _sqlite.SqliteDatabase):
+    if isinstance(database, sqlite_module.SqliteDatabase):
         await database._writer.alone(lambda connection: connection.execute("PRAGMA secure_delete=OFF"))
 
 

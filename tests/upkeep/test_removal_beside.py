@@ -18,7 +18,7 @@ from support.agents import answering, scripted_agent
 from support.postgres import new_database
 from worldagent import WorldAgent
 from worldagent.core.errors import UnknownMessage
-from worldagent.storage.postgres import _database
+from worldagent.storage.postgres import database as database_module
 
 _WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
 _BOUND = 30.0
@@ -32,10 +32,10 @@ class Between:
 
     def __init__(self, patch: pytest.MonkeyPatch, url: str, statement: str, work: Coroutine[Any, Any, Any]) -> None:
         self.future: Future[Any] | None = None
-        loop, execute = asyncio.get_running_loop(), _database._PostgresTransaction.execute
+        loop, execute = asyncio.get_running_loop(), database_module._PostgresTransaction.execute
 
         def hooked(
-            transaction: _database._PostgresTransaction, sql: str, params: Sequence[object] = ()
+            transaction: database_module._PostgresTransaction, sql: str, params: Sequence[object] = ()
         ) -> list[tuple[Any, ...]]:
             rows = execute(transaction, sql, params)
             if self.future is None and sql.startswith(statement):
@@ -43,7 +43,7 @@ class Between:
                 self._wait(url)
             return rows
 
-        patch.setattr(_database._PostgresTransaction, "execute", hooked)
+        patch.setattr(database_module._PostgresTransaction, "execute", hooked)
 
     def _wait(self, url: str) -> None:
         assert self.future is not None

@@ -11,7 +11,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.removed import WORDS, found
 from worldagent.core.errors import StorageUnavailable
-from worldagent.storage import _sqlite
+from worldagent.storage import sqlite
 
 NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
 
@@ -20,7 +20,7 @@ NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
 async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sqlite, "_BUSY_TIMEOUT", 0.2)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT", 0.2)
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread(NAME).converse(WORDS["message"])
         with closing(sqlite3.connect(tmp_path / "home" / "agent.db")) as reader:

@@ -154,7 +154,7 @@ _KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from support.agents import answering, scripted_agent
-from worldagent.graphs._engine import TurnEngine
+from worldagent.graphs.engine import TurnEngine
 
 async def run(*given, **more):
     os.kill(os.getpid(), signal.SIGKILL)

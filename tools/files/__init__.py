@@ -1,6 +1,6 @@
 """Files of declared folders: read, written, edited, found and searched. Nothing outside of the folders is reached."""
 
-from ._functions import file_functions
-from ._roots import Roots
+from .functions import file_functions
+from .roots import Roots
 
 __all__ = ["Roots", "file_functions"]

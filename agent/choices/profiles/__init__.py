@@ -1,6 +1,6 @@
 """What a profile comes to in one agent: what it can call, its instructions, its bounds."""
 
-from ._profiles import (
+from .profiles import (
     allowed_tools,
     bounded,
     check_profile,

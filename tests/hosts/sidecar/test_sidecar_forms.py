@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 from worldagent.core.errors import AnswerInvalid
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.harness.journal import decision_of
-from worldagent.hosts.sidecar._pauses import next_steps, pause_result, read_answers
-from worldagent.hosts.sidecar._pauses._forms import answer_of, form_of, message_of
+from worldagent.hosts.sidecar.pauses import next_steps, pause_result, read_answers
+from worldagent.hosts.sidecar.pauses.forms import answer_of, form_of, message_of
 
 PLAIN = {"string", "integer", "number", "boolean"}
 KEPT = {"type", "title", "description", "enum", "minLength", "maxLength", "minimum", "maximum", "format", "default"}

@@ -12,8 +12,8 @@ import pytest
 from support.example_clients import CURL_CHAT, RUST_CHAT, TYPESCRIPT_CHAT
 from support.pages import DOCS, Block, blocks, rows
 from support.sidecar_page import talk, tool_rows
-from worldagent.hosts.sidecar._contract.turns import Status
-from worldagent.hosts.sidecar._ports import OwnCode, Refused
+from worldagent.hosts.sidecar.contract.turns import Status
+from worldagent.hosts.sidecar.ports import OwnCode, Refused
 
 PAGE = DOCS / "sidecar.md"
 TALKS = [block for block in blocks("text") if block.page == PAGE]

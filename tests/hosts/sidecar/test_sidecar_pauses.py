@@ -14,7 +14,7 @@ from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
 
 from support.asked_people import CANCEL, DECLINE, MODES, Mode, Shop, accept, asked, call, task
 from worldagent.hosts.sidecar import Sidecar
-from worldagent.hosts.sidecar._pauses import _asking
+from worldagent.hosts.sidecar.pauses import asking as asking_module
 
 pytestmark = pytest.mark.parametrize("mode", MODES)
 
@@ -266,7 +266,7 @@ async def test_what_is_shown_to_a_person_cannot_steer_their_screen(mode: Mode, t
 async def test_a_person_who_takes_too_long_leaves_it_open(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_asking, "_PATIENCE", 0.05)
+    monkeypatch.setattr(asking_module, "_PATIENCE", 0.05)
     gone = asyncio.Event()
 
     async def never(context: Any, params: Any) -> ElicitResult:

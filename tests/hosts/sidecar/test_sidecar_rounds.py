@@ -15,7 +15,7 @@ from support.asked_people import CANCEL, Said, Shop, accept, asked, call, task
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.hosts.sidecar._pauses._rounds import Round, call_of
+from worldagent.hosts.sidecar.pauses.rounds import Round, call_of
 
 LIMIT = 20
 SECRET = "vermilion-otter"

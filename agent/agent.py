@@ -1,0 +1,630 @@
+"""The World Agent: one per workspace, with one identity, for many accounts, channels and threads (T1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import datetime
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from pydantic import BaseModel
+
+from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
+from ..core.awaiting import abandoned
+from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
+from ..core.events import Event
+from ..core.validation import is_text, own_copy
+from ..graphs import Shape, ShapeRegistry
+from ..harness import Function, Policy, Worker
+from ..harness.gate import Approver
+from ..harness.inside import Inside
+from ..harness.journal import SqlJournal
+from ..harness.limits import Spent
+from ..harness.running import OnError, harmless
+from ..harness.trace import Trace, Traces, TraceSink
+from ..harness.trace.index import TraceIndex
+from ..harness.trace.tracer import Tracer
+from ..mcp_client import HostRoleStore, HttpHost, StdioHost
+from ..mcp_client.tools import McpServer, McpSources
+from ..memory.attachments import Attachments
+from ..memory.kept import KeptMessages
+from ..profiles import Profile
+from ..role_resolution import (
+    ResolverOptions,
+    Role,
+    RoleExplanation,
+    RoleResolver,
+    RoleStore,
+    SqliteRoleStore,
+)
+from ..storage import Database, Storage
+from ..tools import BuiltinTools
+from .choices import (
+    all_models,
+    all_tools,
+    all_workers,
+    check_approver,
+    check_kinds,
+    check_notifier,
+    generation_options,
+    graph_options,
+    listed,
+    model_options,
+    open_usage,
+)
+from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
+from .following import EventFollower
+from .recording import Recorder
+from .role_request import RoleRequests
+from .roles import Roles, StoredRoles, check_role
+from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
+from .settings import Settings
+from .thread import Thread
+from .threads import SCHEMAS, ThreadState, ThreadStatus, Wanted
+from .unattended import AccountEvents, Notifier
+from .upkeep import Retention, Upkeep, UpkeepParts
+
+if TYPE_CHECKING:
+    from ..signatures import LM, ModelCaller, Program
+
+
+class WorldAgent:
+    """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
+
+    Making one opens nothing and loads neither dspy nor langgraph; `start` does. It belongs to the event loop that
+    started it.
+
+    Args:
+        workspace: The workspace's id.
+        identity: Who the agent is: static text of its Signatures, out of any role's reach.
+        lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Without it the setting `lm` counts.
+        tools: What the conversation and the workers can call: Python functions with type hints and a docstring, what
+            `@tool` and `@flow` make, `dspy.Tool`s, and tools of LangChain. A profile or the policy narrows it.
+        workers: What it can dispatch to: workers, files and folders of workers, and functions that stand in a worker's
+            place (H6, H8). Those in the folder of the setting `workers` come on top.
+        models: Models by names that workers and turns can use; they go over those of the setting `models`.
+        policy: What may be called without asking, what a person is asked for, what is refused (H9). Without it the
+            setting `policy` counts.
+        approver: Answers approvals in the process; what it leaves open pauses the turn.
+        notifier: Is called for each pause of an unattended turn.
+        mcp: MCP servers by name, whose tools it can call as well; they go over those of the setting `mcp_servers`.
+        shapes: Kinds of work beside `subagent`; those with a description are offered to the conversation.
+        profile: What it starts up with: the name of a profile, or one; without it the setting `profile` counts (P4).
+        builtin_tools: What the tools that ship may do, such as the folders they work in; without it the settings
+            count. The profile says which of them are there.
+        storage: Where it keeps its files.
+        roles: Where roles come from and how several become one.
+        programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
+        settings: How it behaves; without it they are read from the environment and the file.
+        trace: Where traces go beside the home, and what is captured in them (H5).
+        on_error: Gets the original of every error that is replaced by one of ours. It may hold a prompt: keep it in
+            the process (D5).
+        clock: Where time comes from.
+
+    Raises:
+        InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid, ProfileInvalid: An argument, a
+            setting or the profile does not fit; the text names it.
+    """
+
+    def __init__(
+        self,
+        workspace: str,
+        *,
+        identity: str | None = None,
+        lm: str | LM | None = None,
+        tools: Iterable[Function | Callable[..., Any]] = (),
+        workers: Iterable[Worker | Function | PathLike[str]] = (),
+        models: Mapping[str, str | LM] | None = None,
+        mcp: Mapping[str, McpServer] | None = None,
+        shapes: Iterable[Shape[Any, Any]] = (),
+        profile: str | Profile | None = None,
+        builtin_tools: BuiltinTools | None = None,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        notifier: Notifier | None = None,
+        storage: Storage | None = None,
+        roles: Roles | None = None,
+        programs: Mapping[str, Any] | None = None,
+        settings: Settings | None = None,
+        trace: Trace | TraceSink | Sequence[TraceSink] | None = None,
+        on_error: OnError | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.workspace = check_id("workspace", workspace)
+        check_kinds(storage=(storage, Storage), roles=(roles, Roles), settings=(settings, Settings))
+        check_kinds(policy=(policy, Policy), builtin_tools=(builtin_tools, BuiltinTools))
+        check_approver(approver)
+        check_notifier(notifier)
+        self._notifier = notifier
+        self.settings = settings if settings is not None else Settings()
+        self._lm = lm if lm is not None else self.settings.lm
+        if self._lm is None:
+            raise ModelNotConfigured(
+                "no model is given",
+                remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM, or set the environment "
+                "variable WORLDAGENT_LM",
+            )
+        if identity is not None and not is_text(identity):
+            raise InvalidArgument("the identity is empty or not a text", remedy="say who the agent is, or leave it out")
+        self._identity = identity
+        self._role_settings = roles if roles is not None else Roles()
+        self._requests = RoleRequests(self._role_settings.on_request)
+        self._models = all_models(models, self.settings)
+        own_shapes = ShapeRegistry(listed("shapes", shapes)).shapes.values()
+        self._shapes = (*own_shapes, *self._requests.shapes)
+        self._profile = chosen_profile(profile, self.settings)
+        self._tools = allowed_tools(builtin_tools, self.settings)
+        own = (*all_tools(tools), *self._requests.functions)
+        self._storage = self.settings.storage(storage)
+        every = all_workers(workers, self.settings)
+        self._registry = registry_of(own, every, self._profile, self._tools, home=self._storage.resolve())
+        self._policy = self.settings.gate_policy(policy)
+        self._approver = approver
+        self._servers = servers_of(self._profile, self.settings, mcp)
+        check_profile(self._profile, self._registry, self._shapes, self._servers, self._tools)
+        self._programs = dict(programs or {})
+        self._trace = Trace.of(trace)
+        self._on_error = None if on_error is None else harmless(on_error)
+        self._clock = clock or SystemClock()
+        self._runner = TurnRunner()
+        self._stack: AsyncExitStack | None = None
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"WorldAgent({self.workspace!r})"
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def start(self) -> Self:
+        """Open databases and model. Starting a started agent does nothing.
+
+        Raises:
+            ModelNotConfigured, MissingExtra: The model cannot be used.
+            StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
+            NameTaken, FunctionInvalid: Workers, shapes or programs do not fit together.
+        """
+        async with self._changing():
+            if self._stack is None:
+                opened, task = AsyncExitStack(), asyncio.current_task()
+                try:
+                    parts = await self._open(opened)
+                    self._requests.open(parts)
+                    opened.callback(self._requests.close)
+                    self._runner.open(parts)
+                except BaseException:  # not by name: whatever it is goes on, and what is open by now has threads
+                    if not abandoned(task):
+                        await opened.aclose()
+                    raise
+                self._stack = opened
+        return self
+
+    async def aclose(self) -> None:
+        """Cancel the turns under way, then close everything. Closing a closed agent does nothing."""
+        if not self._runner.inside():
+            await self._close()
+            return
+        # A turn that closes its own agent is cancelled by that, and what becomes of it is still to be written down.
+        self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        async with self._changing():
+            stack, self._stack = self._stack, None
+            if stack is not None:
+                # Also where the wait for the turns is cut off.
+                stack.push_async_callback(self._runner.close)
+                await stack.aclose()
+
+    async def drain(self, seconds: float = 10.0) -> None:
+        """Close the agent so that what is under way can go on later: each turn stops at its next step (T5).
+
+        Draining a closed agent does nothing; of two drains at once each waits no longer than its own time.
+
+        Args:
+            seconds: How long to wait for that; what is not there by then is cut off; it is resumed all the same.
+        """
+        await self._runner.drain(seconds)
+        await self.aclose()
+
+    def thread(
+        self, thread_id: str, *, account: str | None = None, channel: str | None = None, name: str | None = None
+    ) -> Thread:
+        """A handle on one conversation, as one account sees it. It costs nothing.
+
+        Args:
+            thread_id: The conversation's id within the workspace.
+            account: Who speaks; the account tier is theirs.
+            channel: Where the conversation hangs; the channel tier is its.
+            name: How whoever speaks is called in what they say, 1 to 80 printable characters. It gives no right.
+
+        Raises:
+            InvalidArgument: An id or the name does not fit.
+        """
+        scope = Scope(workspace=self.workspace, account=account, channel=channel, thread=check_id("thread", thread_id))
+        return Thread(self._runner, scope, name)
+
+    @property
+    def storage(self) -> Storage:
+        """Where it keeps its files."""
+        return self._storage
+
+    @property
+    def policy(self) -> Policy:
+        """What decides about its calls."""
+        return self._policy
+
+    @property
+    def profile(self) -> Profile:
+        """What it starts up with; it does not change afterwards."""
+        return self._profile
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All that can be called by name: functions, workers and shapes.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        registry = self._runner.parts.engine.services.registry
+        return tuple(registry.function(name) for name in registry.names)
+
+    def find(self, capability: str) -> tuple[Function, ...]:
+        """What is good for something: those of `functions` that name it among their `capabilities` (H10).
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.engine.services.registry.find(capability)
+
+    @property
+    def roles(self) -> StoredRoles:
+        """The stored roles.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return StoredRoles(self._runner.parts.resolver, self.workspace)
+
+    @property
+    def attachments(self) -> Attachments:
+        """The images and files that messages refer to: adding, opening, listing them.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.attachments
+
+    @property
+    def traces(self) -> Traces:
+        """What the home keeps of turns and calls: listing them, looking into one.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.tracer.traces(self.workspace)
+
+    @property
+    def mcp(self) -> McpSources:
+        """The MCP servers, by name: whether one is there, what it offers, its resources.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return self._runner.parts.mcp
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Removing, exporting and importing threads, pruning checkpoints, backing up.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return Upkeep(self._runner.parts.upkeep, self.workspace)
+
+    async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
+        """Call one function, worker or shape by name, outside any turn.
+
+        Args:
+            name: The function, worker or shape.
+            input: Its params.
+            account: On whose behalf.
+
+        Raises:
+            UnknownFunction, ParamsInvalid, ResultInvalid, TaskFailed: See `worldagent.harness.call`.
+            FunctionInvalid: Code that a call runs makes it, which has a context to call by.
+            AgentClosed: The agent is not open.
+        """
+        Inside.refuse(name)
+        scope = Scope(workspace=self.workspace, account=account)
+        # The call begins in a task of its own; what the caller changes until then does not count.
+        given = own_copy(input, lambda: input)
+        return await self._runner.own(call_without_turn(self._runner.parts, scope, name, given))
+
+    async def usage(self, *, account: str | None = None) -> Spent:
+        """What was used today (UTC), by all processes. What turns under way use is added when they end, or sooner.
+
+        Args:
+            account: Whose; None is the whole workspace.
+
+        Raises:
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.parts.usage.used(self.workspace, account)
+
+    async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:
+        """What would be active in a conversation turn now, in what order and how long; it shows no content.
+
+        Args:
+            thread: Whose tiers.
+            role: The call role to explain along.
+        """
+        parts, call = self._runner.parts, check_role(role) if role is not None else None
+        entry, others = parts.engine.signatures(None)
+        return await parts.resolver.explain(thread.scope, call=call, entry=entry, signatures=others)
+
+    async def threads(
+        self,
+        *,
+        limit: int = 100,
+        status: ThreadStatus | None = None,
+        account: str | None = None,
+        channel: str | None = None,
+        query: str | None = None,
+        before: datetime | str | None = None,
+    ) -> tuple[ThreadState, ...]:
+        """Where the workspace's threads stand, the one whose newest turn began last first.
+
+        A thread must fit all filters that are given.
+
+        Args:
+            limit: How many, 1 to 1000.
+            status: Only those that stand so, such as `paused`.
+            account: Only those on which a turn has run for this account. A thread that was branched off or imported,
+                and has no turn yet, fits where the account wrote one of its messages.
+            channel: Only those whose newest turn runs in this channel, which is the `channel` that is listed.
+            query: Only those whose title or conversation says this text, 1 to 200 characters, whatever the case of its
+                letters. Looked through are messages, answers, and what tasks, skills and schedules were given and
+                gave; not what an edit left behind, and no role, since those are stored nowhere.
+            before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
+                whose newest turn began before it. A thread without a turn counts from when it was branched off.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds, there is no such status, an id or the text cannot be one, or
+                `before` is neither a page key nor an aware time.
+            AgentClosed: The agent is not open.
+        """
+        wanted = Wanted.of(limit=limit, status=status, account=account, channel=channel, query=query, before=before)
+        return await self._runner.parts.threads.list(self.workspace, wanted)
+
+    async def turn(self, turn_id: str) -> ThreadState | None:
+        """Where a turn of the workspace stands, whether or not it is its thread's newest; None where there is none.
+
+        Args:
+            turn_id: The turn's id, as its events and a `Turn` carry it.
+
+        Raises:
+            InvalidArgument: `turn_id` must be a text.
+            AgentClosed: The agent is not open.
+        """
+        return await self._runner.parts.threads.of_turn(self.workspace, _check_turn(turn_id))
+
+    @overload
+    def events(self, turn_id: str, *, after: int = 0) -> EventFollower: ...
+    @overload
+    def events(self, *, account: str | None = None) -> AsyncIterator[Event]: ...
+    def events(
+        self, turn_id: str | None = None, *, after: int = 0, account: str | None = None
+    ) -> EventFollower | AsyncIterator[Event]:
+        """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
+
+        Turns that were begun or resumed with `detach=True` are recorded, and those with a key. It gives the
+        events that are there and then those that come, each once and in order, and ends when the turn no longer runs:
+        it is over, or `resume()` can take it up. Leave it whenever you like.
+
+        Without a turn it follows an account instead: `async for event in agent.events(account="ana")` gives a
+        `PauseNotified` for each pause of the account's unattended turns that run in this process, from the call on,
+        until the agent is closed. None is all accounts of the workspace.
+
+        Args:
+            turn_id: The turn's id.
+            after: The number (`seq`) of the last event that you have; 0 is from the first one on.
+            account: Whose events, where no turn is given.
+
+        Raises:
+            InvalidArgument: `turn_id` must be a text, and `after` a whole number from 0 on.
+            AgentClosed: The agent is not open.
+            UnknownTurn: There is no such turn; this and what follows comes while iterating.
+            InvalidArgument: `after` is behind the turn's last event; the text says which that is.
+            EventsGone: The turn is not recorded, or its events behind `after` are kept no more (`event_age`).
+            StorageInvalid, StorageUnavailable: They cannot be read.
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise InvalidArgument(
+                "`after` must be a whole number from 0 on", remedy="give the seq of the last event that you have"
+            )
+        if turn_id is None:
+            return self._runner.parts.account_events.read(self.workspace, account)
+        recorder = self._runner.parts.recorder
+        return EventFollower(recorder, _check_turn(turn_id), workspace=self.workspace, after=after)
+
+    def program(self, signature: str) -> Program:
+        """A copy of the role-free program of one Signature, to optimise, save and pass back as `programs=` (R12).
+
+        Args:
+            signature: Its name: `Converse` for the conversation, a worker's name, or a shape's Signature.
+
+        Raises:
+            InvalidArgument: No Signature has this name.
+        """
+        return self._runner.parts.engine.program(signature)
+
+    def _changing(self) -> asyncio.Lock:
+        """Held while the agent opens or closes: of two who do it at once the second finds it done."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
+    async def _open_model(self) -> ModelCaller:
+        from ..signatures import open_model
+
+        settings, generation = self.settings, generation_options(self.settings, self._profile)
+        assert self._lm is not None
+        return await open_model(
+            self._lm,
+            api_base=settings.api_base,
+            options=model_options(settings, self.workspace),
+            generation=generation.sent(),
+            headers=generation.revealed_headers(),
+            on_error=self._on_error,
+        )
+
+    async def _open(self, opened: AsyncExitStack) -> RunnerParts:
+        # Here, since this loads dspy and langgraph: a program that imports `WorldAgent` alone does not wait for them.
+        from ..graphs import CheckpointSaver, TurnEngine
+        from ..signatures.models import Models
+
+        settings, storage = self.settings, self._storage
+        caller = await self._open_model()
+        opened.push_async_callback(caller.aclose)
+        models = Models(caller, self._models, api_base=settings.api_base, on_error=self._on_error)
+        opened.push_async_callback(models.aclose)
+        database = await Database.open(storage.place, schemas=SCHEMAS)
+        opened.push_async_callback(database.aclose)
+        tracer = self._open_traces(opened)
+        usage = open_usage(settings, database, self._clock)
+        opened.push_async_callback(usage.aclose)
+        journal = SqlJournal(database)
+        upkeep = UpkeepParts.of(storage, database, self._clock, limit=settings.attachment_limit)
+        resolver = await self._open_resolver(opened)
+        mcp = await self._open_servers(upkeep.attachments, opened)
+        engine = TurnEngine(
+            await CheckpointSaver(database).create_tables(),
+            caller=caller,
+            models=models,
+            registry=self._registry,
+            shapes=self._shapes,
+            resolver=resolver,
+            log=upkeep.log,
+            identity=self._identity,
+            prompt=prompt_of(self._profile, self._registry, self._tools),
+            options=graph_options(settings, self._profile),
+            programs=self._programs,
+            on_error=self._on_error,
+            journal=journal,
+            branches=upkeep.branches,
+            kept=KeptMessages(database, self._clock),
+            attachments=upkeep.attachments,
+            policy=self._policy,
+            approver=self._approver,
+            clock=self._clock,
+        )
+        pins = Pins(settings.role_pin_ttl, self._clock)
+        recorder = Recorder(database, upkeep.leases, self._clock, age=settings.event_age)
+        opened.push_async_callback(recorder.aclose)
+        account_events = AccountEvents()
+        opened.callback(account_events.close)
+
+        def removed(thread: str, turn: str) -> None:
+            resolver.threads.forget(thread)
+            pins.drop(turn)
+
+        upkeep = replace(upkeep, heads=engine.heads, wait=settings.thread_wait, removed=removed, flush=tracer.flush)
+        return RunnerParts(
+            engine=engine,
+            resolver=resolver,
+            leases=upkeep.leases,
+            journal=journal,
+            turns=upkeep.turns,
+            branches=upkeep.branches,
+            attachments=upkeep.attachments,
+            thread_role_ttl=settings.thread_role_ttl,
+            pins=pins,
+            upkeep=upkeep,
+            retention=Retention(
+                upkeep.checkpoints, self._clock, settings.checkpoint_keep or None, settings.checkpoint_age
+            ),
+            clock=self._clock,
+            thread_wait=settings.thread_wait,
+            turn_timeout=settings.turn_timeout,
+            tracer=tracer,
+            usage=usage,
+            mcp=mcp,
+            profile=self._profile,
+            recorder=recorder,
+            unattended=settings.unattended,
+            notifier=self._notifier,
+            account_events=account_events,
+        )
+
+    def _open_traces(self, opened: AsyncExitStack) -> Tracer:
+        """What hands traces on; the home's file is made with the first of them."""
+        clock = self._clock
+        index = TraceIndex(self._storage.traces, age=self.settings.trace_age, clock=lambda: clock.now().timestamp())
+        tracer = self._trace.tracer(index, on=self.settings.trace)
+        opened.push_async_callback(tracer.aclose)
+        return tracer
+
+    async def _open_servers(self, attachments: Attachments, opened: AsyncExitStack) -> McpSources:
+        async def keep(content: bytes, media_type: str, kind: str) -> Mapping[str, Any]:
+            return (await attachments.add(content, name=kind, media_type=media_type)).to_json()
+
+        sources = McpSources(self._servers, registry=self._registry, clock=self._clock, keep=keep)
+        opened.push_async_callback(sources.aclose)
+        await sources.start()
+        return sources
+
+    async def _open_resolver(self, opened: AsyncExitStack) -> RoleResolver:
+        settings = self.settings
+        key = self._storage.role_key if settings.role_key is None else settings.role_key.get_secret_value()
+        resolver = RoleResolver(
+            await self._open_role_store(opened),
+            self._role_settings.sources,
+            options=ResolverOptions(
+                policy=self._role_settings.policy,
+                on_unavailable=self._role_settings.on_unavailable,
+                limit=settings.role_limit,
+                timeout=settings.role_timeout,
+                cache_ttl=settings.role_cache_ttl,
+                key=key,
+            ),
+            clock=self._clock,
+        )
+        await resolver.load_key()
+        return resolver
+
+    async def _open_role_store(self, opened: AsyncExitStack) -> RoleStore:
+        host = self._role_settings.host or self.settings.host()
+        if isinstance(host, HttpHost | StdioHost):
+            reached = HostRoleStore(host, clock=self._clock)
+            opened.push_async_callback(reached.aclose)
+            # A host that is down fails a turn or is left out of it (R14); it does not keep the agent from starting.
+            with contextlib.suppress(HostError, TimeoutError):
+                async with asyncio.timeout(self.settings.role_timeout):
+                    await reached.connect()
+            return reached
+        if host is not None:
+            return host
+        # The embedded store leaves the channel tier to the embedder's own source, where there is one.
+        offered = frozenset(STORED_TIERS) - self._role_settings.sources.keys()
+        store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
+        opened.push_async_callback(store.aclose)
+        return store
+
+
+def _check_turn(turn_id: object) -> str:
+    if not isinstance(turn_id, str):
+        raise InvalidArgument("`turn_id` must be a text", remedy="use an id that an event or a Turn carries")
+    return turn_id

@@ -1,0 +1,183 @@
+"""One turn as a stream of events. It is the primitive: the plain calls drain it (T4, T10).
+
+Where the events come from is said by what the stream enters: a queue of its own, or, where the turn is recorded, what
+`events` has for all who follow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from ..core.errors import AgentClosed
+from ..core.events import Event
+from .choices import read_output
+from .turns import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTurn:
+    """A turn that a stream has entered.
+
+    Attributes:
+        turn_id: Its id.
+        thread: The id of the thread that it was begun on.
+        task: What comes to its end.
+        next: Gives the next event; None after the last one.
+        end: Cancels the turn, wherever it is; False if there is nothing to cancel.
+        behind: How many events nobody has taken yet.
+        recorded: Whether the turn's events are kept.
+        leave: Removes this stream; returns whether the turn is to be cancelled, unless it is detached.
+    """
+
+    turn_id: str
+    thread: str
+    task: asyncio.Task[Turn]
+    next: Callable[[], Awaitable[Event | None]]
+    end: Callable[[], Awaitable[bool]]
+    behind: Callable[[], int]
+    recorded: bool
+    leave: Callable[[], bool] = lambda: True
+
+
+Enter = Callable[[], Coroutine[Any, Any, RunningTurn]]
+
+
+class TurnStream:
+    """An async context manager and iterator over the events of one turn.
+
+    The turn starts on entering the `async with`. Leaving it cancels the turn, unless it has ended, `detach` is set, or
+    another stream holds it by its key; a detached turn goes on until the agent closes. Iterating raises the turn's
+    error after its last event.
+
+    Args:
+        turn_id: The turn's id. It is empty until the stream is entered where the turn is resumed or replayed; where
+            it has a key, the one that counts is there once the stream is entered.
+        enter: Starts the turn.
+        detach: Whether the turn goes on when the block is left.
+        output: Reads the turn's result, where that is not a shape's.
+    """
+
+    def __init__(
+        self, turn_id: str, enter: Enter, *, detach: bool = False, output: TypeAdapter[Any] | None = None
+    ) -> None:
+        self._output = output
+        self.turn_id = turn_id
+        self._enter: Enter | None = enter
+        self._detach = detach
+        self._held: RunningTurn | None = None
+        self._ended = False
+        self._raised = False
+
+    @property
+    def turn(self) -> Turn:
+        """The turn, after its end.
+
+        Raises:
+            AgentClosed: The stream was not entered, or the turn has not ended.
+            WorldAgentError: The turn failed with this.
+        """
+        if self._held is None or not self._held.task.done():
+            raise AgentClosed("the turn has not ended", remedy="iterate over the stream to its end first")
+        self._raised = True
+        return self._outcome(self._held.task)
+
+    @property
+    def behind(self) -> int:
+        """How many events are there that were not taken from the stream yet."""
+        return 0 if self._held is None else self._held.behind()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the turn's events are kept (`ThreadState.recorded`), so that a slow reader costs no memory.
+
+        False until the stream is entered.
+        """
+        return self._held is not None and self._held.recorded
+
+    async def __aenter__(self) -> Self:
+        # What runs the turn holds the call's role, so it is let go as soon as the turn has it.
+        enter, self._enter = self._enter, None
+        if enter is None:
+            raise AgentClosed("a stream can be entered once", remedy="start another turn")
+        entering = enter()
+        del enter
+        self._held = await entering
+        self.turn_id = self._held.turn_id
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._held is None:
+            return
+        task = self._held.task
+        if self._held.leave() and not task.done() and not self._detach:
+            cancel_once(task)
+            await asyncio.wait({task})
+        if task.done() and not task.cancelled() and task.exception() is not None and error is None and not self._raised:
+            self._raised = True
+            task.result()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        held = self._entered()
+        event = None if self._ended else await held.next()
+        if event is None:
+            self._ended = True
+            await asyncio.wait({held.task})
+            if not self._raised:
+                self._raised = True
+                self._outcome(held.task)
+            raise StopAsyncIteration
+        return event
+
+    async def wait(self) -> Turn:
+        """Wait for the turn's end without looking at its events.
+
+        Raises:
+            AgentClosed: The stream was not entered.
+            WorldAgentError: The turn failed with this.
+        """
+        await asyncio.wait({self._entered().task})
+        return self.turn
+
+    async def cancel(self) -> bool:
+        """Cancel the turn, also where the stream is detached, and wait for its end; see `thread.cancel()`.
+
+        Returns:
+            False if there was nothing to cancel.
+
+        Raises:
+            AgentClosed: The stream was not entered.
+        """
+        held = self._entered()
+        cancelled = await held.end()
+        await asyncio.wait({held.task})
+        return cancelled
+
+    def _entered(self) -> RunningTurn:
+        if self._held is None:
+            raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
+        return self._held
+
+    def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
+        if not task.cancelled():
+            turn = task.result()
+            if self._output is None or turn.result is None:
+                return turn
+            return replace(turn, result=read_output(self._output, turn.result))
+        return Turn(id=self.turn_id, thread=self._entered().thread, status="cancelled")
+
+
+def cancel_once(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that nobody has cancelled yet: a second time would cut off what ends the first one well."""
+    if not task.cancelling():
+        task.cancel()

@@ -1,0 +1,269 @@
+"""The threads of a workspace over the stores that know of them: turns, calls, owners, events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from typing import Final, Literal
+
+from ...core import Scope, Tier
+from ...core.errors import InvalidArgument, ThreadBusy
+from ...core.pauses import Pause, pause_id_of
+from ...harness.journal import Journal, pause_of
+from ...memory import OPEN, TurnRecord, TurnRegister, thread_key
+from ...memory.branches import Branch, Branches
+from ...memory.titles import ThreadSearch, ThreadTitles, check_title
+from ...memory.turn_log import TurnLog
+from ...storage import Leases
+from .state import ThreadState
+from .wanted import Place, Wanted
+
+_MOST: Final = 1000
+_AT_ONCE: Final = 50  # threads of a page of which some are left out after they were read
+_LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
+
+
+class ThreadRegister:
+    """Where threads stand.
+
+    Args:
+        turns: What became of their turns.
+        journal: What the turns called, and whom they ask.
+        leases: Who owns them.
+        branches: Which of them were branched off.
+        events: Whose events are kept.
+        titles: What they are called.
+        search: What is said on them.
+    """
+
+    def __init__(
+        self,
+        turns: TurnRegister,
+        journal: Journal,
+        leases: Leases,
+        branches: Branches,
+        events: TurnLog,
+        titles: ThreadTitles,
+        search: ThreadSearch,
+    ) -> None:
+        self._turns = turns
+        self._journal = journal
+        self._leases = leases
+        self._branches = branches
+        self._events = events
+        self._titles = titles
+        self._search = search
+
+    async def list(self, workspace: str, wanted: Wanted) -> tuple[ThreadState, ...]:
+        """Where the threads of a workspace stand, the newest turn first.
+
+        The number of reads does not grow with the threads of a page. Where threads are left out only after they were
+        read, as those are that do not say the text, further pages are read until there are enough.
+
+        Args:
+            workspace: The workspace.
+            wanted: Which of them.
+        """
+        found: list[ThreadState] = []
+        before = wanted.before
+        size = max(wanted.limit, _AT_ONCE) if wanted.sifted else wanted.limit
+        if wanted.query is not None:
+            size = _AT_ONCE  # so that nothing else waits long for the database
+        while len(found) < wanted.limit:
+            page = await self._page(workspace, wanted, before, size)
+            found += await self._matching(wanted, page)
+            if len(page) < size:
+                break
+            before = page[-1].place
+        return tuple(found[: wanted.limit])
+
+    async def running(self) -> tuple[tuple[str, ThreadState], ...]:
+        """The turns of all workspaces that run or were cut off, each with its workspace; newest first, 1000 at most.
+
+        It reads all turns of the database: for people, and not for what is done with each turn.
+        """
+        records = await self._turns.running(limit=_MOST)
+        found = zip(records, await self._states(records), strict=True)
+        return tuple(
+            (record.scope.workspace, state) for record, state in found if state.status in ("running", "cut_off")
+        )
+
+    async def rename(self, scope: Scope, title: str | None) -> str | None:
+        """Set the title of a thread; None gives the first words of its first message back. Gives the title it has now.
+
+        Raises:
+            InvalidArgument: `title` cannot be a title, or there is no such thread.
+        """
+        key = thread_key(scope)
+        if not await self._titles.rename(key, None if title is None else check_title(title)):
+            raise InvalidArgument(f"there is no thread {scope.thread!r} yet", remedy="say something on it first")
+        return (await self._titles.of([key])).get(key)
+
+    async def find(self, scope: Scope) -> ThreadState | None:
+        """Where one thread stands; None where there is no such thread."""
+        record = await self._turns.latest(thread_key(scope))
+        if record is not None:
+            return (await self._states([record]))[0]
+        branch = await self._branches.get(thread_key(scope))
+        if branch is None:
+            return None
+        return _forked(branch, (await self._titles.of([branch.thread])).get(branch.thread))
+
+    async def of_turn(self, workspace: str, turn_id: str) -> ThreadState | None:
+        """Where one turn stands, its thread's newest or not; None where the workspace has none of this id."""
+        record = await self._turns.get(turn_id)
+        if record is None or record.scope.workspace != workspace:
+            return None
+        return (await self._states([record]))[0]
+
+    async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
+        """The pauses of a thread's turn, oldest first, with those that are answered and that no run has taken up."""
+        record = await self._turns.latest(thread_key(scope))
+        if record is None or record.status not in OPEN:
+            return ()
+        found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open or entry.answered]
+        return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
+
+    async def answered(self, scope: Scope) -> frozenset[str]:
+        """The ids of the pauses of a thread's turn that somebody has answered."""
+        record = await self._turns.latest(thread_key(scope))
+        found = {} if record is None else await self._journal.load(record.id)
+        return frozenset(pause_id_of(entry.id) for entry in found.values() if entry.settled)
+
+    async def ask_to_cancel(self, scope: Scope) -> str | None:
+        """Ask for the end of a thread's turn, whatever process runs it; gives the turn's id, None where there is none.
+
+        Its owner ends it. `end_waiting` ends one that nobody runs.
+        """
+        record = await self._turns.latest(thread_key(scope))
+        if record is None or not await self._turns.ask_to_cancel(record.id):
+            return None
+        return record.id
+
+    async def end_waiting(self, scope: Scope, turn_id: str) -> None:
+        """End a turn that nobody runs; one that runs ends itself, since it was asked to."""
+        key = thread_key(scope)
+        found = await self._turns.latest(key)
+        # Who has just written that it waits still owns it for a moment, and does not look for its end any more.
+        wait = 0.0 if found is None or found.status == "running" else _LET_GO
+        try:
+            async with self._leases.hold(key, wait=wait) as lease:
+                latest = await self._turns.latest(key)
+                if latest is not None and latest.id == turn_id and latest.status in OPEN:
+                    await self._turns.end(latest, "cancelled", lease=lease)
+                    await self._journal.withdraw(turn_id)
+        except ThreadBusy:
+            return
+
+    async def _page(self, workspace: str, wanted: Wanted, before: Place | None, size: int) -> Sequence[_Row]:
+        """The next threads of a workspace, of which some may not be wanted."""
+        records: Sequence[TurnRecord] = ()
+        branches: Sequence[Branch] = ()
+        if wanted.status != "forked":
+            records = await self._turns.threads(
+                workspace,
+                limit=size,
+                status=wanted.of_turns,
+                channel=wanted.channel,
+                account=wanted.account,
+                before=None if before is None else before.for_turns,
+            )
+        if wanted.status in (None, "forked") and wanted.channel is None:
+            bound = None if before is None else before.for_branches
+            branches = await self._branches.of_workspace(workspace, limit=size, before=bound)
+        rows = merge(map(_Row.of_turn, records), map(_Row.of_branch, branches), key=lambda row: row.place, reverse=True)
+        return list(rows)[:size]
+
+    async def _matching(self, wanted: Wanted, page: Sequence[_Row]) -> Sequence[ThreadState]:
+        titles = await self._titles.of([row.key for row in page])
+        if wanted.account is not None:
+            heads = {row.key: row.branch.head for row in page if row.branch is not None and row.branch.head is not None}
+            spoken = await self._search.speaking(heads, wanted.account)
+            page = [row for row in page if row.record is not None or row.key in spoken]
+        if wanted.query is not None:
+            said = await self._saying(wanted.query, page, titles)
+            page = [row for row in page if row.key in said]
+        states = iter(await self._states([row.record for row in page if row.record is not None], titles))
+        found = [_forked(row.branch, titles.get(row.key)) if row.branch is not None else next(states) for row in page]
+        return [state for state in found if wanted.status in (None, state.status)]
+
+    async def _saying(self, query: str, page: Sequence[_Row], titles: Mapping[str, str]) -> set[str]:
+        """The threads of a page whose title or conversation says a text."""
+        said = {key for key, title in titles.items() if query.lower() in title.lower()}
+        left = [row for row in page if row.key not in said]
+        heads = await self._search.heads([row.record.id for row in left if row.record is not None])
+        heads |= {row.key: row.branch.head for row in left if row.branch is not None and row.branch.head is not None}
+        return said | await self._search.saying(heads, query)
+
+    async def _states(
+        self, records: Sequence[TurnRecord], titles: Mapping[str, str] | None = None
+    ) -> tuple[ThreadState, ...]:
+        if titles is None:
+            titles = await self._titles.of({record.thread for record in records})
+        asked = await self._journal.asked([record.id for record in records if record.status in OPEN])
+        running = [record for record in records if record.status == "running"]
+        recorded = await self._events.recorded([record.id for record in records])
+        owned = await self._leases.owned(record.thread for record in running)
+        unowned = [record for record in running if record.thread not in owned]
+        # A turn may have ended since it was read, and its owner have let go.
+        now = await self._turns.again(unowned)
+        states = (
+            _state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now, item.id in recorded)
+            for item in records
+        )
+        return tuple(replace(state, title=titles.get(item.thread)) for item, state in zip(records, states, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A thread of a page: by its newest turn, or by its row among the branches where it has none."""
+
+    key: str
+    place: Place
+    record: TurnRecord | None = None
+    branch: Branch | None = None
+
+    @staticmethod
+    def of_turn(record: TurnRecord) -> _Row:
+        return _Row(record.thread, _place(record), record=record)
+
+    @staticmethod
+    def of_branch(branch: Branch) -> _Row:
+        return _Row(branch.thread, Place(branch.at, False, branch.thread), branch=branch)
+
+
+def _place(record: TurnRecord) -> Place:
+    return Place(record.began, True, record.id)
+
+
+def _forked(branch: Branch, title: str | None) -> ThreadState:
+    place = _Row.of_branch(branch).place
+    return ThreadState(thread=branch.name, title=title, status="forked", since=branch.at, page_key=str(place))
+
+
+def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: bool) -> ThreadState:
+    pauses, answers = asked
+    return ThreadState(
+        thread=record.scope.thread or "",
+        account=record.scope.account,
+        channel=record.scope.channel,
+        turn_id=record.id,
+        kind=record.kind,
+        status="cut_off" if unowned and record.status == "running" else record.status,
+        since=record.changed,
+        page_key=str(_place(record)),
+        pauses=pauses,
+        answers=answers,
+        recorded=recorded,
+        needs=_needs(record),
+        unattended=record.unattended,
+    )
+
+
+def _needs(record: TurnRecord) -> tuple[Literal["role", "skill"], ...]:
+    """What a caller must bring again to resume a turn."""
+    if record.status not in OPEN:
+        return ()
+    role: tuple[Literal["role"], ...] = ("role",) if Tier.CALL.value in record.role.get("tiers", ()) else ()
+    return (*role, "skill") if record.kind == "skill" else role

@@ -1,0 +1,286 @@
+"""From references in messages to what a model is given: a list by names, texts word for word, images and documents.
+
+What was shown once is shown again in later turns, byte for byte, as long as the newest attachments fit (R17).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+from ...core.errors import AttachmentInvalid, AttachmentMissing, AttachmentNotTaken
+from ...core.events import AttachmentLeftOut
+from ...memory.attachments import Attachment, Attachments
+from ...signatures.media import Media, MediaKind
+from ..context import TurnContext
+
+ROOM: Final = 20 * 1024 * 1024
+"""Bytes of attachments in one prompt, where one alone may not have more. Services refuse more than about 32 MiB, and
+base64 adds a third."""
+
+MEDIA: Final = 64
+"""Images and documents in one prompt. Services refuse more than a hundred or so."""
+
+LETTERS: Final = 100_000
+"""Characters of one text that stand in a prompt."""
+
+_TEXT: Final = 4 * LETTERS  # bytes that those may have
+
+_SHARE: Final = 4
+"""Texts of earlier messages may take this part of the characters that the model sees of them."""
+
+_ATTACHED: Final = "attachments"
+_Why = Literal["not_taken", "missing", "too_large"]
+_ATTACHMENT: Final = "attachment"  # what the gate calls it, beside the names of untrusted functions
+_GONE: Final = "its content is gone"
+_NO_ROOM: Final = "not shown again"
+_TOO_LARGE: Final = "not shown: it is too large beside the others"
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left of a prompt, and what may stand in it.
+
+    Attributes:
+        takes: What the model takes beside text.
+        left: Bytes; below 0 where nothing more is shown.
+        media: Images and documents.
+        own: Whether these are the attachments of the turn's own message, which must be there.
+        letters: Characters of texts; None is any number.
+    """
+
+    takes: frozenset[MediaKind]
+    left: int
+    media: int
+    own: bool
+    letters: int | None = None
+
+
+@dataclass(slots=True)
+class _Fields:
+    """The fields of one message."""
+
+    lines: list[str] = field(default_factory=list)
+    images: list[Media] = field(default_factory=list)
+    files: list[Media] = field(default_factory=list)
+
+    def given(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        found = {**message, _ATTACHED: "\n".join(self.lines)}
+        media = {"images": self.images, "files": self.files}
+        return found | {name: shown for name, shown in media.items() if shown}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A turn's message and what stands before it, with what is attached to them.
+
+    Attributes:
+        message: The fields of the turn's message.
+        history: What was said before it.
+        heavy: Whether content of attachments is in the history.
+    """
+
+    message: Mapping[str, Any]
+    history: list[dict[str, Any]]
+    heavy: bool = False
+
+    @classmethod
+    async def of(
+        cls,
+        turn: TurnContext,
+        message: Mapping[str, Any],
+        history: Sequence[dict[str, Any]],
+        *,
+        light: bool,
+        report: bool,
+    ) -> Self:
+        """Fetch what is attached.
+
+        Args:
+            turn: The turn.
+            message: Its message; `attachments` is a tuple of references, where there are any.
+            history: What was said before it, likewise.
+            light: Whether attachments of earlier messages are named only.
+            report: Whether events say what the model does not get.
+
+        Raises:
+            AttachmentMissing: One of the turn's own message is gone, or is not what was stored.
+        """
+        if _ATTACHED not in message and not any(_ATTACHED in entry for entry in history):
+            return cls(message=message, history=[*history])
+        gather = _Gathering(turn, report)
+        store = turn.services.attachments
+        most_bytes = ROOM if store is None else room_of(store)
+        room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
+        if _ATTACHED in message:
+            message = await gather.fields(message, room)
+        # Where the context is known it is small, and what is said goes before what was attached once.
+        light = light or turn.services.caller.history_characters is not None
+        most = turn.services.options.history_characters
+        letters = None if most is None else texts_of(most)
+        room = _Room(takes=room.takes, left=-1 if light else room.left, media=room.media, own=False, letters=letters)
+        shown = [*history]
+        for place in range(len(shown) - 1, -1, -1):
+            if _ATTACHED in shown[place]:
+                shown[place] = await gather.fields(shown[place], room)
+        return cls(message=message, history=shown, heavy=gather.earlier)
+
+
+class _Gathering:
+    """Fetches the content of attachments for one prompt.
+
+    Attributes:
+        earlier: Whether content of an earlier message's attachments is in it.
+    """
+
+    def __init__(self, turn: TurnContext, report: bool) -> None:
+        self._turn = turn
+        self._report = report
+        self.earlier = False
+
+    async def fields(self, message: Mapping[str, Any], room: _Room) -> dict[str, Any]:
+        """The fields of a message with attachments."""
+        made = _Fields()
+        for place, attachment in enumerate(message[_ATTACHED], start=1):
+            shown = await self._shown(attachment, room, made)
+            made.lines.append(f"{place}. {_named(attachment)}{shown}")
+        return made.given(message)
+
+    async def _shown(self, attachment: Attachment, room: _Room, made: _Fields) -> str:
+        """Put the content where it belongs, and say in the list where that is."""
+        kind = attachment.kind
+        if kind == "other":
+            return ", by reference only"
+        if kind != "text" and kind not in room.takes:
+            if room.own:
+                self._left_out(attachment, "not_taken")
+            return f", not shown: the model takes no {kind}s"
+        size = _bytes_of(attachment)
+        if kind == "text" and room.letters is not None and size > room.letters:
+            room.letters = 0
+            return f", {_NO_ROOM}"
+        if size > room.left or room.media <= 0:
+            room.left = -1  # nothing older is shown either, so that it does not come and go
+            if room.own:
+                self._left_out(attachment, "too_large")
+            return f", {_TOO_LARGE if room.own else _NO_ROOM}"
+        content = await self._content(attachment, room)
+        if content is None:
+            return f", {_GONE}"
+        self._turn.gate.mark(_ATTACHMENT)  # a person hands on what strangers may have written
+        if kind == "text":
+            return self._in_words(content, room) if isinstance(content, bytes) else ""
+        self._used(room, size)
+        room.media -= 1
+        media = content if isinstance(content, str) else Media.of(kind, content, attachment.media_type).url
+        shown = made.images if kind == "image" else made.files
+        shown.append(Media(kind, media))
+        return f", {kind} {len(shown)}"
+
+    def _in_words(self, content: bytes, room: _Room) -> str:
+        """A text as it stands in the list, where there is a place for it."""
+        text = _text(content)
+        if room.letters is not None:
+            if len(text) > room.letters:
+                room.letters = 0
+                return f", {_NO_ROOM}"
+            room.letters -= len(text)
+        self._used(room, min(len(content), _TEXT))
+        return f":\n{text}"
+
+    def _used(self, room: _Room, size: int) -> None:
+        room.left -= size
+        self.earlier = self.earlier or not room.own
+
+    async def _content(self, attachment: Attachment, room: _Room) -> bytes | str | None:
+        """The content, the address of one that models fetch themselves, or None where it is gone."""
+        if attachment.url is not None:
+            return attachment.url
+        store = self._turn.services.attachments
+        if store is not None:
+            try:
+                return await store.read(attachment)
+            except AttachmentMissing:
+                if room.own:
+                    raise
+        self._left_out(attachment, "missing")
+        return None
+
+    def _left_out(self, attachment: Attachment, why: _Why) -> None:
+        if self._report:
+            self._turn.emit(AttachmentLeftOut, name=attachment.name, reason=why)
+
+
+def check_taken(attachments: Sequence[Attachment], takes: frozenset[MediaKind], *, model: str, room: int) -> None:
+    """Refuse what a model does not take, before anything is written.
+
+    Args:
+        attachments: Those of one message.
+        takes: What the model takes beside text.
+        model: Its name.
+        room: How many bytes of them it may get at once.
+
+    Raises:
+        AttachmentNotTaken: It takes no images, or no documents; the text names the first one.
+        AttachmentInvalid: They are too large together.
+    """
+    for attachment in attachments:
+        kind = attachment.kind
+        if kind in ("image", "file") and kind not in takes:
+            raise AttachmentNotTaken(
+                f"the model {model!r} takes no {kind}s, and {attachment.name!r} is {attachment.media_type!r}",
+                remedy="use a model that does, or set attachment_fallback to 'note' to let it know the name alone; "
+                "where it does take them, set model_takes",
+            )
+    size = sum(_bytes_of(attachment) for attachment in attachments if attachment.kind != "other")
+    if size > room:
+        raise AttachmentInvalid(
+            f"the attachments have {size} bytes together, and a model gets {room} of one message at most",
+            remedy="spread them over messages, or set attachment_fallback to 'note' to let it know the last by name",
+        )
+
+
+def room_of(store: Attachments) -> int:
+    """How many bytes of attachments one prompt may have."""
+    return max(ROOM, store.limit)
+
+
+def _bytes_of(attachment: Attachment) -> int:
+    """How much of it goes into a prompt."""
+    size = attachment.size or 0
+    return min(size, _TEXT) if attachment.kind == "text" else size
+
+
+def texts_of(most: int) -> int:
+    """How many characters the texts of earlier messages may have, where the model sees `most`."""
+    return most // _SHARE
+
+
+def size_of(attachments: Sequence[Attachment], *, texts: int) -> int:
+    """About how many characters a list of attachments has.
+
+    Args:
+        attachments: What is in it.
+        texts: How long a text may be so that it is counted beside its name.
+    """
+    sizes = [_bytes_of(each) for each in attachments if each.kind == "text"]
+    return sum(len(_named(each)) + len(_NO_ROOM) for each in attachments) + sum(size for size in sizes if size <= texts)
+
+
+def _named(attachment: Attachment) -> str:
+    what = f"{json.dumps(attachment.name, ensure_ascii=False)} ({attachment.media_type}"
+    if attachment.url is not None:
+        return f"{what}, {attachment.url})"
+    return f"{what}, {attachment.size:,} bytes, sha256 {attachment.sha256})"
+
+
+def _text(content: bytes) -> str:
+    """The text, moved in: a line of it must not pass for the next attachment."""
+    text = content.decode("utf-8-sig", "replace")
+    shown = "".join(f"  {line}" for line in text[:LETTERS].splitlines(keepends=True))
+    return shown if len(text) <= LETTERS else f"{shown}\n[the first {LETTERS:,} of {len(text):,} characters]"
+
+
+__all__ = ["LETTERS", "MEDIA", "ROOM", "Shown", "check_taken", "room_of", "size_of", "texts_of"]

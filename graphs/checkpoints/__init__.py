@@ -1,0 +1,7 @@
+"""Checkpoints of graphs in the agent's own database, and the one way graphs are run over them."""
+
+from .run import DURABILITY, run_graph
+from .saver import CheckpointSaver
+from .tables import Key, Rows, Statements
+
+__all__ = ["DURABILITY", "CheckpointSaver", "Key", "Rows", "Statements", "run_graph"]

@@ -1,0 +1,269 @@
+"""LangGraph's checkpoints in the agent's own database: fenced by the thread's lease, checked where they are read."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    get_checkpoint_id,
+    get_serializable_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR
+from pydantic import ValidationError
+
+from ...core.errors import StorageInvalid
+from ...core.validation import describe_failure
+from ...storage import Database, Known, Lease, Transaction, from_sqlite
+from .known import KnownTypes, check
+from .tables import CheckpointTables, Key, Rows, Statements
+
+T = TypeVar("T")
+
+LEASE: Final = "__worldagent_lease"
+"""The lease that a run's writes verify, in its `configurable`: LangGraph stores no key that begins so."""
+
+_UNWRITTEN: Final = "the input checkpoint"
+"""What `Lease.known` has of a run's first checkpoint, which is not written: what it stands behind, its versions."""
+
+
+class CheckpointSaver(BaseCheckpointSaver[str]):
+    """A checkpointer over `storage.Database`, in the tables of LangGraph's own savers. Use it after `create_tables`.
+
+    What a turn writes goes into the batch of its lease, which verifies its epoch: a late writer's checkpoint would be
+    the newest and move the thread's head back (T4). A turn's first checkpoint is kept in memory until the next one.
+
+    Args:
+        database: Where the checkpoints are; it stays open as long as the saver is used.
+        known_only: Whether it reads only what the graphs here write; tests of LangGraph's contract turn that off.
+    """
+
+    def __init__(self, database: Database, *, known_only: bool = True) -> None:
+        super().__init__(serde=KnownTypes() if known_only else JsonPlusSerializer())
+        self.database = database
+        self.tables = CheckpointTables.of(database, self.serde)
+        self._known_only = known_only
+
+    async def create_tables(self) -> Self:
+        """Make the tables where they are missing; returns this saver.
+
+        Raises:
+            StorageUnavailable, StorageInvalid: The database cannot be used.
+        """
+        if not await self.database.read(self._typed(self.tables.exist)):  # who has nothing to make waits for no writer
+            await self._write([(statement, ()) for statement in self.tables.CREATE], None)
+        return self
+
+    async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
+        """Read a checkpoint: the one that is named, or the newest of its thread.
+
+        Raises:
+            StorageInvalid: It is not what the graphs here write; nothing of it was made or called.
+        """
+        key, lease = _key(config), _lease(config)
+        if lease is not None and not key.id and CheckpointSaver in lease.known:
+            known: CheckpointTuple | None = lease.known[CheckpointSaver]
+            return None if known is None else _copy(known)
+        return await self.database.read(lambda tx: self._get(tx, key))
+
+    async def channels(self, thread: str, *, lease: Lease | None = None) -> Mapping[str, Any] | None:
+        """The channels of a thread's newest checkpoint; None where it has none."""
+        found = await self.aget_tuple({"configurable": {"thread_id": thread, LEASE: lease}})
+        return None if found is None else found.checkpoint["channel_values"]
+
+    def read(self, transaction: Transaction, thread: str) -> tuple[Known, Mapping[str, Any] | None]:
+        """The same in a transaction, with what `Lease.known` has of it."""
+        found = self._get(transaction, Key(thread, ""))
+        return {CheckpointSaver: found}, None if found is None else found.checkpoint["channel_values"]
+
+    def _get(self, transaction: Transaction, key: Key) -> CheckpointTuple | None:
+        rows = self._typed(lambda tx: self.tables.get(tx, key))(transaction)
+        return None if rows is None else self.decoded(rows)
+
+    async def alist(
+        self, config: Any, *, filter: dict[str, Any] | None = None, before: Any = None, limit: int | None = None
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Read the checkpoints of a thread, or of all where `config` is None, newest first."""
+        given = {} if config is None else config["configurable"]
+        where = {name: str(given[name]) for name in ("thread_id", "checkpoint_ns", "checkpoint_id") if given.get(name)}
+        if given.get("checkpoint_ns") is not None:
+            where["checkpoint_ns"] = given["checkpoint_ns"]
+        above = None if before is None else get_checkpoint_id(before)
+
+        def work(transaction: Transaction) -> list[Rows | None]:
+            keys = self.tables.keys(transaction, where, above)
+            return [self.tables.get(transaction, key) for key in (keys if filter else keys[:limit])]
+
+        found = 0
+        for rows in [each for each in await self.database.read(self._typed(work)) if each is not None]:
+            decoded = self.decoded(rows)
+            metadata: Any = decoded.metadata
+            if all(metadata.get(name) == value for name, value in (filter or {}).items()):
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+                yield decoded
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        """Write a checkpoint behind the one that `config` names; returns the config that names it."""
+        before, lease = _key(config), _lease(config)
+        key = before._replace(id=checkpoint["id"])
+        about = get_serializable_checkpoint_metadata(config, metadata)
+        unwritten = None if lease is None else lease.known.pop(_UNWRITTEN, None)
+        if unwritten is not None:
+            parent, versions = unwritten
+            before, new_versions = before._replace(id=parent), {**versions, **new_versions}
+        newest = CheckpointTuple(_config(key), checkpoint, about, _config(before) if before.id else None, [])
+        if lease is not None and metadata.get("source") == "input":
+            # Not written: before any node runs comes the next one, with all that is in it.
+            lease.known |= {CheckpointSaver: _copy(newest), _UNWRITTEN: (before.id, new_versions)}
+            return _config(key)
+        statements = self.tables.put(key, before.id or None, checkpoint, about, new_versions)
+        await self._write(statements, lease, newest)
+        if lease is not None and unwritten is not None:
+            # From now on the thread ends with the turn's message, even if the turn comes to nothing.
+            await lease.flush()
+        return _config(key)
+
+    async def aput_writes(
+        self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Write what a task has written, beside the checkpoint that it began at."""
+        lease = _lease(config)
+        if lease is not None and _is_passing(writes):
+            return
+        placed = [(WRITES_IDX_MAP.get(channel, place), channel, value) for place, (channel, value) in enumerate(writes)]
+        replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
+        statements = self.tables.put_writes(_key(config), placed, task=task_id, path=task_path, replace=replace)
+        found: CheckpointTuple | None = None if lease is None else lease.known.get(CheckpointSaver)
+        if found is not None:
+            found = found._replace(
+                pending_writes=[*(found.pending_writes or ()), *((task_id, *write) for write in writes)]
+            )
+        await self._write(statements, lease, found)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread."""
+        await self._write(self.tables.delete(str(thread_id)), None)
+
+    def get_next_version(self, current: Any, channel: None) -> str:
+        """The next version of a channel: a number that grows, and a random part, as LangGraph's own savers make it."""
+        number = 0 if current is None else int(str(current).split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"
+
+    def with_allowlist(self, extra_allowlist: Any) -> Self:
+        """This saver: what it reads is restricted in any case."""
+        return self
+
+    async def _write(self, statements: Statements, lease: Lease | None, newest: CheckpointTuple | None = None) -> None:
+        """Write with what the turn writes next that has the lease, or in a transaction of its own where no turn runs.
+
+        Args:
+            statements: What is written.
+            lease: The turn's; None outside a turn.
+            newest: What the thread's newest checkpoint is then, where that is known.
+        """
+
+        def work(transaction: Transaction) -> None:
+            for sql, params in statements:
+                transaction.execute(sql, params)
+
+        if lease is None:
+            await self.database.transact(self._typed(work))
+            return
+        lease.enqueue(self._typed(work))
+        if newest is not None:
+            lease.known[CheckpointSaver] = _copy(newest)
+
+    def _typed(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """`work`, with SQLite's errors about these tables as `StorageInvalid`.
+
+        The database itself does so only for tables in its schemas, and these tables are LangGraph's.
+        """
+
+        @wraps(work)
+        def typed(transaction: Transaction) -> T:
+            try:
+                return work(transaction)
+            except sqlite3.Error as error:
+                if from_sqlite(error, Path(self.database.name)) is not None:  # not about the tables
+                    raise
+                raise StorageInvalid(
+                    f"the checkpoints in {self.database.name!r} are not as LangGraph keeps them ({error})",
+                    remedy="restore the file from a copy, move it away, or use another home",
+                ) from error
+
+        return typed
+
+    def decoded(self, rows: Rows) -> CheckpointTuple:
+        """A checkpoint as LangGraph takes it.
+
+        Raises:
+            StorageInvalid: It cannot be read.
+        """
+        try:
+            checkpoint, metadata = self.tables.decoded(rows)
+            parent = None if rows.parent is None else _config(rows.key._replace(id=rows.parent))
+            writes = [
+                (task, channel, self.serde.loads_typed((kind, value)))
+                for task, channel, kind, value, *_ in rows.writes_in_order()
+            ]
+            found = CheckpointTuple(_config(rows.key), checkpoint, metadata, parent, writes)
+            if self._known_only:
+                check(found)
+            return found
+        except ValidationError as error:
+            unreadable = describe_failure(error)
+        except Exception as error:
+            # Not named: LangGraph's serializer documents no errors, and another program's bytes can make it raise any.
+            # Only the type is reported, since the text may quote the bytes.
+            unreadable = type(error).__name__
+        raise StorageInvalid(
+            f"the checkpoint of thread {rows.key.thread!r} in {self.database.name!r} cannot be read ({unreadable})",
+            remedy="restore the database from a copy, or use another thread",
+        )
+
+
+def _is_passing(writes: Sequence[tuple[str, Any]]) -> bool:
+    """Whether these writes of a node need not be stored, because the next checkpoint holds what they say.
+
+    The graphs here run one node at a time, so no other node's work is lost without them. A node that is interrupted
+    before that checkpoint runs again, with its writes or without. A node that failed runs again, too; a cancelled turn
+    would store one error for each of its tasks. Interrupts are stored, since no checkpoint follows them.
+    """
+    return all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
+
+
+def _copy(found: CheckpointTuple) -> CheckpointTuple:
+    """A checkpoint that LangGraph may change."""
+    checkpoint: Any = {
+        **found.checkpoint,
+        "channel_values": dict(found.checkpoint["channel_values"]),
+        "channel_versions": dict(found.checkpoint["channel_versions"]),
+        "versions_seen": {name: dict(seen) for name, seen in found.checkpoint["versions_seen"].items()},
+    }
+    return found._replace(
+        checkpoint=checkpoint, metadata={**found.metadata}, pending_writes=list(found.pending_writes or ())
+    )
+
+
+def _key(config: Any) -> Key:
+    given = config["configurable"]
+    return Key(str(given["thread_id"]), given.get("checkpoint_ns") or "", get_checkpoint_id(config) or "")
+
+
+def _config(key: Key) -> Any:
+    return {"configurable": {"thread_id": key.thread, "checkpoint_ns": key.namespace, "checkpoint_id": key.id}}
+
+
+def _lease(config: Any) -> Lease | None:
+    found: Lease | None = config["configurable"].get(LEASE)
+    return found

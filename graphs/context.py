@@ -1,0 +1,206 @@
+"""Three lifetimes: `Services` lives as long as the agent, `TurnContext` as long as a turn, `TaskContext` as a task.
+
+The role travels in `TurnContext` alone, which LangGraph carries as `context=` and never stores (D1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ..core import Emitter, ModelUsage, Scope
+from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
+from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
+from ..harness import Policy, Registry
+from ..harness.gate import CODE, Approver, Caller, Gate
+from ..harness.journal import Drive, Journal
+from ..harness.limits import Budget
+from ..harness.running import OnError
+from ..memory import ConversationStore, Draft
+from ..memory.attachments import Attachments
+from ..memory.kept import KeptMessages
+from ..role_resolution import ResolvedRole, RoleResolver
+from ..signatures import Listener, ModelCaller, PredictorPool
+from ..signatures.models import Models
+from ..signatures.summaries import scrubbed
+from ..storage import Lease
+from .requests import GraphOptions
+from .rests import Rests
+from .shape import ShapeRegistry
+
+if TYPE_CHECKING:
+    from .loop import Tools
+
+T = TypeVar("T")
+
+_OUTAGE: Final = (ModelUnavailable, ModelTimeout, ModelRateLimited)
+
+AGENT = "agent"
+"""Who the agent's own messages are by."""
+
+WAITING, STOPPED = "waiting", "stopped"
+"""What a graph is left with before its end, for those who look at a checkpoint; nobody here reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What all turns of one agent share; process lifetime. A turn with a model of its own has a copy with that.
+
+    Attributes:
+        caller: The model of whatever has none of its own.
+        fallbacks: The names of those that are asked where it cannot be reached.
+    """
+
+    caller: ModelCaller
+    fallbacks: tuple[str, ...] = ()
+    models: Models
+    registry: Registry
+    shapes: ShapeRegistry
+    predictors: PredictorPool
+    conversation: Tools
+    resolver: RoleResolver
+    log: ConversationStore
+    rests: Rests
+    options: GraphOptions = field(default_factory=GraphOptions)
+    on_error: OnError | None = None
+    journal: Journal | None = None
+    attachments: Attachments | None = None
+    kept: KeptMessages | None = None
+    policy: Policy = field(default_factory=Policy)
+    approver: Approver | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnContext:
+    """What one turn runs under. It holds the role and is never written anywhere.
+
+    Attributes:
+        turn_id: The turn's id.
+        thread_key: The id of the checkpointed thread, made from workspace and thread.
+        scope: The ids the turn runs under.
+        services: What all turns share.
+        role: The resolved role of the turn, or of the task this context was made for.
+        emit: Where its events go.
+        lease: The ownership of the thread, or None where nothing is stored.
+        stream: Whether anybody wants deltas.
+        prompt: A skill's prompt, for the entry Signature of the task this turn runs.
+        drive: This owner's run at the turn's calls.
+        role_key: The id of the key that the turn's role was noted with; empty is the present one.
+        noted: What stands for the role in the turn's state; the same at every node (R13).
+        gate: What decides about its calls.
+        caller: Who dispatches its tasks: the conversation, the host's own code, or a call that began the turn;
+            of a task, who dispatched it.
+        depth: How deep that stands which dispatches them.
+        task: The path id of the task that this context was made for; empty is the turn itself.
+        budget: What the turn, or the task, may still use.
+    """
+
+    turn_id: str
+    thread_key: str
+    scope: Scope
+    services: Services
+    role: ResolvedRole
+    emit: Emitter
+    lease: Lease | None = None
+    stream: bool = False
+    prompt: str | None = None
+    drive: Drive
+    role_key: str = ""
+    noted: str | None = None
+    gate: Gate = field(default_factory=Gate)
+    caller: Caller = CODE
+    depth: int = -1
+    task: str = ""
+    budget: Budget = field(default_factory=Budget)
+
+    async def append(self, head: str, drafts: Sequence[Draft]) -> str:
+        """Put messages into the log after `head`; returns the last one's id."""
+        if self.gate.marks:  # what is said after something untrusted was read may come from there
+            untrusted = {"untrusted": sorted(self.gate.marks)}
+            drafts = [replace(draft, body={**draft.body, **untrusted}) for draft in drafts]
+        return await self.services.log.append(
+            head, drafts, thread=self.thread_key, turn_id=self.turn_id, lease=self.lease
+        )
+
+    def role_digest(self, role: ResolvedRole) -> str | None:
+        """What a turn or a task keeps of a role, under the key that the turn began with; None for no role (R13)."""
+        if self.services.journal is None:
+            return None
+        return self.services.resolver.key.named(self.role_key).digest(role)
+
+    def check_role(self, noted: str | None) -> None:
+        """Compare the role with what the state of a graph keeps of it, before anything is done (R13).
+
+        Raises:
+            RoleChanged: It is another one.
+        """
+        if noted != self.noted and not self.drive.refreshed:
+            raise RoleChanged(
+                f"the turn {self.turn_id!r} would go on under another role",
+                remedy="bring the role back as it was, or resume with on_role_change='refresh'",
+            )
+
+    async def ask(self, call: Callable[[ModelCaller], Awaitable[T]], names: Sequence[str | None] = (None,)) -> T:
+        """Ask a model, and the next one where it cannot be reached.
+
+        Args:
+            call: Asks one.
+            names: The names of the models; None is the turn's, and those after it.
+
+        Raises:
+            ModelUnavailable, ModelTimeout, ModelRateLimited: The last one cannot be reached either.
+        """
+        services = self.services
+        callers = [each for name in names for each in ((name,) if name is not None else (None, *services.fallbacks))]
+        for name in callers[:-1]:
+            try:
+                return await self._asked(call, name)
+            except _OUTAGE:
+                continue
+        return await self._asked(call, callers[-1])
+
+    async def _asked(self, call: Callable[[ModelCaller], Awaitable[T]], name: str | None) -> T:
+        if not self.caller.modelled:
+            return await call(await self._model(name))
+        async with self.budget.book.slots:
+            return await call(await self._model(name))
+
+    async def _model(self, name: str | None) -> ModelCaller:
+        return self.services.caller if name is None else await self.services.models.get(name)
+
+    def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
+        """Who hears of one model call of this turn.
+
+        Args:
+            signature: The Signature's name.
+            field: The output field whose deltas are wanted.
+            step: The conversation's step that it is; None is no such step, and its reasoning is not streamed.
+        """
+        call_id = self.task or self.turn_id
+        budget = self.budget
+
+        def count(used: ModelUsage, *, model: str, seconds: float, tokens: int, cost: float) -> None:
+            budget.spend(model, used, tokens, cost)
+            told = asdict(used)
+            del told["calls"]
+            self.emit(Usage, signature=signature, call_id=call_id, model=model, seconds=seconds, **told)
+
+        def keep(messages: list[dict[str, Any]]) -> None:
+            # What a person said and made a role stands in the prompts of calls without it, too.
+            self.emit.keep(call_id, "prompts", scrubbed(messages, self.role))
+
+        def wait(model: str, seconds: float) -> None:
+            self.emit(ModelWaiting, model=model, seconds=round(seconds, 3), call_id=call_id)
+
+        prompt = keep if self.emit.wants("prompts") else None
+        silent = Listener(usage=count, prompt=prompt, waiting=wait, before=budget.check, after=budget.settle)
+        if step is None or not self.stream:
+            return silent
+        return replace(
+            silent,
+            field=field,
+            emit=lambda text: self.emit(TextDelta, text=text, step=step),
+            withdraw=lambda: self.emit(TextReplaced, text="", step=step),
+            reason=lambda text: self.emit.reason(text, step=step),
+        )

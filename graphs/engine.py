@@ -1,0 +1,648 @@
+"""One agent's turns behind one face: what `agent` uses of this folder. It compiles once and runs many turns."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock, canonical_json
+from ..core.errors import (
+    Diverged,
+    GraphChanged,
+    InvalidArgument,
+    ModelFacing,
+    ParamsInvalid,
+    StorageInvalid,
+    UnknownMessage,
+    UsageError,
+)
+from ..core.events import TurnKind
+from ..core.pauses import UnattendedMode
+from ..core.validation import declared_alike, read_model
+from ..harness import CallContext, Function, Policy, Registry
+from ..harness.gate import CODE, Approver, Gate
+from ..harness.journal import CallRecord, Drive, Frame, Journal, pause_of
+from ..harness.limits import Budget, Use
+from ..harness.running import OnError
+from ..harness.schema import result_of
+from ..memory import ConversationLog, ConversationStore, Draft, Message, Tail
+from ..memory.attachments import Attachment, Attachments
+from ..memory.branches import Branch, Branches
+from ..memory.kept import KeptMessages
+from ..role_resolution import NO_ROLE, RoleResolver
+from ..signatures import (
+    CONVERSE,
+    REPLY_DEMOS,
+    ModelCaller,
+    Predictor,
+    PredictorPool,
+    Program,
+    Signature,
+    converse_signature,
+)
+from ..signatures.models import Models
+from ..signatures.summaries import SUMMARISE
+from ..signatures.verification import CHECK
+from ..storage import Known, Lease, Transaction
+from .attached import check_taken, room_of
+from .checkpoints import CheckpointSaver, run_graph
+from .context import Services, TurnContext
+from .heads import Heads
+from .history import body_of, untrusted_in
+from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
+from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
+from .rests import Rests
+from .shape import SUBAGENT, Shape, Work, storable
+from .tasks import calls_of
+
+_STRUCTURED = 64  # answers in JSON whose Signatures are kept
+_AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
+
+
+class TurnEngine:
+    """Runs the turns of one agent.
+
+    Args:
+        saver: Where checkpoints go; None keeps none, for measurements.
+        caller: The agent's model.
+        models: The models that a turn may name; None is the agent's alone.
+        registry: Functions and workers.
+        shapes: Shapes of tasks.
+        resolver: Resolves roles; its key stands for them in what is kept.
+        log: The conversation's log.
+        identity: Who the agent is.
+        prompt: What a profile says to it.
+        options: The bounds of a turn with a model.
+        programs: Optimised programs by the names of their Signatures.
+        on_error: Gets what own code of the embedder's raised.
+        journal: The calls of turns; None keeps none, and a turn is over when its run ends.
+        branches: Where threads were branched off.
+        kept: Messages that persons marked.
+        attachments: Contents of attachments.
+        policy: What needs approval.
+        approver: Decides in a person's place.
+        clock: Tells the time.
+
+    Attributes:
+        services: What all turns share.
+        heads: Where threads end.
+
+    Raises:
+        NameTaken: Two shapes have one key, or a worker is called as the conversation's Signature is.
+        FunctionInvalid: A Signature cannot carry a role.
+    """
+
+    GRAPH: ClassVar[str] = "turn/2"
+    """Which graph turns run in; another name once its nodes or channels are others."""
+
+    RETIRED: ClassVar[frozenset[str]] = frozenset({"turn/1"})
+    """Older graphs: their tasks and skills resume in this one, their conversations do not."""
+
+    def __init__(
+        self,
+        saver: CheckpointSaver | None,
+        *,
+        caller: ModelCaller,
+        models: Models | None = None,
+        registry: Registry,
+        shapes: Iterable[Shape[Any, Any]],
+        resolver: RoleResolver,
+        log: ConversationStore,
+        identity: str | None = None,
+        prompt: str | None = None,
+        options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions(),
+        programs: Mapping[str, Any] | None = None,
+        on_error: OnError | None = None,
+        journal: Journal | None = None,
+        branches: Branches | None = None,
+        kept: KeptMessages | None = None,
+        attachments: Attachments | None = None,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock, policy = clock or SystemClock(), policy or Policy()
+        subagents = Subagents(registry)
+        all_shapes = subagents.beside(shapes)
+        registry.check_tools()
+        if registry.complete:  # a rule may be about what a source has that cannot be reached now
+            for each in (policy, *registry.worker_policies.values()):
+                each.check(registry.declared)
+        self._offered = registry.version
+        # A turn may have a model of the other kind; the agent's own is last, which optimised programs are for.
+        kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
+        self._converse = {plain: converse_signature(identity, prompt, plain=plain) for plain in kinds}
+        predictors = PredictorPool()
+        predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
+        predictors.add(SUMMARISE)
+        predictors.add(CHECK)
+        models = models if models is not None else Models(caller)
+        subagents.signatures(predictors, models)
+        for shape in all_shapes.shapes.values():
+            for signature in shape.all_signatures():
+                predictors.add(signature)
+        predictors.use_programs(programs or {})
+        self.services = Services(
+            caller=caller,
+            models=models,
+            registry=registry,
+            shapes=all_shapes,
+            predictors=predictors,
+            conversation=Tools.of_conversation(self._converse[caller.plain], registry, policy),
+            resolver=resolver,
+            log=log,
+            rests=Rests(clock),
+            kept=kept,
+            attachments=attachments,
+            options=options(caller),
+            on_error=on_error,
+            journal=journal,
+            policy=policy,
+            approver=approver,
+        )
+        self.heads = Heads(saver, branches)
+        self._clock = clock
+        self._options = options
+        self._identity, self._prompt = identity, prompt
+        self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
+        self._drives: dict[str, Drive] = {}
+        self._stopping = False
+        self._conversation_graph = build_graph(saver, "think")
+        self._task_graph = build_graph(saver, "act")
+
+    def work(self, shape: str, params: Mapping[str, Any] | BaseModel) -> Work:
+        """Check a task before anything is written.
+
+        Raises:
+            UnknownShape, UnknownWorker, ParamsInvalid, ToolNotAllowed: The text names what does not fit.
+        """
+        self.services.registry.check_allowed(shape)
+        found = self.services.shapes.get(shape)
+        checked = found.check_params(params)
+        found.names_for(checked, self.services.shapes)
+        return {"to": shape, "shape": shape, "params": storable(checked, what=f"params of shape {shape!r}")}
+
+    def signatures(self, work: Work | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of a turn's entry Signatures and of its others: the conversation's, or the task's shape's."""
+        if work is None:
+            return (CONVERSE,), ()
+        shape = self.services.shapes.get(work["shape"])
+        return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
+
+    def program(self, name: str) -> Program:
+        """A copy of the role-free program of one Signature, to optimise and save.
+
+        Raises:
+            InvalidArgument: No Signature of this agent has this name.
+        """
+        found = self.services.predictors.named(name)
+        if found is None:
+            known = ", ".join(self.services.predictors.names)
+            raise InvalidArgument(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
+        return found.program()
+
+    async def head(self, thread_key: str, *, lease: Lease | None = None) -> str | None:
+        """The head of a thread's log, or None for a new thread."""
+        return (await self.heads.position(thread_key, lease=lease)).head
+
+    def read(self, transaction: Transaction, thread_key: str) -> Known:
+        """What a turn's lease knows of its thread to begin with; what cannot be read is left to who needs it."""
+        known, log = Known(), self.services.log
+        with suppress(StorageInvalid, UnknownMessage):
+            known, head = self.heads.read(transaction, thread_key)
+            if isinstance(log, ConversationLog):
+                known[Tail] = log.tail_of(transaction, head, self.services.options.history_limit)
+        return known
+
+    async def history(self, thread_key: str, *, before: str | None, limit: int) -> tuple[Message, ...]:
+        """A page of a thread's log."""
+        return await self.services.log.history(await self.head(thread_key), before=before, limit=limit)
+
+    def check_graph(self, kept: str, kind: TurnKind) -> None:
+        """Compare the graph that a turn was begun in with this one (D15).
+
+        Args:
+            kept: The graph.
+            kind: The turn's surface.
+
+        Raises:
+            GraphChanged: It is another one.
+        """
+        if kept not in (self.GRAPH, *self.RETIRED):
+            raise GraphChanged(
+                f"the turn runs in the graph {kept!r}, and this version has {self.GRAPH!r}",
+                remedy="resume it with the version that began it, or cancel it and send the message again",
+            )
+        if not self.resumes(kept, kind):
+            raise GraphChanged(
+                f"a conversation that waits in the graph {kept!r} does not resume in {self.GRAPH!r}",
+                remedy="send the message again: that ends this turn, and nothing of it is lost",
+            )
+
+    def resumes(self, kept: str, kind: TurnKind) -> bool:
+        """Whether a turn that began in a graph can resume in this one; new input replaces one that never can."""
+        return kept not in self.RETIRED or kind in ("task", "skill")
+
+    def check_prompt(self, kept: str | None, prompt: str | None, *, refreshed: bool) -> None:
+        """Compare a skill's prompt with what the paused turn keeps of its own.
+
+        Args:
+            kept: What it keeps.
+            prompt: The prompt.
+            refreshed: Whether one may be given that cannot be compared, since the key is another one.
+
+        Raises:
+            InvalidArgument: It is missing, another one, or none belongs there.
+            RoleKeyMismatch: It was noted with another key.
+        """
+        key = self.services.resolver.key
+        given = None if prompt is None else key.named(key.maker(kept or "")).digest_of(prompt)
+        if given is not None and kept is not None and not key.made(kept):
+            if not refreshed:
+                raise key.mismatch("the paused turn noted its skill", key.maker(kept))
+        elif given != kept:
+            problem = "runs a skill" if prompt is None else "runs another skill, or none"
+            raise InvalidArgument(
+                f"the paused turn {problem}",
+                remedy="resume it in the program that began it, with the skill that it began with",
+            )
+
+    async def check_calls(self, turn_id: str) -> None:
+        """Make sure that what a turn's calls keep of their roles can be compared.
+
+        Raises:
+            RoleKeyMismatch: It was noted with another key.
+        """
+        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        key = self.services.resolver.key
+        for record in (await self.services.journal.load(turn_id)).values():
+            if record.role is not None and not key.made(record.role):
+                raise key.mismatch(f"the turn {turn_id!r} noted the role of a task", key.maker(record.role))
+
+    def check_model(self, names: Sequence[str], *, who: str) -> None:
+        """Refuse names of a turn's models that nothing can be behind. No model is opened.
+
+        Raises:
+            ModelNotConfigured: One is no model string, and no name of a model.
+        """
+        for name in names:
+            self.services.models.check(name, who=who)
+
+    async def open_model(self, names: Sequence[str]) -> None:
+        """Open the first of a turn's models; those tried after it open when they are.
+
+        Raises:
+            ModelNotConfigured, MissingExtra, InvalidArgument: It cannot be used.
+        """
+        await self._services_with(names)
+
+    async def _services_with(self, model: Sequence[str]) -> Services:
+        registry = self.services.registry
+        if self._offered != registry.version:  # optimised programs are for what was offered at the start
+            self._offered = registry.version
+            signature = self._converse[self.services.caller.plain]
+            tools = Tools.of_conversation(signature, registry, self.services.policy)
+            self.services = replace(self.services, conversation=tools)
+        if not model:
+            return self.services
+        caller = await self.services.models.get(model[0])
+        return replace(
+            self.services,
+            caller=caller,
+            fallbacks=tuple(model[1:]),
+            options=self._options(caller),
+            conversation=replace(self.services.conversation, signature=self._converse[caller.plain]),
+        )
+
+    def _conversation(self, services: Services, request: TurnRequest) -> Tools:
+        """What the conversation of one turn works with: an answer in JSON where its message asks for one."""
+        tools, schema = services.conversation, request.body.get("output")
+        if schema is None:
+            return tools
+        key = (services.caller.plain, canonical_json(schema))
+        if key not in self._structured:
+            plain = services.caller.plain
+            made = converse_signature(self._identity, self._prompt, plain=plain, output=schema)
+            self._structured[key] = made
+        self._structured.move_to_end(key)
+        while len(self._structured) > _STRUCTURED:
+            self._structured.popitem(last=False)
+        result = request.output or result_of("the answer", schema)
+        return replace(tools, signature=self._structured[key], result=result, as_said=True)
+
+    async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
+        """Refuse what a turn's model does not take, unless it is to get the names alone.
+
+        Args:
+            attachments: What the turn's message refers to.
+            model: The names of the turn's models.
+
+        Raises:
+            AttachmentNotTaken: It takes none of that kind.
+            AttachmentInvalid: They are too large together.
+        """
+        services = await self._services_with(model)
+        caller, store = services.caller, services.attachments
+        if store is not None and services.options.attachment_fallback == "fail":
+            check_taken(attachments, caller.takes, model=caller.connection.name, room=room_of(store))
+
+    async def message(self, message_id: str) -> Message:
+        """One message of a log."""
+        [found] = await self.services.log.history(message_id, limit=1)
+        return found
+
+    def body(self, message: Message) -> Mapping[str, Any]:
+        """What a message says.
+
+        Raises:
+            StorageInvalid: It is not as messages of its kind are written.
+        """
+        return body_of(message)
+
+    async def begun_with(self, asked: str, kind: TurnKind) -> tuple[Message, Work | None]:
+        """The message that a turn began with, and the task that it dispatches.
+
+        Args:
+            asked: The message's id.
+            kind: The turn's surface.
+
+        Raises:
+            StorageInvalid: There is no such message, or it cannot be read.
+            GraphChanged: The task's shape or worker is gone, or takes other params (D15).
+        """
+        message = None
+        with suppress(UnknownMessage):
+            message = await self.message(asked)
+        if message is None:
+            raise StorageInvalid(
+                f"the turn began with the message {asked[:100]!r}, and there is none",
+                remedy="restore the log from a copy, or cancel the turn",
+            )
+        body = body_of(message, kind)
+        return message, self._work_again(body["shape"], body["params"]) if kind in ("task", "skill") else None
+
+    async def ended(self, thread_key: str, work: Work | None, *, head: str | None = None) -> TurnOutcome:
+        """What a turn gave that is over; `head` is its last message, where that may not be the thread's."""
+        head = head or await self.head(thread_key)
+        assert head is not None, "a turn that is over has a message"
+        return self._outcome({}, work, await self._said_at(head, work))
+
+    async def begin(
+        self, request: TurnRequest, *, turn_id: str, lease: Lease | None = None, branch: Branch | None = None
+    ) -> str:
+        """Put the turn's message into the log, after what changed since the last one; returns its id.
+
+        Args:
+            request: What is asked for.
+            turn_id: The turn's id.
+            lease: The ownership of the thread; None where nothing is stored.
+            branch: Where the thread is set to as the turn begins, if it is.
+        """
+        threads, thread = self.services.resolver.threads, request.scope.thread or ""
+        changes = threads.changes(thread)
+        drafts = [
+            Draft(request.author, "role", {"change": change.id, "at": change.at.isoformat()}) for change in changes
+        ]
+        asked = await self.services.log.append(
+            await self.head(request.thread_key, lease=lease) if branch is None else branch.head,
+            [*drafts, Draft(request.author, request.kind, request.body)],
+            thread=request.thread_key,
+            turn_id=turn_id,
+            lease=lease,
+        )
+        if lease is None or not changes:
+            threads.written(thread, changes)
+        else:
+            lease.after(lambda: threads.written(thread, changes))
+        return asked
+
+    async def run(self, request: TurnRequest, run: TurnRun, *, asked: str, resumed: bool = False) -> TurnOutcome:
+        """Run a turn from its message, or from where it stands, to its end or until it waits.
+
+        Args:
+            request: What is asked for.
+            run: What this run brings along.
+            asked: The id of the turn's message.
+            resumed: Whether it was begun before, in whatever process (T5).
+        """
+        services = await self._services_with(request.model)
+        if not resumed:
+            turn = self._context(request, run, {}, services)
+            return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
+        assert services.journal is not None, "a turn without a journal is over when it ends"
+        records = await services.journal.load(run.turn_id)
+        self._check_declared(records)
+        if run.use is not None:
+            run.use.recall(record.id for record in records.values() if record.counts)
+        turn = self._context(request, run, records, services)
+        found = await self.heads.values(turn.thread_key, lease=run.lease)
+        if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was kept
+            return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
+        # A run that continues at its calls does not look at what the model had read.
+        turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
+        self._check_open(run.turn_id, found, records)
+        if found.get("status") == "done":
+            said = await self._said_at(str(found["head"]), request.work)
+            return self._outcome(turn.budget.book.bill, request.work, said)
+        return await self._drive(turn, request, None, rounds=int(found["round"]))
+
+    async def check_work(self, turn_id: str, thread_key: str) -> None:
+        """Make sure that the functions, shapes and workers that a turn needs to resume are those that it began with.
+
+        Args:
+            turn_id: The turn.
+            thread_key: Its thread.
+
+        Raises:
+            HostError: One is from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone or is declared otherwise.
+        """
+        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        records = await self.services.journal.load(turn_id)
+        self._check_declared(records)
+        found = await self.heads.values(thread_key)
+        if found is not None and found.get("turn") == turn_id:
+            self._check_open(turn_id, found, records)
+
+    def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
+        """Compare what a turn's calls were declared as with what they are now, where they are asked for again (D15).
+
+        Raises:
+            HostError: One is from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone, takes other params, or is a leaf and was none, or the other way round.
+        """
+        services = self.services
+        again = {record.id for record in records.values() if not record.over}
+        for record in records.values():
+            if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
+                continue
+            known = services.shapes.shapes if record.kind == "task" else services.registry.functions
+            found: Function | Shape[Any, Any] | None = known.get(record.name)
+            absent = services.registry.absent(record.name) if found is None and record.kind != "task" else None
+            if absent is not None:
+                raise absent
+            kind = found.kind if isinstance(found, Function) else "task"
+            if found is None or kind != record.kind or not declared_alike(record.version, found.declared):
+                raise GraphChanged(
+                    f"{record.name!r}, which the turn calls, is gone or is declared otherwise than when the turn began",
+                    remedy=_AS_BEFORE,
+                )
+
+    def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:
+        """Check the task, or the calls of the step, that a turn is at.
+
+        Raises:
+            HostError: A function is from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone, or takes other params.
+        """
+        for item in state["work"]:
+            self._work_again(item["shape"], item["params"])
+        record = records.get(f"{turn_id}/think.{state['round']}")
+        said = {} if record is None or record.result is None else json.loads(record.result)
+        for call in said.get("calls", ()):
+            try:
+                function = self.services.registry.function(call["tool"])
+                read_model(
+                    function.params, call["arguments"], what=f"arguments of {call['tool']!r}", error=ParamsInvalid
+                )
+            except (ModelFacing, UsageError) as error:
+                problem = error.problem
+            else:
+                continue
+            raise GraphChanged(f"a call of the turn cannot be made as it was asked for: {problem}", remedy=_AS_BEFORE)
+
+    def _work_again(self, shape: str, params: Mapping[str, Any]) -> Work:
+        """A task that a turn began to do, checked as when it was dispatched."""
+        try:
+            return self.work(shape, params)
+        except ModelFacing as error:
+            problem = error.problem
+        raise GraphChanged(f"a task of the turn cannot be done as it was dispatched: {problem}", remedy=_AS_BEFORE)
+
+    def stop(self) -> None:
+        """Let the turns under way come to a point where they can go on later, and begin nothing new in any."""
+        self._stopping = True
+        for drive in self._drives.values():
+            drive.stopping = True
+
+    async def _drive(
+        self, turn: TurnContext, request: TurnRequest, state: LoopState | None, *, rounds: int = 0
+    ) -> TurnOutcome:
+        journal = self.services.journal
+        while True:
+            self._drives[turn.turn_id] = turn.drive
+            try:
+                run: Conversation | HostTask
+                if request.kind in ("task", "skill"):
+                    run, graph = HostTask(turn), self._task_graph
+                else:
+                    tools = self._conversation(turn.services, request)
+                    run, graph = Conversation(turn, tools), self._conversation_graph
+                    await run.find(rounds)
+                values = await run_graph(graph, state, turn=turn, context=run)
+            finally:
+                del self._drives[turn.turn_id]
+            if "__interrupt__" not in values:
+                said = run.outcome or await self._said_at(values["head"], request.work)
+                return self._outcome(turn.budget.book.bill, request.work, said)
+            assert journal is not None, "nothing waits without a journal"
+            if turn.drive.stopping:
+                return TurnOutcome(status="stopped", usage=turn.budget.book.bill)
+            records = await journal.load(turn.turn_id, lease=turn.lease)
+            pauses = tuple(pause_of(record) for record in records.values() if record.open)
+            answered = any(record.answered for record in records.values())
+            if turn.drive.left:
+                raise Diverged(
+                    f"nobody asked again for what was answered: {', '.join(map(repr, turn.drive.left))}",
+                    remedy="let bodies depend on their params and the results of their calls alone, or cancel the turn",
+                )
+            if not answered:
+                return TurnOutcome(status="paused", usage=turn.budget.book.bill, pauses=pauses)
+            drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
+            turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
+
+    async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
+        """What the last message of a turn that is over says."""
+        return body_of(await self.message(head), "answer" if work is None else "result")
+
+    def _outcome(self, usage: Mapping[str, ModelUsage], work: Work | None, body: Mapping[str, Any]) -> TurnOutcome:
+        if work is None:
+            return TurnOutcome(text=str(body["text"]), result=body.get("result"), usage=usage)
+        shape = self.services.shapes.get(work["shape"])
+        return TurnOutcome(result=shape.read_result(body["result"]), usage=usage)
+
+    def _context(
+        self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord], services: Services
+    ) -> TurnContext:
+        gate = Gate(
+            services.policy,
+            approver=services.approver,
+            clock=self._clock,
+            workers=services.registry.worker_policies,
+        )
+        # What is not there any more, such as the tools of a server that is down, is not known to be trusted.
+        gone = {
+            each.name for each in records.values() if each.kind in ("leaf", "flow")
+        } - services.registry.functions.keys()
+        gate.recall(records.values(), (*services.registry.untrusted, *gone))
+        if request.origin is not None:
+            gate.mark(*request.origin.marks)
+        turn = TurnContext(
+            turn_id=run.turn_id,
+            thread_key=request.thread_key,
+            scope=request.scope,
+            services=services,
+            role=run.role,
+            emit=run.emit,
+            lease=run.lease,
+            stream=run.stream,
+            prompt=request.prompt,
+            drive=self._new_drive(run.turn_id, records, run.lease, run.refreshed, request.unattended),
+            role_key=run.role_key,
+            gate=gate,
+            caller=request.caller,
+            depth=-1 if request.origin is None else request.origin.depth,
+            budget=Budget(clock=self._clock) if run.use is None else run.use.budget,
+        )
+        return replace(turn, noted=turn.role_digest(run.role))
+
+    def root(self, path: str, scope: Scope, emit: Emitter, use: Use | None = None) -> CallContext:
+        """The context of calls outside any turn. They have no role, and nobody can be asked.
+
+        Args:
+            path: The path id that theirs are below.
+            scope: The ids they run under.
+            emit: Where their events go.
+            use: What they may use.
+        """
+        run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, use=use)
+        turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)
+        drive = Drive(path, clock=self._clock)
+        return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
+
+    def _new_drive(
+        self,
+        turn_id: str,
+        records: dict[str, CallRecord],
+        lease: Lease | None,
+        refreshed: bool,
+        unattended: UnattendedMode | None,
+    ) -> Drive:
+        drive = Drive(
+            turn_id,
+            records=records,
+            journal=self.services.journal,
+            lease=lease,
+            clock=self._clock,
+            thinkers=(SUBAGENT,),
+        )
+        drive.refreshed = refreshed
+        drive.unattended = unattended
+        drive.stopping = self._stopping
+        return drive

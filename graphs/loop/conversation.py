@@ -1,0 +1,194 @@
+"""The loop of a conversation: its steps are in the log.
+
+A bad step is reported to the model once, then it must answer; a last step that is bad too raises `OutputInvalid`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from langgraph.types import Command, interrupt
+
+from ...core import canonical_json
+from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
+from ...core.events import PlanRejected, StepEnded, TextDelta, TextReplaced
+from ...harness.journal import Frame, Step
+from ...harness.requests import TEXT
+from ...memory import Draft
+from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
+from ..attached import Shown
+from ..context import AGENT, STOPPED, WAITING, TurnContext
+from ..history import is_plain_result, result_text
+from ..tasks import calls_of
+from ..verifying import Checks
+from ..window import Window
+from .loop import END, Loop, Node
+from .tools import Tools
+
+_MAX_REPORTS: Final = 1  # of bad steps in a row, before the model must answer
+
+
+class Conversation(Loop):
+    """One run at a turn that a message or a schedule began."""
+
+    ACT: ClassVar = "step"
+    STREAMED: ClassVar = True
+    REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (WorldAgentError,)
+
+    def __init__(self, turn: TurnContext, tools: Tools) -> None:
+        calls = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
+        # What calls in its name, such as `parallel_execution`, reaches what it is offered and no more.
+        super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools)
+        self._window: Window | None = None
+        self._left_out = 0  # of its own steps, where the model's context is too short for all
+        self._checks = Checks(turn)
+        self._first = False
+        self.outcome: Mapping[str, Any] | None = None  # the body of its answer, once it is in the log
+
+    async def find(self, rounds: int) -> None:
+        """Take up again the steps that the log has, from the journal.
+
+        Args:
+            rounds: How many there are.
+        """
+        for _ in range(rounds):
+            await self._step()
+            assert await self.acted(), "no person is asked about what is over"
+            self.round += 1
+
+    async def think(self, state: Mapping[str, Any]) -> Command[Node]:
+        """Let the model answer or call tools."""
+        turn = self.turn
+        turn.check_role(state["role"])
+        if turn.drive.stopping:
+            interrupt(STOPPED)
+        if self._checks.accepted is not None:  # the turn was interrupted between the verdict and its end
+            if self.tools.result is TEXT:
+                turn.emit(TextReplaced, text=self._checks.accepted)
+            return await self._answered(state["head"], self._checks.accepted)
+        final = state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.used_up()
+        self._fault, self.step = state["fault"] or "", state.get("step", 0)
+        self._first = not (self.round or state["rejections"] or self._checks.report)
+        own = sum(map(len, self._found))
+        if self._window is None:
+            self._window = await Window.open(turn, state["head"], state["asked"], first=self._first, own=own)
+        else:  # the log has more of this turn alone, which the steps show
+            self._window.go_on(state["head"], own)
+        said = await self._step(final=final)
+        head = self._window.head
+        if "fault" in said:
+            return self._rejected(state, said["fault"], head, final=final)
+        if "calls" in said:
+            turn.emit(StepEnded, step=self.step, interim=True)
+            body = {"text": said.get("text", ""), "calls": said["calls"]}
+            head = await turn.append(head, [Draft(AGENT, "plan", body)])
+            return Command(update=self._next(head), goto="act")
+        answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
+        if not await self._checks.passes(self._window.message, self._found, answer):
+            turn.emit(StepEnded, step=self.step, interim=True)
+            return Command(update=self._next(head), goto="think")
+        return await self._answered(head, answer)
+
+    async def act(self, state: Mapping[str, Any]) -> Command[Node]:
+        """Make the calls, and put the results into the log in their order."""
+        self.turn.check_role(state["role"])
+        if len(self.steps) <= self.round:  # this run begins here
+            await self._step()
+        if not await self.acted():
+            interrupt(WAITING)  # the last thing that can stop here; answers are in the journal, never in this value
+        step = self.steps[-1]
+        drafts = [self._result(call, outcome) for call, outcome in zip(step.calls, step.outcomes, strict=True)]
+        head = await self.turn.append(state["head"], drafts)
+        self.round += 1
+        return Command(update={"head": head, "round": self.round}, goto="think")
+
+    async def asked(self, final: bool) -> Thought:
+        """Ask the model; where its context is too short, with less of what was said before, and so on."""
+        assert self._window is not None, "it is read before the model is asked"
+        notes = [*filter(None, [self._checks.report]), *self.fault_notes()]
+        light, report = False, self._first
+        while True:
+            shown = await Shown.of(self.turn, self._window.message, self._window.history, light=light, report=report)
+            report = False
+            try:
+                inputs = {"history": shown.history, **shown.message}
+                field = REPLY if self.tools.result is TEXT else None  # JSON counts once it is checked
+                return await self.ask(inputs, final=final, notes=notes, field=field)
+            except (ContextExceeded, ModelRefused) as error:
+                failure = error
+            if shown.heavy:  # what was attached once must not keep a thread from continuing
+                light = True
+            elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
+                raise failure
+
+    def past(self, caller: ModelCaller) -> list[PastStep]:
+        return super().past(caller)[self._left_out :]
+
+    async def _step(self, *, final: bool = False) -> dict[str, Any]:
+        """What the model says at this step. The journal keeps it where it ends in calls: those are made once."""
+        turn, record = self.turn, self.turn.drive.recorded(self.think_id)
+        said = {} if record is not None else await self.said(final=final)
+        if record is None and "calls" not in said:
+            return said
+
+        step = Step(id=self.think_id, parent=turn.turn_id, name=CONVERSE, kind="model", input=self.round)
+        kept = await turn.drive.keep(step, said)
+        self.took_step(self.think_id, kept)
+        return dict(kept)
+
+    def _rejected(self, state: Mapping[str, Any], fault: str, head: str, *, final: bool) -> Command[Node]:
+        if final:
+            raise OutputInvalid(
+                f"the model {self.turn.services.caller.connection.name!r} gave no answer: {fault}",
+                remedy="try again, or use a larger model",
+            )
+        if self.turn.emit.standing:
+            self.turn.emit(TextReplaced, text="", step=self.step)
+        rejections = state["rejections"] + 1
+        must_answer = rejections > _MAX_REPORTS
+        self.turn.emit(PlanRejected, reason=fault, final=must_answer)
+        return Command(update={**self._next(head), "rejections": rejections, "fault": fault}, goto="think")
+
+    def _next(self, head: str) -> dict[str, Any]:
+        """What the state says after a step; one that is rejected adds to it."""
+        return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
+
+    async def _answered(self, head: str, answer: str) -> Command[Node]:
+        body: dict[str, Any] = {"text": answer}
+        if self.tools.result is not TEXT:
+            self.turn.emit(TextDelta, text=answer, step=self.step)
+            body["result"] = json.loads(answer)
+        self.turn.emit(StepEnded, step=self.step, interim=False)
+        self.outcome = body
+        head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
+        return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
+
+    def _leave_out(self) -> bool:
+        """Leave out the older half of the turn's own steps; False where none is left."""
+        left = len(self.steps) - self._left_out
+        self._left_out += left // 2 + 1 if left > 1 else left
+        return left > 0
+
+    @property
+    def _found(self) -> list[str]:
+        """What tools and helpers gave in this turn, as the model reads it."""
+        return [result_text(outcome) for step in self.steps for outcome in step.outcomes]
+
+    def _result(self, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> Draft:
+        name, function = call["tool"], self.tools.functions.get(call["tool"])
+        body: dict[str, Any] = {"to": name, "arguments": outcome.get("arguments", call["arguments"])}
+        if "code" in outcome:
+            error = {"code": outcome["code"], "message": outcome["problem"]}
+            return Draft(name, "result", {**body, "status": "failed", "error": error})
+        value = outcome["value"]
+        if self.calls.registry.is_worker(name):
+            value = {"worker": name, "text": value if isinstance(value, str) else canonical_json(value)}
+        elif function is None or function.kind != "shape" or not is_plain_result(value):
+            value = {"value": value}
+        return Draft(name, "result", {**body, "status": "done", "result": value})
+
+
+__all__ = ["Conversation"]

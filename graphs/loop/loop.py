@@ -1,0 +1,277 @@
+"""The one loop of the house: think, let the calls through the gate, think again, until there is an answer (H3).
+
+What a conversation and a worker differ in is said by the subclasses in `conversation` and `worker`. Not here: the
+graph whose nodes these steps are (`graph`), and what decides about a call (`harness`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Final, Literal
+
+from ...core.errors import (
+    HostError,
+    LimitReached,
+    ModelFacing,
+    OutputInvalid,
+    ParamsInvalid,
+    ResultInvalid,
+    WorldAgentError,
+)
+from ...core.validation import json_of_value, read_model
+from ...harness import CallContext, Function
+from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Step
+from ...harness.running import Call, run_call
+from ...signatures import CallMade, Listener, ModelCaller, PastStep, Question, StepMade, Thought, think
+from ..apart import apart
+from ..context import TurnContext
+from ..history import result_text
+from ..tasks import side_by_side
+from .tools import Tools
+
+Node = Literal["think", "act", "__end__"]
+END: Final[Node] = "__end__"
+
+_NEVER_BEGUN: Final = "model"  # the kind of record of a call that failed before it was one: it had no effects
+_UNREAD: Final = "it could not be read; give the fields that are asked for, in the form that is asked for"
+
+
+@dataclass(slots=True)
+class CallingStep:
+    """A step that ended in calls.
+
+    Attributes:
+        id: The path id of what was thought.
+        said: What the model said: `calls`, and perhaps `text`.
+        outcomes: What came of the calls, in their order: a `value`, or `code` and `problem`; with `arguments` where a
+            person put others in the place of the model's.
+        own: The model's own message and its connection's name, where this run has them: its service wants it back.
+    """
+
+    id: str
+    said: Mapping[str, Any]
+    own: tuple[str, Any] | None = field(default=None, repr=False)
+    outcomes: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def calls(self) -> Sequence[Mapping[str, Any]]:
+        """Its calls: each with `tool` and `arguments`."""
+        return list(self.said["calls"])
+
+
+class Loop:
+    """One run at a loop. It holds the role and is never written anywhere.
+
+    Args:
+        turn: The turn, with the role of this loop's entry Signature.
+        calls: What its calls run under: the conversation or the worker is the caller.
+        tools: What it may call.
+    """
+
+    ACT: ClassVar = "act"
+    """What the path ids of its calls begin with."""
+
+    STREAMED: ClassVar = False
+    """Whether who streams the turn gets what the model says and thinks."""
+
+    REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (ModelFacing, HostError)
+    """Failures of calls that are reported to the model; any other ends the loop."""
+
+    def __init__(self, turn: TurnContext, calls: CallContext, tools: Tools) -> None:
+        self.turn, self.calls, self.tools = turn, calls, tools
+        self.steps: list[CallingStep] = []
+        self.round = 0
+        self.step = 0  # as events number them: rejected steps and answers count, too
+        self._fault = ""
+        self._own: tuple[str, Any] | None = None  # of what was thought last
+
+    @property
+    def models(self) -> Sequence[str | None]:
+        """The names of its models, of which the next is asked where one cannot be reached; None is the turn's."""
+        return (None,)
+
+    # --- thinking ---------------------------------------------------------------------------------------------------
+
+    async def said(self, *, final: bool) -> dict[str, Any]:
+        """Let the model think once: `calls`, a `result` or a `fault`.
+
+        Args:
+            final: Whether it must answer.
+        """
+        self._own = None
+        try:
+            thought = await self.asked(final)
+        except OutputInvalid:
+            return {"fault": _UNREAD}
+        return self.tools.checked(thought)
+
+    async def asked(self, final: bool) -> Thought:
+        """Ask its models."""
+        raise NotImplementedError
+
+    async def ask(
+        self, inputs: Mapping[str, Any], *, final: bool, notes: Sequence[str] = (), field: str | None = None
+    ) -> Thought:
+        """Ask a model, and the next one where that cannot be reached.
+
+        Args:
+            inputs: The input fields of the entry Signature.
+            final: Whether it must answer.
+            notes: What it gets to read of its last answer.
+            field: The output field whose text is streamed, where anybody listens.
+        """
+        step = self.step if self.STREAMED else None
+        listener = self.turn.listener(self.tools.signature.__name__, field, step=step)
+        # No closure: the frames of one are not cleared, and who keeps an error would keep the role.
+        ask = partial(self._ask_one, inputs=inputs, final=final, notes=notes, listener=listener)
+        return await self.turn.ask(ask, self.models)
+
+    async def _ask_one(
+        self, caller: ModelCaller, *, inputs: Mapping[str, Any], final: bool, notes: Sequence[str], listener: Listener
+    ) -> Thought:
+        turn, caller = self.turn, self.tuned(caller)
+        question = Question(
+            signature=self.tools.signature,
+            inputs=inputs,
+            tools=self.tools.offered,
+            role=turn.role,
+            prompt=turn.prompt,
+            steps=[*self.past(caller), *notes],
+            final=final,
+        )
+        thought = await think(question, caller, pool=turn.services.predictors, listener=listener)
+        self._own = None if thought.message is None else (caller.connection.name, thought.message)
+        return thought
+
+    def took_step(self, think_id: str, said: Mapping[str, Any]) -> None:
+        """A step ended in calls; they are made next."""
+        own, self._own = self._own, None
+        self.steps.append(CallingStep(think_id, said, own))
+
+    def tuned(self, caller: ModelCaller) -> ModelCaller:
+        """The model with the loop's own options."""
+        return caller
+
+    def past(self, caller: ModelCaller) -> list[PastStep]:
+        """The steps before, as a model gets them; a model's own message only where it was this model's, in this run."""
+        found: list[PastStep] = []
+        for step in self.steps:
+            name, message = step.own or ("", None)
+            made = [
+                CallMade(tool=call["tool"], arguments=call["arguments"], result=result_text(outcome))
+                for call, outcome in zip(step.calls, step.outcomes, strict=True)
+            ]
+            found.append(StepMade(calls=made, message=message if name == caller.connection.name else None))
+        return found
+
+    def fault_notes(self) -> list[str]:
+        """What the model gets to read of an answer that could not be used."""
+        return [f"Your last answer could not be used: {self._fault}. Correct it, or answer now."] if self._fault else []
+
+    def used_up(self) -> bool:
+        """Whether a limit that no further call can pass refused one of the last calls."""
+        if not self.steps or all(each.get("code") != LimitReached.code for each in self.steps[-1].outcomes):
+            return False
+        # A function that was called may have reached a limit of its own; then other calls are still possible.
+        purses = self.turn.budget.purses
+        return any(each.limits.calls is not None and each.spent.calls >= each.limits.calls for each in purses)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    async def acted(self) -> bool:
+        """Make the calls of the last step, side by side; False where one waits for a person, or is to stop."""
+        step = self.steps[-1]
+        with apart():
+            outcomes = await side_by_side(
+                self._called(call, call_id) for call, call_id in zip(step.calls, self.act_ids, strict=True)
+            )
+        await self.calls.frame.drive.settle(self.calls.path)
+        done = [outcome for outcome in outcomes if isinstance(outcome, Mapping)]
+        if len(done) < len(outcomes):
+            return False
+        step.outcomes = done
+        return True
+
+    async def _called(self, call: Mapping[str, Any], call_id: str) -> Any:
+        """What came of a call: its value, or what the model reads of its failure; `SUSPENDED` where it waits."""
+        record = self.calls.frame.drive.recorded(call_id)
+        if record is not None and record.kind == _NEVER_BEGUN and record.result is not None:
+            kept = json.loads(record.result)
+            return {"code": kept["code"], "problem": kept["problem"]}
+        name, given = call["tool"], call["arguments"]
+        if record is not None and record.over and name not in self.tools.functions:
+            return _outcome(record) | self._changed(name, call_id)  # it is done, though it could not be called now
+        try:
+            # Where its source is gone since the model asked for it, the registry says so.
+            function = self.tools.functions.get(name) or self.calls.registry.function(name)
+            params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
+            value = await run_call(Call(function=function, input=params, ctx=self.calls, id=call_id, waits=False))
+            if value is SUSPENDED:
+                return SUSPENDED
+            return {"value": _json(function, value), **self._changed(name, call_id)}
+        except ABOUT_THE_TURN:
+            raise
+        except self.REPORTED as error:
+            failure: WorldAgentError = error
+        await self._keep(call, call_id, failure)
+        return {"code": failure.code, "problem": failure.problem, **self._changed(name, call_id)}
+
+    def _changed(self, name: str, call_id: str) -> dict[str, Any]:
+        """The arguments that a person put in the place of the model's, if one did: the model is told what ran."""
+        record = self.calls.frame.drive.recorded(call_id)
+        changed = None if record is None else (record.let or {}).get("arguments")
+        if changed is None:
+            return {}
+        if self.calls.registry.is_worker(name):  # it is called by its name, and approved as a task for it
+            changed = {key: value for key, value in changed.items() if key != "worker"}
+        return {"arguments": changed}
+
+    async def _keep(self, call: Mapping[str, Any], call_id: str, failure: WorldAgentError) -> None:
+        """Have the journal keep a call that failed before it came there, so that a replay reports the same."""
+        drive = self.calls.frame.drive
+        if not drive.can_ask or drive.recorded(call_id) is not None:
+            return
+        step = Step(
+            id=call_id, parent=self.calls.path, name=call["tool"], kind=_NEVER_BEGUN, input=call, refusal=failure
+        )
+        try:
+            await drive.run(step)
+        except type(failure):
+            return
+
+    # --- ids --------------------------------------------------------------------------------------------------------
+
+    @property
+    def think_id(self) -> str:
+        """The path id of what is thought at this step."""
+        return f"{self.calls.path}/think.{self.round}"
+
+    @property
+    def act_ids(self) -> list[str]:
+        """The path ids of the calls of the last step."""
+        head = f"{self.calls.path}/{self.ACT}{self.steps[-1].id.removeprefix(f'{self.calls.path}/think')}"
+        return [f"{head}.{place}:{call['tool']}" for place, call in enumerate(self.steps[-1].calls)]
+
+    def is_over(self, call_id: str) -> bool:
+        """Whether the journal has what came of a call."""
+        record = self.calls.frame.drive.recorded(call_id)
+        return record is not None and record.over
+
+
+def _outcome(record: CallRecord) -> dict[str, Any]:
+    """What came of a call that is over, as the journal has it."""
+    result = json.loads(record.result or "null")
+    if record.state == "failed":
+        return {"code": result["code"], "problem": result["problem"]}
+    is_worker = isinstance(result, dict) and result.keys() == {"worker", "text"}
+    return {"value": result["text"] if is_worker else result}
+
+
+def _json(function: Function, value: Any) -> Any:
+    return json_of_value(function.result, value, what=f"the result of {function.name!r}", error=ResultInvalid)
+
+
+__all__ = ["END", "Loop", "Node"]

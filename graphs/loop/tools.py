@@ -1,0 +1,155 @@
+"""What a conversation or a worker may call, and what its model said, checked before anything is done."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from ...core import canonical_json
+from ...core.errors import ParamsInvalid, ResultInvalid
+from ...core.validation import json_of_value, read_model, read_value
+from ...harness import CONVERSATION, Function, Registry, Worker
+from ...harness.gate import Policy, is_like
+from ...harness.requests import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
+from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
+from ..shape import SUBAGENT
+
+MAX_CALLS: Final = 16
+"""How many calls a model may ask for at one step."""
+
+_MANY: Final = 100  # tools from which on a warning says what they cost
+_CHARACTERS: Final = 4  # of a token, where nothing counts them
+_SHOWN: Final = 80
+_LOG = logging.getLogger("worldagent.tools")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tools:
+    """What one conversation or worker works with.
+
+    Attributes:
+        signature: The entry Signature.
+        functions: What may be called, by name.
+        offered: The same as models see it.
+        result: What the answer must be.
+        as_said: Whether the answer is kept as the model gave it: not every type reads what it writes as JSON.
+    """
+
+    signature: Signature
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    offered: OfferedTools = field(default_factory=OfferedTools)
+    result: TypeAdapter[Any] = field(default=TEXT)
+    as_said: bool = False
+
+    @classmethod
+    def of_conversation(cls, signature: Signature, registry: Registry, policy: Policy) -> Tools:
+        """All that is offered, in a fixed order, but for what the policy would always refuse.
+
+        A warning is logged where they are many.
+        """
+        functions = sorted(
+            (each for each in registry.offered.values() if policy.could_allow(each.name, each.risk, CONVERSATION)),
+            key=lambda each: each.name,
+        )
+        offered = _offered(functions)
+        if len(functions) > _MANY:
+            tokens = len(canonical_json([dict(each) for each in offered.wire])) // _CHARACTERS
+            _LOG.warning(
+                "the conversation is offered %d tools, about %s tokens in every request; offer fewer with a profile's "
+                "tools or offered=False",
+                len(functions),
+                f"{tokens:,}",
+            )
+        return cls(signature=signature, functions={each.name: each for each in functions}, offered=offered)
+
+    @classmethod
+    def of_worker(cls, worker: Worker, functions: Sequence[Function]) -> Tools:
+        """Those of a worker.
+
+        Raises:
+            FunctionInvalid: An input of the worker is called as an output is.
+        """
+        own = worker.function
+        signature = worker_signature(
+            worker.name,
+            worker.instructions,
+            fields=None if worker.prompt or own.params is WorkerRequest else own.input_schema.get("properties", {}),
+            output=None if gives_text(own) else own.output_schema,
+            tools=bool(functions),
+        )
+        return cls(
+            signature=signature,
+            functions={each.name: each for each in functions},
+            offered=_offered(functions),
+            result=worker.result,
+        )
+
+    def checked(self, thought: Thought) -> dict[str, Any]:
+        """What a model said, as it is kept: its calls and what it says beside them, its result, or a fault."""
+        if not thought.calls:
+            return self._result(thought.answer)
+        fault = self._fault(thought.calls)
+        if fault:
+            return {"fault": fault}
+        said: dict[str, Any] = {"calls": [{"tool": name, "arguments": arguments} for name, arguments in thought.calls]}
+        if isinstance(thought.answer, str) and thought.answer.strip():
+            said["text"] = thought.answer.strip()
+        return said
+
+    def _fault(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
+        if len(calls) > MAX_CALLS:
+            return f"it has {len(calls)} calls, and at most {MAX_CALLS} are made at once"
+        for name, arguments in calls:
+            function = self.functions.get(name)
+            if function is None:
+                there = f"the tools are: {', '.join(self.functions)}" if self.functions else "there are no tools"
+                return f"there is no tool {name[:_SHOWN]!r}; {there}"
+            try:
+                read_model(function.params, arguments, what=f"arguments of {name!r}", error=ParamsInvalid)
+            except ParamsInvalid as error:
+                return error.problem
+        return ""
+
+    def _result(self, given: Any) -> dict[str, Any]:
+        if self.result is TEXT:
+            text = given.strip() if isinstance(given, str) else ""
+            empty = "it has neither calls nor an answer" if self.functions else "the answer is empty"
+            return {"result": text} if text else {"fault": empty}
+        what = "the result"
+        try:
+            value = read_value(self.result, given, what=what, error=ResultInvalid)
+            if self.as_said:
+                return {"result": json.loads(canonical_json(given))}
+            return {"result": json_of_value(self.result, value, what=what, error=ResultInvalid)}
+        except ResultInvalid as error:
+            return {"fault": error.problem}
+
+
+def _offered(functions: Sequence[Function]) -> OfferedTools:
+    return OfferedTools.of(
+        [Offer(name=each.name, description=each.description, params=_params(each)) for each in functions]
+    )
+
+
+def _params(function: Function) -> Mapping[str, Any]:
+    """The JSON Schema of its params as models see it: the same for a worker and for code in its place (H8)."""
+    schema = function.input_schema
+    if takes_text(function) and "description" not in schema["properties"][REQUEST]:
+        schema = WorkerRequest.model_json_schema()
+    return {name: value for name, value in schema.items() if name not in ("title", "description")}
+
+
+def callable_by(worker: Worker, registry: Registry) -> tuple[Function, ...]:
+    """What a worker's globs name. The shape that runs workers is meant only where it is named as such."""
+    if not worker.tools:
+        return ()
+    names = [name for name in registry.names if is_like(name, worker.tools)]
+    return tuple(registry.function(name) for name in names if name != SUBAGENT or SUBAGENT in worker.tools)
+
+
+__all__ = ["MAX_CALLS", "Tools", "callable_by"]

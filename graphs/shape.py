@@ -1,0 +1,253 @@
+"""Shapes: typed kinds of work behind one key (T2). What runs them is in `task`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
+from pydantic import BaseModel, TypeAdapter
+
+from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
+from ..core.validation import declaration, json_of, read_model, validate_model
+from ..harness import Function, Risk
+from ..harness.running import check_name, risks, undispatched
+
+if TYPE_CHECKING:
+    from ..signatures import Signature
+    from .tasks import TaskContext
+
+SUBAGENT = "subagent"
+"""The key of the shape that runs a worker."""
+
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # whole numbers that a checkpoint can hold
+
+
+class Work(TypedDict):
+    """A task that a turn dispatches: whom it is for, the shape, its params as JSON."""
+
+    to: str
+    shape: str
+    params: dict[str, Any]
+
+
+P = TypeVar("P", bound=BaseModel)
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[P, R]):
+    """One kind of work: a key, a declared params model, a declared result model and a handler.
+
+    Attributes:
+        key: What `task()` finds it by.
+        params: The declared params. Fields that it does not declare are refused.
+        result: The declared result, likewise.
+        handler: A coroutine function of the params and the `TaskContext`; it returns the result or its fields.
+        entry: The Signature that a role attaches to by default (R6); None for a shape that calls no model.
+        signatures: The other Signatures that its handler may predict with.
+        description: What it is for. A shape without one is not offered to the conversation.
+        risk: What dispatching it does to the world. What its handler calls passes the gate by itself.
+        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        offered: Whether the conversation can call it, if it has a description.
+    """
+
+    key: str
+    params: type[P]
+    result: type[R]
+    handler: Callable[[P, TaskContext], Awaitable[R | Mapping[str, Any]]]
+    entry: Signature | None = None
+    signatures: tuple[Signature, ...] = ()
+    description: str = ""
+    risk: tuple[Risk, ...] = ("read_only",)
+    capture: bool = False
+    offered: bool = True
+
+    def __post_init__(self) -> None:
+        check_name("shape", self.key)
+        object.__setattr__(self, "risk", risks(self.key, self.risk))
+        called = getattr(self.handler, "__call__", None)  # noqa: B004 -- an object may be a handler, too
+        if not (inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)):
+            raise FunctionInvalid(f"the handler of shape {self.key!r} is not async", remedy="make it 'async def'")
+        for what in (self.params, self.result):
+            if not (isinstance(what, type) and issubclass(what, BaseModel)):
+                raise FunctionInvalid(
+                    f"the shape {self.key!r} declares {what!r} as params or result", remedy="declare pydantic models"
+                )
+            for name, field in what.model_fields.items():
+                if field.exclude:
+                    raise FunctionInvalid(
+                        f"the field {name!r} of the shape {self.key!r} is excluded, so it could not be stored",
+                        remedy="leave 'exclude' out",
+                    )
+        if signatures := self.all_signatures():
+            from ..signatures import PredictorPool  # with dspy, which is there where there is a Signature
+
+            for signature in signatures:
+                PredictorPool.check(signature)
+
+    @property
+    def declared(self) -> str:
+        """Stands for what its params and its result are declared as."""
+        return declaration(self.params, self.result)
+
+    @property
+    def function(self) -> Function:
+        """The shape as a function of its params, which gives its result."""
+        offered = self.offered and bool(self.description)
+        return _function(self.key, self.params, self.result, self.description, self.risk, self.capture, offered)
+
+    def callee(self, params: P) -> Function:
+        """What the gate decides about where a task with these params is dispatched."""
+        return self.function
+
+    def stand_in(self, params: P) -> tuple[Function, Mapping[str, Any]] | None:
+        """The function that is called instead of a task with these params, and its own params, if one is (H8)."""
+        return None
+
+    def all_signatures(self) -> tuple[Signature, ...]:
+        """The entry Signature and the others."""
+        return (self.entry, *self.signatures) if self.entry is not None else self.signatures
+
+    def entry_for(self, params: P) -> tuple[Signature | None, tuple[Signature, ...]]:
+        """The entry Signature of one task, and the other Signatures it may use."""
+        return self.entry, self.signatures
+
+    def names_for(self, params: P, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a role of one task can attach to: the names of its entry Signatures, and of its others (R6).
+
+        Args:
+            params: The task's params.
+            shapes: The shapes of the agent.
+
+        Raises:
+            UnknownShape, UnknownWorker, ParamsInvalid: The params name what is not there, or what they may not.
+        """
+        entry, others = self.entry_for(params)
+        return () if entry is None else (entry.__name__,), tuple(other.__name__ for other in others)
+
+    def check_params(self, data: object) -> P:
+        """Return `data` as params.
+
+        Raises:
+            ParamsInvalid: They do not fit; the text names the shape and each field.
+        """
+        return validate_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
+
+    def read_params(self, data: Any) -> P:
+        """Return params that come as JSON, from a plan or from where they were stored.
+
+        Raises:
+            ParamsInvalid: They do not fit; the text names the shape and each field.
+        """
+        return read_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
+
+    def read_result(self, data: Any) -> R:
+        """Return a stored result.
+
+        Raises:
+            ResultInvalid: It does not fit; the text names the shape and each field.
+        """
+        return read_model(self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid)
+
+    def check_result(self, data: object) -> R:
+        """Return `data` as the result.
+
+        Raises:
+            ResultInvalid: It does not fit; the text names the shape and each field.
+        """
+        return validate_model(
+            self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid
+        )
+
+
+def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
+    """Params as JSON that a checkpoint can hold.
+
+    Args:
+        params: The params.
+        what: What they are, for the error.
+
+    Raises:
+        ParamsInvalid: They are no JSON, or hold a whole number of more than 64 bits.
+    """
+    given = json_of(params, what=what, error=ParamsInvalid)
+    left: list[Any] = [given]
+    while left:
+        match left.pop():
+            case dict() as fields:
+                left += fields.values()
+            case list() as items:
+                left += items
+            case int() as number if not _LEAST <= number <= _MOST:
+                raise ParamsInvalid(
+                    f"{what} hold a whole number of more than 64 bits", remedy="give such a number as a text"
+                )
+            case _:
+                pass
+    return given
+
+
+@lru_cache(maxsize=1024)  # it is asked for at each dispatch
+def _function(
+    key: str,
+    params: type[BaseModel],
+    result: type[BaseModel],
+    description: str,
+    risk: tuple[Risk, ...],
+    capture: bool,
+    offered: bool,
+) -> Function:
+    more: Any = {"kind": "shape", "risk": risk, "capture": capture, "offered": offered}
+    return Function(key, undispatched, params, TypeAdapter(result), description, **more)
+
+
+class ShapeRegistry:
+    """The shapes of one agent by key.
+
+    Args:
+        shapes: The shapes.
+
+    Raises:
+        NameTaken: Two of them have one key.
+    """
+
+    def __init__(self, shapes: Iterable[Shape[Any, Any]] = ()) -> None:
+        self._shapes: dict[str, Shape[Any, Any]] = {}
+        for shape in shapes:
+            self.add(shape)
+
+    def add(self, shape: Shape[Any, Any]) -> None:
+        """Add one shape.
+
+        Raises:
+            NameTaken: Its key is taken.
+            FunctionInvalid: It is not a shape.
+        """
+        if not isinstance(shape, Shape):
+            raise FunctionInvalid(
+                f"shapes= has a {type(shape).__name__!r}, which is not a shape",
+                remedy="make it with Shape(key, params, result, handler), or of a compiled LangGraph graph with "
+                "worldagent.graphs.shapes.graph_shape(key, graph, params=..., result=...)",
+            )
+        if shape.key in self._shapes:
+            raise NameTaken(f"two shapes have the key {shape.key!r}", remedy="rename one of them")
+        self._shapes[shape.key] = shape
+
+    def get(self, key: str) -> Shape[Any, Any]:
+        """Return the shape with this key.
+
+        Raises:
+            UnknownShape: There is none.
+        """
+        if key in self._shapes:
+            return self._shapes[key]
+        raise UnknownShape(f"there is no shape {key!r}", remedy=f"the shapes are: {', '.join(sorted(self._shapes))}")
+
+    @property
+    def shapes(self) -> Mapping[str, Shape[Any, Any]]:
+        """All shapes by key."""
+        return MappingProxyType(self._shapes)

@@ -1,0 +1,143 @@
+"""The `compaction` shape: runs another task and gives what is left of its result in a few words (T3).
+
+Whoever dispatched it sees that text alone, not the task's result or its working. As `map` does, it runs the task under
+its own role, which its caller gave it (T8); the model call that shortens has none (R6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...core import canonical_json
+from ...core.errors import ResultInvalid
+from ...harness.journal import Step
+from ...signatures.summaries import COMPACT, ask_without_role
+from ..shape import Shape, ShapeRegistry
+from ..tasks import Dispatched, TaskContext, dispatched
+from .over import allowed_of, check_allowed
+
+COMPACTION: Final = "compaction"
+
+_UNKNOWN: Final = 48_000  # characters of a result that are read at once where the model's context is not known
+_MOST: Final = 16  # such pieces of one result
+_WORD: Final = 14  # characters of a word, with room for long ones
+
+
+class CompactionParams(BaseModel):
+    """What the `compaction` shape takes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    shape: str = Field(description="the shape that does the work", min_length=1)
+    params: dict[str, Any] = Field(description="the params of the work")
+    wanted: str = Field(default="", description="what is wanted of the result; empty is what matters most")
+    words: int = Field(default=200, description="how many words may be left of it", ge=10, le=5000)
+
+
+class CompactionResult(BaseModel):
+    """What the `compaction` shape gives."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    text: str
+
+
+def compaction_shape(
+    *, over: Iterable[str] | None = None, description: str = ""
+) -> Shape[CompactionParams, CompactionResult]:
+    """The shape `compaction`: runs a task of another shape, and gives what is left of its result in a few words.
+
+    Args:
+        over: The keys of the shapes that it may run; None is all that the agent has.
+        description: What it is for. With one it is offered to the conversation, and `over` must be given.
+
+    Raises:
+        FunctionInvalid: It is offered to the conversation without `over`.
+    """
+    allowed = allowed_of(over, key=COMPACTION, description=description)
+    return _CompactionShape(
+        COMPACTION,
+        CompactionParams,
+        CompactionResult,
+        _compaction,
+        signatures=(COMPACT,),
+        description=description,
+        over=allowed,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CompactionShape(Shape[CompactionParams, CompactionResult]):
+    """Its role attaches where that of the work does."""
+
+    over: frozenset[str] | None
+
+    def names_for(self, params: CompactionParams, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        shape = shapes.get(params.shape)
+        check_allowed(params.shape, self.over, key=COMPACTION)
+        return shape.names_for(shape.read_params(params.params), shapes)
+
+
+async def _compaction(params: CompactionParams, ctx: TaskContext) -> CompactionResult:
+    turn = ctx.turn
+    shape = turn.services.shapes.get(params.shape)
+    inner = shape.read_params(params.params)
+    how = Dispatched(shape=shape, role=turn.role, prompted=True, raw=True)
+    result = await dispatched(how, inner, ctx.calls)
+    entries, others = shape.names_for(inner, turn.services.shapes)
+    names = (*entries, *others)
+    text = _text_of(result)
+    most = turn.services.options.history_characters or _UNKNOWN
+    while True:
+        pieces = list(_pieces(text, most))
+        if len(pieces) > _MOST:
+            raise ResultInvalid(
+                f"the result of shape {shape.key!r} has {len(text)} characters, and {_MOST * most} can be compacted",
+                remedy="let the shape give less, or compact its parts",
+            )
+        length = params.words * _WORD
+        if len(pieces) == 1:
+            return CompactionResult(text=await _compacted(ctx, params, names, pieces[0], length))
+        # Each is a third of what is read at once, so that there are fewer of them each time.
+        left = [await _compacted(ctx, params, names, piece, min(length, most // 3)) for piece in pieces]
+        text = "\n\n".join(left)
+
+
+async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[str, ...], piece: str, most: int) -> str:
+    """One piece in fewer words. The model has no role, and its answer is written down without what it joined to one."""
+    turn, frame, name = ctx.turn, ctx.calls.frame, COMPACT.__name__
+    inputs = {"wanted": params.wanted, "result": piece, "words": params.words}
+
+    async def ask(_: Any) -> Any:
+        predictor = turn.services.predictors.get(COMPACT)
+        listener = turn.listener(name)
+        fields = await turn.ask(
+            lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener, names=names)
+        )
+        return str(fields["text"]).strip()
+
+    call_id = await frame.child(name, inputs, model=True)
+    step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=inputs, body=ask)
+    text = str(await frame.do(step))
+    frame.hear()
+    if not text:
+        raise ResultInvalid("nothing is left of the result", remedy="say in wanted= what should be left")
+    return text if len(text) <= most else f"{text[:most]} [...]"
+
+
+def _text_of(result: Any) -> str:
+    """A result as a model reads it: a worker's text as it is, anything else as JSON."""
+    worker = isinstance(result, dict) and set(result) == {"worker", "text"}
+    return str(result["text"]) if worker else canonical_json(result)
+
+
+def _pieces(text: str, most: int) -> Iterator[str]:
+    for begin in range(0, max(1, len(text)), most):
+        yield text[begin : begin + most]
+
+
+__all__ = ["COMPACTION", "CompactionParams", "CompactionResult", "compaction_shape"]

@@ -1,0 +1,119 @@
+"""The `map` shape: one shape over many params (T3). What becomes of one task is decided in `task`.
+
+It dispatches for whoever dispatched it: its own role, which its caller gave it, is the role of every item (T8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...core.errors import ModelFacing, WorldAgentError
+from ..shape import Shape, ShapeRegistry
+from ..tasks import Dispatched, TaskContext, dispatched
+from .over import allowed_of, check_allowed
+
+MAP = "map"
+MOST = 1000
+"""How many items one map may have."""
+
+
+class MapParams(BaseModel):
+    """What the `map` shape takes."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    shape: str = Field(description="the shape that does each item", min_length=1)
+    items: list[dict[str, Any]] = Field(description="the params of each item", max_length=MOST)
+    concurrency: int = Field(default=8, description="how many items run at the same time", ge=1, le=64)
+
+
+class MapFailure(BaseModel):
+    """Why an item failed."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    code: str
+    message: str
+
+
+class MapItem(BaseModel):
+    """What one item gave: a result, which is of the item's shape, or an error."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    status: Literal["done", "failed"]
+    result: dict[str, Any] | None = None
+    error: MapFailure | None = None
+
+
+class MapResult(BaseModel):
+    """What the `map` shape gives: one item for each of the params, in their order."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    items: list[MapItem]
+    failed: int = Field(description="how many of them failed")
+
+
+def map_shape(*, over: Iterable[str] | None = None, description: str = "") -> Shape[MapParams, MapResult]:
+    """The shape `map`: one shape over many params, several at the same time.
+
+    Args:
+        over: The keys of the shapes that it may run; None is all that the agent has.
+        description: What it is for. With one it is offered to the conversation, and `over` must be given.
+
+    Raises:
+        FunctionInvalid: It is offered to the conversation without `over`.
+    """
+    allowed = allowed_of(over, key=MAP, description=description)
+    return _MapShape(MAP, MapParams, MapResult, _map, description=description, over=allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MapShape(Shape[MapParams, MapResult]):
+    """Its role attaches where those of its items do."""
+
+    over: frozenset[str] | None
+
+    def names_for(self, params: MapParams, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        shape = shapes.get(params.shape)
+        check_allowed(params.shape, self.over, key=MAP)
+        entries, others = dict[str, None](), dict[str, None]()
+        for item in params.items:
+            try:
+                entry, other = shape.names_for(shape.read_params(item), shapes)
+            except ModelFacing:  # the item fails when it runs, and is reported there
+                continue
+            entries.update(dict.fromkeys(entry))
+            others.update(dict.fromkeys(other))
+        return tuple(entries), tuple(others)
+
+
+async def _map(params: MapParams, ctx: TaskContext) -> MapResult:
+    shape = ctx.turn.services.shapes.get(params.shape)
+    slots = asyncio.Semaphore(params.concurrency)
+    items = await asyncio.gather(
+        *(_item(shape, item, str(place), ctx, slots) for place, item in enumerate(params.items))
+    )
+    return MapResult(items=items, failed=sum(item.status == "failed" for item in items))
+
+
+async def _item(
+    shape: Shape[Any, Any], item: dict[str, Any], place: str, ctx: TaskContext, slots: asyncio.Semaphore
+) -> MapItem:
+    try:
+        params = shape.read_params(item)
+        shape.names_for(params, ctx.turn.services.shapes)
+        how = Dispatched(shape=shape, role=ctx.turn.role, slot=slots, prompted=True, raw=True)
+        return MapItem(status="done", result=await dispatched(how, params, ctx.calls, key=place))
+    except WorldAgentError as error:
+        failure = MapFailure(code=error.code, message=error.problem)
+    return MapItem(status="failed", error=failure)
+
+
+__all__ = ["MAP", "MapFailure", "MapItem", "MapParams", "MapResult", "map_shape"]

@@ -1,0 +1,304 @@
+"""One program in a sandbox of its own: what it has, what it may call, what stops it, what it shows (T3).
+
+The sandbox is pydantic-monty: an interpreter without files, network, processes or packages, in a process of its own.
+Every program gets a fresh one. Whether a call is made, and how, is for the caller; nothing of a turn is known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from ...core.errors import InvalidArgument, MissingExtra, ModelFacing
+from ...core.validation import kept_json
+from .awaits import Awaits
+from .launcher import launcher
+from .output import shown, text_of
+
+if TYPE_CHECKING:
+    from pydantic_monty import (
+        AsyncFunctionSnapshot,
+        AsyncMontySession,
+        AsyncNameLookupSnapshot,
+        AsyncSnapshot,
+        CollectString,
+        ExternalSettledResult,
+        MontyError,
+        ResourceLimits,
+    )
+
+Stop = Literal["time", "memory", "crash"]
+"""Limits of time and of memory, and the end of the sandbox's process."""
+
+Call = Callable[[str, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
+"""Makes a program's call of a function: its name, what was given by place, what was given by name."""
+
+_PRINTED = 1 << 20  # bytes that a program may print; what is shown of them is `SandboxLimits.output`
+_DEPTH = 200  # calls of a program within each other
+_HANG = 5.0  # seconds over the limit after which a sandbox that does not stop by itself is killed
+
+# Run before the program gets its names, which may be those of what `_KEEP` needs.
+_BEFORE = """\
+from json import dumps as _wa_dumps
+_wa_list, _wa_len, _wa_locals, _wa_error = list, len, locals, Exception
+"""
+# Run after the program in its names: the variables that are plain data, each as JSON.
+_KEEP = """\
+_kept = {{}}
+for _name, _value in _wa_list(_wa_locals().items()):
+    try:
+        _text = _wa_dumps(_value)
+    except _wa_error:
+        continue
+    _kept[_name] = _text if _wa_len(_text) <= {most} else None
+_kept
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """What stops a program.
+
+    Attributes:
+        seconds: How long it may compute; time in which it waits for a function does not count.
+        memory: How many bytes it may hold.
+        output: How many characters of what it shows are kept; the rest is cut off.
+        calls: How many calls of functions it may make.
+        data: How many characters of JSON it may pass on: in the arguments of one call, and in all variables that it
+            leaves to the next program.
+
+    Raises:
+        InvalidArgument: One of them is not above 0.
+    """
+
+    seconds: float = 5.0
+    memory: int = 64 << 20
+    output: int = 4000
+    calls: int = 100
+    data: int = 100_000
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if not getattr(self, name) > 0:
+                raise InvalidArgument(f"the sandbox limit {name!r} is not above 0", remedy="give it more")
+
+    def monty(self) -> ResourceLimits:
+        """As the sandbox takes them."""
+        return {
+            "max_feed_duration_secs": self.seconds,
+            "max_memory": self.memory,
+            "max_recursion_depth": _DEPTH,
+            # A call may take three: its name is looked up where it is not called at once, and it may be awaited.
+            "max_suspensions": 3 * self.calls + 1000,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program and what it gets.
+
+    Attributes:
+        code: Its text.
+        inputs: Variables that it has.
+        variables: What earlier programs have left; inputs go over them.
+        functions: The names that it may call.
+        at: The time that its clock shows.
+        seed: What its random numbers depend on.
+    """
+
+    code: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    functions: Collection[str] = ()
+    at: datetime
+    seed: str
+
+
+class Shown(BaseModel):
+    """What a program gave.
+
+    Attributes:
+        output: What it printed, the value of its last expression, and the error that ended it.
+        variables: What it leaves to the next program.
+        stopped: What ended it from outside, which may be otherwise the next time. It is not kept.
+    """
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    output: str
+    variables: dict[str, JsonValue]
+    stopped: Stop | None = Field(default=None, exclude=True)
+
+
+def check_installed() -> None:
+    """Make sure that programs can run.
+
+    Raises:
+        MissingExtra: The sandbox is not installed.
+    """
+    if find_spec("pydantic_monty") is None:
+        raise MissingExtra(
+            "programs run in a sandbox that is not installed", remedy="install it: pip install 'worldagent[sandbox]'"
+        )
+
+
+async def run_program(program: Program, call: Call, limits: SandboxLimits) -> Shown:
+    """Run a program to its end, or until a limit stops it. An error of the program is in its output.
+
+    Args:
+        program: The program.
+        call: Makes its calls. A `ModelFacing` error is raised in the program; any other ends it and is raised here.
+        limits: What stops it.
+    """
+    from pydantic_monty import CollectString, MontyError
+
+    problem: MontyError | None = None
+    value, variables = "", dict(program.variables)
+    unkept: list[str] | None = []
+    printed = CollectString(max_bytes=_PRINTED)
+    async with _opened(program, limits) as session:
+        try:
+            await session.feed_run(_BEFORE)
+            value = await _Run(program, call, limits).feed(session, printed)
+        except MontyError as error:
+            problem = error
+        stopped = None if problem is None else _stop(problem)
+        if stopped is None:
+            variables, unkept = await _left(session, program, limits)
+    output = shown(printed.output, value, problem, unkept, limits.output)
+    return Shown(output=output, variables=variables, stopped=stopped)
+
+
+@asynccontextmanager
+async def _opened(program: Program, limits: SandboxLimits) -> AsyncGenerator[AsyncMontySession]:
+    """A sandbox for one program."""
+    from pydantic_monty import AsyncMonty
+
+    with launcher() as binary:
+        async with (
+            AsyncMonty(binary_path=binary, max_processes=1, request_timeout=limits.seconds + _HANG) as pool,
+            pool.checkout(
+                limits=limits.monty(),
+                os_policy={"datetime": program.at, "sleep": "zero", "random_start": {"seed": program.seed}},
+            ) as session,
+        ):
+            yield session
+
+
+class _Run:
+    """One program under way."""
+
+    def __init__(self, program: Program, call: Call, limits: SandboxLimits) -> None:
+        self._program = program
+        self._call = call
+        self._limits = limits
+        self._calls_left = limits.calls
+        self._awaits = Awaits(program.code)
+        self._awaited: dict[int, ExternalSettledResult] = {}  # what calls gave that are awaited, by the call's id
+
+    async def feed(self, session: AsyncMontySession, printed: CollectString) -> str:
+        """Run it; what its last expression is, as text."""
+        from pydantic_monty import AsyncFunctionSnapshot, AsyncNameLookupSnapshot, MontyComplete
+
+        given = {**self._program.variables, **self._program.inputs}
+        at: AsyncSnapshot = await session.feed_start(self._program.code, inputs=given, print_callback=printed)
+        while not isinstance(at, MontyComplete):
+            if isinstance(at, AsyncFunctionSnapshot):
+                at = await self._called(at)
+            elif isinstance(at, AsyncNameLookupSnapshot):
+                at = await self._named(at)
+            else:
+                at = await at.resume({number: self._awaited.pop(number) for number in sorted(at.pending_call_ids)})
+        return "" if at.output is None else text_of(at.output, self._limits.output)
+
+    async def _named(self, asked: AsyncNameLookupSnapshot) -> AsyncSnapshot:
+        name = asked.variable_name
+        if asked.object_id is not None or name not in self._program.functions:
+            return await asked.resume()
+
+        def function() -> None: ...
+
+        function.__name__ = function.__qualname__ = name
+        return await asked.resume(value=function)  # never called: a call of it comes as a call of the name
+
+    async def _called(self, asked: AsyncFunctionSnapshot) -> AsyncSnapshot:
+        name = asked.function_name
+        if asked.is_os_function:
+            return await asked.resume_not_handled()
+        if asked.object_id is not None or name not in self._program.functions:
+            return await asked.resume({"exc_type": "NameError", "message": f"name {name!r} is not defined"})
+        awaited = asked.allow_eager_await or self._awaits.takes(asked.position)
+        if self._awaits.later and not awaited:
+            problem = f"{name!r} was not called: write `await {name}(...)` in a program that awaits"
+            return await asked.resume({"exc_type": "RuntimeError", "message": problem})
+        self._calls_left -= 1
+        problem = self._too_much(asked.args, asked.kwargs)
+        if problem:
+            return await asked.resume({"exc_type": "RuntimeError", "message": problem})
+        given: ExternalSettledResult
+        try:
+            given = {"return_value": await self._call(name, asked.args, asked.kwargs)}
+        except ModelFacing as error:
+            given = {"exc_type": "RuntimeError", "message": f"{error.code}: {error.problem}"}
+        if not awaited:
+            return await asked.resume(given)
+        self._awaited[asked.call_id] = given
+        return await asked.resume({"future": ...})
+
+    def _too_much(self, placed: tuple[Any, ...], named: dict[str, Any]) -> str:
+        """What keeps a call from being made, whatever it is of."""
+        if self._calls_left < 0:
+            return "too many calls of functions"
+        try:
+            size = len(json.dumps([placed, named], default=str))
+        except (RecursionError, TypeError, ValueError):  # nested too deep, or within itself
+            size = self._limits.data + 1
+        return "the arguments are too large" if size > self._limits.data else ""
+
+
+async def _left(
+    session: AsyncMontySession, program: Program, limits: SandboxLimits
+) -> tuple[dict[str, Any], list[str] | None]:
+    """The variables that a program leaves, and the names of those that are too large; None where none can be had."""
+    from pydantic_monty import MontyError
+
+    try:
+        found = await session.feed_run(_KEEP.format(most=limits.data))
+    except (MontyError, RuntimeError):  # the sandbox is gone, or the program has made something else of its names
+        return dict(program.variables), None
+    kept: dict[str, Any] = {}
+    unkept: list[str] = []
+    room = limits.data
+    for name, text in found.items() if isinstance(found, dict) else ():
+        if not isinstance(name, str) or name.startswith("_") or name in program.inputs or name in program.functions:
+            continue
+        room -= len(text) if isinstance(text, str) else 0
+        if not isinstance(text, str) or room < 0:
+            unkept.append(name)
+            continue
+        with suppress(RecursionError, TypeError, ValueError):  # what a database cannot hold
+            value = json.loads(text)
+            kept_json(value)
+            kept[name] = value
+    return kept, unkept
+
+
+def _stop(problem: MontyError) -> Stop | None:
+    """What stopped the sandbox at any point, so that it is not to be used any more."""
+    from pydantic_monty import MontyCrashedError
+
+    if isinstance(problem.exception(), MemoryError):
+        return "memory"
+    if isinstance(problem.exception(), TimeoutError) or getattr(problem, "timed_out", False):
+        return "time"
+    return "crash" if isinstance(problem, MontyCrashedError) else None
+
+
+__all__ = ["Program", "SandboxLimits", "Shown", "Stop", "check_installed", "run_program"]

@@ -1,0 +1,373 @@
+"""`task()`: the one way to dispatch work (T2, T8). A task gets no role but the one its caller's code passes.
+
+A task is a step of the turn's journal, as a call of a function is: one that is done is not run again, and a handler
+that is run again gets the answers of its model calls and calls from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+from ..core import Scope
+from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
+from ..core.events import TaskEnded, TaskStarted
+from ..core.validation import json_of, json_of_value, read_value
+from ..harness import CallContext, call
+from ..harness.gate import Caller
+from ..harness.inside import Inside, kept_in
+from ..harness.journal import SUSPENDED, Frame, Step
+from ..harness.limits import Budget
+from ..harness.requests import request_of, text_of, value_of
+from ..harness.running import Call, Prepared, guarded, run_call, timely
+from ..memory.attachments import Attachments
+from ..role_resolution import NO_ROLE, ResolvedRole, Role
+from .shape import SUBAGENT, Shape
+
+if TYPE_CHECKING:
+    from ..signatures import Signature
+    from .context import TurnContext
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContext:
+    """What a shape's handler works with; it lives as long as the task.
+
+    Attributes:
+        turn: The turn it belongs to, with this task's own role.
+        calls: The call context that its functions run under.
+        entry: The task's entry Signature, if it has one.
+        signatures: The other Signatures it may predict with.
+    """
+
+    turn: TurnContext
+    calls: CallContext
+    entry: Signature | None = None
+    signatures: tuple[Signature, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The task's path id, below its turn's id."""
+        return self.calls.path
+
+    @property
+    def scope(self) -> Scope:
+        """The ids it runs under."""
+        return self.turn.scope
+
+    @property
+    def attachments(self) -> Attachments:
+        """The images and files that messages refer to.
+
+        Raises:
+            InvalidArgument: The engine was made without them, as for measurements.
+        """
+        found = self.turn.services.attachments
+        if found is None:
+            raise InvalidArgument("there are no attachments here", remedy="run the task on an agent")
+        return found
+
+    async def predict(self, signature: Signature, /, **inputs: Any) -> Mapping[str, Any]:
+        """Call the model with one of the shape's declared Signatures; the role comes along where it applies (R6).
+
+        Args:
+            signature: One that the shape declares.
+            inputs: Its input fields, without a role. `Media`, or a list of it, stands for an image or a file.
+
+        Returns:
+            Its output fields.
+
+        Raises:
+            FunctionInvalid: The shape does not declare this Signature.
+            InvalidArgument: The inputs are not the Signature's.
+            OutputInvalid, RoleEchoed, HostError: The model failed.
+        """
+        if signature is not self.entry and signature not in self.signatures:
+            raise FunctionInvalid(
+                f"the Signature {signature.__name__!r} is not one of the shape's",
+                remedy="declare it in the shape's entry= or signatures=",
+            )
+        expected, given = set(signature.input_fields), set(inputs)
+        if expected != given:
+            raise InvalidArgument(
+                f"the inputs of {signature.__name__!r} are {sorted(expected)}, and {sorted(given)} were given",
+                remedy="give each input field, and no role",
+            )
+        outputs = _Outputs(signature)
+        frame = self.calls.frame
+        asked = outputs.inputs(inputs)
+
+        async def ask(_: Any) -> Any:
+            turn = self.turn
+            prompt = turn.prompt if signature is self.entry else None
+            predictor = turn.services.predictors.get(signature, prompt)
+            listener = turn.listener(predictor.name)
+            answer = await turn.ask(lambda caller: predictor(inputs, caller, role=turn.role, listener=listener))
+            return outputs.dump(answer.fields)
+
+        name = signature.__name__
+        call_id = await frame.child(name, asked, model=True)
+        step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask)
+        fields = outputs.read(await frame.do(step))
+        frame.hear()  # it has a say in what is called from now on
+        return fields
+
+    async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
+        """Run a function as a child of this task; see `worldagent.harness.call`."""
+        return await call(name, input, self.calls, key=key)
+
+    async def task(
+        self, shape: str, params: Mapping[str, Any] | BaseModel, *, role: Role | None = None, key: str | None = None
+    ) -> Any:
+        """Dispatch a task as a child of this one; see `task`."""
+        return await task(shape, params, self, role=role, key=key)
+
+
+class _Outputs:
+    """The fields of a Signature as JSON and back: what a model once answered must be read again as it was."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._what = f"the answer of {signature.__name__!r}"
+        self._kinds: dict[str, TypeAdapter[Any]] = {
+            name: TypeAdapter(field.annotation or object) for name, field in signature.output_fields.items()
+        }
+
+    def dump(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: json_of_value(self._kinds[name], value, what=self._what, error=ResultInvalid)
+            for name, value in fields.items()
+        }
+
+    def read(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: read_value(self._kinds[name], value, what=self._what, error=ResultInvalid)
+            for name, value in fields.items()
+        }
+
+    @staticmethod
+    def inputs(given: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells this model call from others; inputs that are no JSON tell by their place alone."""
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            try:
+                found[name] = json_of_value(TypeAdapter(type(value)), value, what=name, error=ResultInvalid)
+            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is no JSON
+                found[name] = type(value).__name__
+        return found
+
+
+async def task(
+    shape: str,
+    params: Mapping[str, Any] | BaseModel,
+    ctx: TaskContext,
+    *,
+    role: Role | None = None,
+    key: str | None = None,
+) -> Any:
+    """Dispatch work to a shape from inside a turn.
+
+    Args:
+        shape: The shape's key.
+        params: The shape's params.
+        ctx: The task that dispatches.
+        role: The call role of the dispatched task. Nothing is inherited: left out, it has none (T8).
+        key: Tells it from tasks with equal params; needed where one of them can run at the same time.
+
+    Returns:
+        The shape's result, an instance of its result model.
+
+    Raises:
+        UnknownShape, ParamsInvalid, ResultInvalid: The text names the shape and the field.
+        RoleTooLong: The role is over the limit.
+        TaskFailed: The handler raised something of its own.
+    """
+    services = ctx.turn.services
+    found = services.shapes.get(shape)
+    checked = found.check_params(params)
+    entries, others = found.names_for(checked, services.shapes)
+    resolved = services.resolver.resolve_call(role, entry=entries, signatures=others)
+    return await dispatched(Dispatched(shape=found, role=resolved), checked, ctx.calls, key=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatched:
+    """How a task is dispatched, beside its params.
+
+    Attributes:
+        shape: What runs it.
+        role: Its own role.
+        slot: Is held while it is done, where not all may be at the same time; see `Step.slot`.
+        prompted: Whether a skill's prompt, where the turn has one, is for this task.
+        raw: Whether its result is wanted as JSON.
+    """
+
+    shape: Shape[Any, Any]
+    role: ResolvedRole = NO_ROLE
+    slot: AbstractAsyncContextManager[Any] | None = None
+    prompted: bool = False
+    raw: bool = False
+
+
+async def dispatched(
+    how: Dispatched, params: BaseModel, ctx: CallContext, *, key: str | None = None, path: str = "", waits: bool = True
+) -> Any:
+    """Dispatch a task, or call the function that stands in its place, which gets no role (H8).
+
+    Args:
+        how: Which shape runs it, and how.
+        params: What `check_params` or `read_params` of the shape gave.
+        ctx: Who dispatches.
+        key: See `Call`, as of the rest.
+        path: Its path id; empty is one that the caller's frame gives.
+        waits: Whether a body waits for it.
+
+    Returns:
+        An instance of the shape's result model, or JSON where `how.raw`; `SUSPENDED` where no body waits for it and it
+        waits itself.
+    """
+    shape = how.shape
+    stand_in = shape.stand_in(params)
+    function, given = stand_in or (shape.callee(params), params)
+    value = await run_call(
+        Call(function=function, input=given, ctx=ctx, key=key, id=path, waits=waits, slot=how.slot, how=how)
+    )
+    if stand_in is None or value is SUSPENDED:
+        return value
+    result = {"worker": function.name, "text": text_of(function, value)}
+    return result if how.raw else shape.check_result(result)
+
+
+async def side_by_side(running: Iterable[Awaitable[T]]) -> list[T]:
+    """Run several at once; whatever becomes of one, the others come to their end before its failure is raised."""
+    outcomes = await asyncio.gather(*running, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return cast("list[T]", outcomes)
+
+
+def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
+    """The context of a turn's calls.
+
+    Args:
+        turn: The turn, as the tasks that are dispatched there see it.
+        frame: Where the calls are held.
+        caller: Who makes them.
+    """
+    services = turn.services
+    return CallContext(
+        scope=turn.scope,
+        registry=services.registry,
+        emit=turn.emit,
+        frame=frame,
+        gate=turn.gate,
+        caller=caller,
+        dispatch=partial(_dispatch, turn),
+        on_error=services.on_error,
+        budget=turn.budget,
+    )
+
+
+async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
+    """What the call of a worker or a shape will do. One that is called by its name has no role (T8)."""
+    how = call.how if isinstance(call.how, Dispatched) else None
+    shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _whole)
+    how = how or Dispatched(shape=shape)
+    params = shape.check_params(given)
+    shape.names_for(params, turn.services.shapes)  # whoever dispatches, it refuses what it may not run
+    params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
+    frame = call.ctx.frame
+    noted = turn.role_digest(how.role)
+    prompt = turn.prompt if how.prompted else None
+    caller = call.ctx.told_caller
+    path = call.id or await frame.child(shape.key, params_json, call.key)
+    turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path, caller=caller)
+
+    async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
+        # Read again: a handler may change what it is given.
+        taken = shape.read_params(params_json if changed is None else changed)
+        below, inside = Frame(turn.drive, path, frame.depth + 1), replace(turn, budget=budget)
+        calls = calls_of(inside, below, caller.calling(call.function.name))
+        if call.function.capture:
+            turn.emit.keep(path, "inputs", params_json if changed is None else dict(changed))
+        return await _run(shape, taken, inside, calls, call)
+
+    def fits(changed: Mapping[str, Any]) -> dict[str, Any]:
+        taken = shape.read_params(changed)
+        shape.names_for(taken, turn.services.shapes)
+        if shape.callee(taken).name != call.function.name:
+            raise AnswerInvalid(f"the arguments are for another worker than {call.function.name!r}", remedy="name it")
+        return json_of(taken, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
+
+    step = Step(
+        id=path,
+        parent=frame.path,
+        name=shape.key,
+        kind="task",
+        input=params_json,
+        role=noted,
+        version=shape.declared,
+        check=fits,
+    )
+    read_whole = _whole if how.raw else lambda value: read(shape.read_result(value))
+    return Prepared(step=step, run=run, read=read_whole, params=shape.params)
+
+
+def _called(turn: TurnContext, call: Call) -> tuple[Shape[Any, Any], Any, Callable[[Any], Any]]:
+    """Shape, params, and what the caller gets of the result, of what is called by its name."""
+    function = call.function
+    if function.kind == "shape":
+        return turn.services.shapes.get(function.name), call.input, _whole
+    params = {"worker": function.name, "request": request_of(function, call.input)}
+    return turn.services.shapes.get(SUBAGENT), params, lambda result: value_of(function, result.text)
+
+
+def _whole(value: Any) -> Any:
+    return value
+
+
+async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, calls: CallContext, call: Call) -> Any:
+    function, gate = call.function, call.prepared.step.by
+    entry, others = shape.entry_for(params)
+    services, frame = turn.services, calls.frame
+    ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
+    label = entry.__name__ if entry else shape.key
+    parent = frame.path.rpartition("/")[0]
+    told = {"task_id": frame.path, "shape": shape.key, "label": label, "parent": parent}
+    arguments = call.prepared.step.input if function.capture else None
+    turn.emit(TaskStarted, **told, risk=function.risk, gate=gate, arguments=arguments)
+    status, code = "cancelled", None
+    try:
+        handler = guarded(
+            frame.run(_awaited(shape, params, ctx)),
+            what=f"the handler of shape {shape.key!r}",
+            on_error=services.on_error,
+        )
+        value = await timely(handler, function, turn.budget)
+        if value is SUSPENDED:
+            status = "paused"
+            return value
+        what = f"fields of the result of shape {shape.key!r}"
+        result = json_of(shape.check_result(value), what=what, error=ResultInvalid)
+        if function.capture:
+            turn.emit.keep(frame.path, "outputs", result)
+        status = "done"
+    except WorldAgentError as error:
+        status, code = "failed", error.code
+        raise
+    finally:
+        turn.emit(TaskEnded, task_id=frame.path, status=status, code=code)
+    return result
+
+
+async def _awaited(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -> Any:
+    with Inside(ctx.calls.caller.name, ctx.calls, leaf=False):
+        return await kept_in(shape.handler(params, ctx))

@@ -1,0 +1,183 @@
+"""Functions as data: a name, a params model, a result type and an async body. How they are called is in `pipeline`.
+
+Python functions become one in `tool`; workers and shapes stand in the same registry (H2, H10).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+from ..core import digest
+from ..core.errors import FunctionInvalid
+from ..core.events import Risk
+from ..core.validation import declaration
+from .limits import Limits, Retry
+
+Body = Callable[..., Awaitable[object]]
+FunctionKind = Literal["leaf", "flow", "worker", "shape"]
+
+READ_ONLY: Final[tuple[Risk, ...]] = ("read_only",)
+UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
+"""The risk of a function that does not say what it does."""
+
+_RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
+HOST: Final = "code"
+CONVERSATION: Final = "converse"
+CALLERS: Final = (HOST, CONVERSATION)
+"""Callers that are not functions: the host's own code, and the conversation."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Something that can be called by name: `call(name, input, ctx)` (H1, H2).
+
+    Attributes:
+        name: 1 to 64 letters, digits, `_`, `.` and `-`, not starting with a digit.
+        body: The coroutine function. A leaf gets the params as keyword arguments; a flow gets the context before them.
+        params: The declared params.
+        result: The declared result.
+        description: What it does, for whoever chooses it.
+        title: Its name for people, such as "Look up a price"; empty is none.
+        kind: A `leaf` may have effects and calls nothing; a `flow` calls others and has no effects of its own (D8).
+            A `worker` or `shape` is dispatched as a task.
+        idempotent: Whether running the body twice does the same as running it once.
+        approval: Whether a person is always asked before it runs, whatever the policy approves.
+        risk: What it does to the world, one class or several (H9). One that does not say counts as `write` and
+            `network`.
+        untrusted: Whether its result may hold what strangers wrote, which marks the turn of a model that reads it.
+        capabilities: What it is good for, in words that `agent.find` looks up.
+        tools: Globs over the names that it may call; None is any.
+        timeout: Seconds that one try of it may take; None is what is left of the caller's.
+        retry: How often a leaf is tried where it fails for a passing reason.
+        limits: What one call of it, and all below it, may use.
+        context: Whether a leaf's body gets the `ToolContext` before its params.
+        capture: Whether events may hold its params, and traces its params and results, where the agent's `Trace`
+            captures them.
+        variant: Stands for what else its calls depend on, such as a folder: a turn that waits for a call goes on only
+            where that is the same.
+        offered: Whether the conversation can call it; workers can call what their `tools` name all the same.
+        on_behalf: Whether what a flow calls counts as called by its caller, and must be among that one's tools.
+    """
+
+    name: str
+    body: Body
+    params: type[BaseModel]
+    result: TypeAdapter[Any]
+    description: str = ""
+    kind: FunctionKind = "leaf"
+    idempotent: bool = False
+    approval: bool = False
+    risk: tuple[Risk, ...] = UNKNOWN
+    untrusted: bool = False
+    capabilities: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    timeout: float | None = None
+    retry: Retry = field(default_factory=Retry)
+    context: bool = False
+    capture: bool = False
+    limits: Limits = field(default_factory=Limits)
+    on_behalf: bool = False
+    title: str = ""
+    variant: str = ""
+    offered: bool = True
+
+    def __post_init__(self) -> None:
+        check_name("function", self.name)
+        object.__setattr__(self, "risk", risks(self.name, self.risk))
+        if self.timeout is not None and not (
+            isinstance(self.timeout, int | float) and not isinstance(self.timeout, bool) and 0 < self.timeout < math.inf
+        ):
+            raise FunctionInvalid(
+                f"the timeout {self.timeout!r} of the function {self.name!r} is no time",
+                remedy="give seconds above 0, or leave it out",
+            )
+        if (
+            self.kind != "leaf" and self.retry.attempts > 1
+        ):  # what it called before is in the journal, and would be given again
+            raise FunctionInvalid(
+                f"the {self.kind} {self.name!r} cannot be retried", remedy="retry the leaves that it calls"
+            )
+
+    @property
+    def declared(self) -> str:
+        """Stands for what its params and its result are declared as."""
+        declared = declaration(self.params, self.result)
+        return f"{declared}:{digest(self.variant, length=16)}" if self.variant else declared
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its params."""
+        return self.params.model_json_schema()
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its result; empty where the type has none."""
+        try:
+            return self.result.json_schema()
+        except PydanticUserError:
+            return {}
+
+
+async def undispatched(**_: Any) -> Any:
+    """The body of a worker or a shape as a function."""
+    raise AssertionError("a worker or a shape is dispatched")
+
+
+def risks(name: str, given: object) -> tuple[Risk, ...]:
+    """Return risk classes in their order, from one class or several.
+
+    Args:
+        name: Whose they are, for the error.
+        given: A class, or an iterable of classes.
+
+    Raises:
+        FunctionInvalid: There is none, or one that is no class of risk.
+    """
+    wanted = {given} if isinstance(given, str) else set(given) if isinstance(given, Iterable) else set[Any]()
+    unknown = sorted(str(each) for each in wanted if each not in _RISKS)
+    if unknown or not wanted or ("read_only" in wanted and len(wanted) > 1):
+        what = f"{unknown[0]!r}" if unknown else "'read_only' beside others" if wanted else "none"
+        raise FunctionInvalid(
+            f"the risk of {name!r} cannot be {what}", remedy=f"use read_only alone, or any of {', '.join(_RISKS[1:])}"
+        )
+    return tuple(risk for risk in _RISKS if risk in wanted)
+
+
+def check_name(what: str, name: object) -> str:
+    """Return `name` if it can name a function, worker or shape.
+
+    Raises:
+        FunctionInvalid: It cannot.
+    """
+    if name in CALLERS:
+        raise FunctionInvalid(
+            f"no {what} can be called {name!r}: a policy says it of another caller", remedy="call it something else"
+        )
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise FunctionInvalid(
+        f"{name!r} cannot name a {what}", remedy="use 1 to 64 letters, digits, '_', '.' or '-', no digit first"
+    )
+
+
+__all__ = [
+    "CALLERS",
+    "CONVERSATION",
+    "HOST",
+    "READ_ONLY",
+    "UNKNOWN",
+    "Body",
+    "Function",
+    "FunctionKind",
+    "Risk",
+    "check_name",
+    "risks",
+    "undispatched",
+]

@@ -1,0 +1,118 @@
+"""A policy from a file that people write: YAML, or JSON, which is YAML too. What its keys mean is `policy`'s."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...core.errors import PolicyInvalid
+from ...core.files import read_regular
+from ..yaml import LONGEST, YamlDocument, read_yaml
+from .policy import Policy, Rule
+
+K = TypeVar("K")
+
+VERSION = 1
+
+_KEYS = ("version", *Policy.model_fields)
+
+
+def load_policy(path: str | os.PathLike[str]) -> Policy:
+    """Read a policy from a YAML or JSON file.
+
+    Args:
+        path: The file. Its keys are those of `Policy`, those of its rules are those of `Rule`; `version: 1` may stand
+            before them.
+
+    Raises:
+        PolicyInvalid: It cannot be read; the text names file, line and what is wrong.
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    file, data = _read(path)
+    return policy_in(read_yaml(data, name=str(file), error=PolicyInvalid))
+
+
+def policy_in(document: YamlDocument, *path: str) -> Policy:
+    """The policy that a document holds.
+
+    Args:
+        document: The document.
+        path: The keys that lead to it; none where the whole document is the policy.
+
+    Raises:
+        PolicyInvalid: It cannot be read; the text names file, line and what is wrong.
+    """
+    said = document.data
+    for key in path:
+        said = said[key]
+    if not isinstance(said, Mapping):
+        raise PolicyInvalid(f"{document.where(*path)} is no policy", remedy=f"its keys are: {', '.join(_KEYS)}")
+    unknown = [key for key in said if key not in _KEYS]
+    if unknown:
+        raise PolicyInvalid(
+            f"{document.where(*path, unknown[0])} has the key {unknown[0]!r}",
+            remedy=f"the keys are: {', '.join(_KEYS)}",
+        )
+    if said.get("version", VERSION) != VERSION or isinstance(said.get("version"), bool):
+        raise PolicyInvalid(
+            f"{document.where(*path, 'version')} is of version {said['version']!r}", remedy=f"write version: {VERSION}"
+        )
+    listed = said.get("rules", [])
+    if not isinstance(listed, list):
+        raise PolicyInvalid(
+            f"{document.where(*path, 'rules')}: the rules are no list", remedy="begin each with '- decision:'"
+        )
+    rules = [_rule(document, (*path, "rules", place), each) for place, each in enumerate(listed)]
+    for place, rule in enumerate(rules):
+        _told(document.where(*path, "rules", place), partial(rule.beside, rules[:place]))
+    others = {key: value for key, value in said.items() if key not in ("version", "rules")}
+    return _told(document.where(*path, *list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
+
+
+def _read(path: object) -> tuple[Path, bytes]:
+    """The file's content, or as much of it as tells that it is too big. What would be waited for is not opened."""
+    problem, file = "", Path()
+    data: bytes | None = None
+    try:
+        file = Path(os.fspath(path))  # type: ignore[call-overload]  # a hint does not hold anybody
+        data = read_regular(file, LONGEST + 1)
+        if data is None:
+            problem = "it is a directory" if file.is_dir() else "it is no file with content"
+    except OSError as failure:
+        problem = failure.strerror or type(failure).__name__
+    except (TypeError, ValueError):
+        problem = "that is no path"
+    if data is None:
+        named = str(file) if isinstance(path, str | os.PathLike) else f"of type {type(path).__name__}"
+        raise PolicyInvalid(f"the policy {named!r} cannot be read: {problem}", remedy="give the path of a file")
+    if len(data) > LONGEST:
+        raise PolicyInvalid(f"the policy {str(file)!r} has more than {LONGEST} bytes", remedy="keep it below that")
+    return file, data
+
+
+def _rule(document: YamlDocument, path: tuple[str | int, ...], said: Any) -> Rule:
+    where = document.where(*path)
+    if not isinstance(said, Mapping):
+        raise PolicyInvalid(f"{where} is no rule", remedy="write keys and values, such as 'decision: ask'")
+    unknown = [key for key in said if key not in Rule.model_fields]
+    if unknown:
+        raise PolicyInvalid(
+            f"{document.where(*path, unknown[0])} has the key {unknown[0]!r}",
+            remedy=f"the keys of a rule are: {', '.join(Rule.model_fields)}",
+        )
+    return _told(where, partial(Rule, **said))
+
+
+def _told(where: str, make: Callable[[], K]) -> K:
+    """Make it, or say where it went wrong."""
+    try:
+        return make()
+    except PolicyInvalid as error:
+        problem, remedy = error.problem, error.remedy
+    raise PolicyInvalid(f"{where}: {problem}", remedy=remedy)
+
+
+__all__ = ["load_policy", "policy_in"]

@@ -1,0 +1,363 @@
+"""Decides about the calls of one run at a turn, by the policy, what the turn has read, and what was said before (H9).
+
+It is told of the calls that the journal has, and keeps nothing beyond the run. What is done with a verdict is
+`harness._pipeline`'s and the journal's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from pydantic import BaseModel
+
+from ...core import Clock, SystemClock, digest
+from ...core.events import Risk
+from ..function import HOST, READ_ONLY
+from .approver import Approver
+from .policy import Decision, Policy, Rule, several
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call.
+
+    Attributes:
+        name: A worker, a shape, a function, `converse` for the conversation; `code` is the host's own code.
+        modelled: Whether a model had a say in it, here or further up.
+        workers: The workers that it works for, the outermost first: their own policies narrow what it may call.
+    """
+
+    name: str
+    modelled: bool = False
+    workers: tuple[str, ...] = ()
+
+    def calling(self, name: str) -> Caller:
+        """Who makes the calls of something that it calls."""
+        return replace(self, name=name)
+
+    def working(self, name: str) -> Caller:
+        """Who makes the calls of a worker that it calls."""
+        return Caller(name, modelled=True, workers=(*self.workers, name))
+
+    def told(self, *, modelled: bool) -> Caller:
+        """The same, where a model may have had a say meanwhile."""
+        return replace(self, modelled=True) if modelled and not self.modelled else self
+
+
+CODE: Final = Caller(HOST)
+"""The host's own code."""
+
+
+class Callee(Protocol):
+    """What the gate looks at of a function, a worker or a shape."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def risk(self) -> tuple[Risk, ...]:
+        """What it does to the world."""
+        ...
+
+    @property
+    def approval(self) -> bool:
+        """Whether a person is always asked."""
+        ...
+
+    @property
+    def params(self) -> type[BaseModel]:
+        """What declares its arguments."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it says it does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is decided about one call.
+
+    Attributes:
+        decision: What.
+        by: What decided: `code`, `default`, `rule:NAME`, `always`, `function`, `approver` or `person`.
+        reason: Why a person is asked, or it is refused.
+        approvers: Globs over the accounts that may answer; empty is anybody.
+        expires: How many seconds an answer is waited for; None is for ever.
+    """
+
+    decision: Decision
+    by: str
+    reason: str = ""
+    approvers: tuple[str, ...] = ()
+    expires: float | None = None
+
+
+_BY_CODE: Final = Verdict("approve", "code")
+_BY_DEFAULT: Final = Verdict("approve", "default")
+_STRICTNESS: Final[Mapping[Decision, int]] = {"approve": 0, "ask": 1, "refuse": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a person approved for the rest of a turn with an "always".
+
+    Attributes:
+        covers: Stands for the arguments that it covers; empty where it covers any.
+        description: Stands for the function's description then; None where an earlier version did not record it.
+        at: When it was given, in seconds since 1970.
+    """
+
+    covers: str
+    description: str | None
+    at: float
+
+
+class Recorded(Protocol):
+    """What the gate looks at of a recorded call."""
+
+    @property
+    def name(self) -> str:
+        """The function's name, the shape's key."""
+        ...
+
+    @property
+    def at(self) -> float:
+        """When it was made, in seconds since 1970."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether it has a result or an error."""
+        ...
+
+    @property
+    def refused(self) -> bool:
+        """Whether it failed for want of leave, so that nothing was done."""
+        ...
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Its params as JSON."""
+        ...
+
+    @property
+    def let(self) -> Mapping[str, Any] | None:
+        """What the gate had said of it."""
+        ...
+
+
+class Gate:
+    """Decides about calls.
+
+    Args:
+        policy: The rules.
+        approver: Who is asked at once, before the turn pauses.
+        clock: Tells the time.
+        workers: The policies that workers have of their own, by the workers' names.
+
+    Attributes:
+        marks: The untrusted functions whose results the turn has read.
+    """
+
+    __slots__ = ("_clock", "_first", "_granted", "_used", "_workers", "approver", "marks", "policy")
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        approver: Approver | None = None,
+        clock: Clock | None = None,
+        workers: Mapping[str, Policy] | None = None,
+    ) -> None:
+        self.policy = policy if policy is not None else Policy()
+        self._workers = workers or {}
+        self.approver = approver
+        self.marks: set[str] = set()
+        self._clock = clock or SystemClock()
+        self._used: Counter[str] = Counter()
+        self._first: dict[str, float] = {}
+        self._granted: dict[tuple[str, str], dict[str, Grant]] = {}
+
+    def recall(self, records: Iterable[Recorded], untrusted: Iterable[str]) -> None:
+        """Take over what was decided and read in the turn before.
+
+        Args:
+            records: The turn's recorded calls.
+            untrusted: The names of untrusted functions.
+        """
+        strangers = frozenset(untrusted)
+        for record in records:
+            if record.name in strangers and record.over and not record.refused:
+                self.marks.add(record.name)
+            said: Mapping[str, Any] = record.let or {}
+            function, caller = said.get("function", record.name), said.get("caller", "")
+            if said.get("decision") == "approve":
+                self._count(_use(said["by"], function, caller), record.at)
+            if said.get("always"):
+                # Up to version 0.1.0 neither arguments nor description were recorded: such a grant covers equal ones.
+                given = said.get("arguments") or record.arguments
+                covers = said["covers"] if "covers" in said else stands_for(given)
+                self._grant(function, caller, Grant(covers, said.get("description"), record.at))
+
+    def mark(self, *sources: str) -> None:
+        """The turn has read what these untrusted functions gave."""
+        self.marks.update(sources)
+
+    def grant(self, callee: Callee, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
+        """Take note that a person approves calls for the rest of the turn, within the policy's limits.
+
+        Args:
+            callee: What is called.
+            caller: Who calls.
+            arguments: The arguments that it covers; None covers any.
+        """
+        covers = "" if arguments is None else stands_for(arguments)
+        grant = Grant(covers, stands_for(callee.description), self._now())
+        self._grant(callee.name, caller.name, grant)
+        return grant
+
+    def _grant(self, function: str, caller: str, grant: Grant) -> None:
+        given = self._granted.setdefault((function, caller), {})
+        before = given.get(grant.covers)
+        if before is None or before.description != grant.description:
+            given[grant.covers] = grant
+
+    def decide(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """Decide about a call that was not decided about before.
+
+        Args:
+            callee: What is called.
+            arguments: Its params as JSON.
+            caller: Who calls.
+        """
+        verdict = self.by_policy(callee, arguments, caller)
+        if verdict.decision == "approve" and callee.approval:
+            verdict = Verdict("ask", "function", "it always asks")
+        if verdict.decision == "ask":
+            verdict = self._by_grant(verdict, callee, arguments, caller)
+        if verdict.decision == "approve":
+            self._count(_use(verdict.by, callee.name, caller.name), self._now())
+        if verdict.decision == "ask" and verdict.expires is None:
+            verdict = replace(verdict, expires=self.policy.expires)
+        return verdict
+
+    def by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """What the policies say of a call by now: what they refuse may not be made even where a person approves it.
+
+        The strictest verdict counts, so a worker's own policy can only narrow the agent's (H6).
+        """
+        verdicts = [self._by_agent(callee, arguments, caller)]
+        verdicts += [
+            self._by_worker(name, callee, arguments, caller) for name in caller.workers if name in self._workers
+        ]
+        return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
+
+    def _by_worker(self, worker: str, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """What a worker's own policy says: nothing of what none of its rules match, unless it sets `default`."""
+        policy = self._workers[worker]
+        rule = self._rule(policy, callee, arguments, caller)
+        if rule is None and "default" in policy.model_fields_set and not _is_harmless(callee):
+            return Verdict(policy.default, f"worker:{worker}", f"nothing in the policy of {worker!r} allows it")
+        if rule is None or rule.decision == "approve":
+            return _BY_DEFAULT
+        reason = f"the rule {rule.name!r} of {worker!r} {rule.decision}s"
+        return Verdict(rule.decision, f"worker:{worker}:{rule.name}", reason, expires=rule.expires)
+
+    def _by_agent(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        harmless = _is_harmless(callee)
+        rule = self._rule(self.policy, callee, arguments, caller)
+        if rule is not None:
+            return self._by_rule(rule, callee, caller, harmless=harmless)
+        if not caller.modelled:
+            return _BY_CODE
+        if harmless:
+            return _BY_DEFAULT
+        return Verdict(self.policy.default, "default", self._why(callee, "nothing in the policy allows it"))
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    def _rule(self, policy: Policy, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
+        for rule in policy.rules:
+            if rule.after and not rule.follows(self.marks):
+                continue
+            if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params):
+                return rule
+        return None
+
+    def _by_rule(self, rule: Rule, callee: Callee, caller: Caller, *, harmless: bool) -> Verdict:
+        by = f"rule:{rule.name}"
+        match rule.decision:
+            case "refuse":
+                return Verdict("refuse", by, f"the rule {rule.name!r} of the policy refuses it")
+            case "ask":
+                why = self._why(callee, f"the rule {rule.name!r} asks")
+                return Verdict("ask", by, why, several(rule.approvers), rule.expires)
+            case "approve":
+                pass
+        if harmless or not caller.modelled:  # it needs no leave, so the rule's limits are not used up by it
+            return _BY_DEFAULT if caller.modelled else _BY_CODE
+        if "destructive" in callee.risk:
+            return Verdict("ask", by, "what is destructive is approved one by one")
+        if self.marks and not rule.after:
+            return Verdict("ask", by, self._why(callee, ""))
+        if self._is_used_up(_use(by, callee.name, caller.name), rule.times, rule.seconds):
+            return Verdict("ask", by, f"the rule {rule.name!r} has approved as much as it may in one turn")
+        return Verdict("approve", by)
+
+    def _why(self, callee: Callee, otherwise: str) -> str:
+        if self.marks and not _is_harmless(callee):
+            return f"the turn has read what is untrusted: {', '.join(sorted(self.marks))}"
+        return otherwise
+
+    def _by_grant(self, verdict: Verdict, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+        """The verdict where a person would be asked, unless their "always" covers the call."""
+        given = self._granted.get((callee.name, caller.name))
+        if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
+            return verdict
+        found = [grant for grant in (given.get(""), given.get(stands_for(arguments))) if grant is not None]
+        same = [grant for grant in found if grant.description in (None, stands_for(callee.description))]
+        if found and not same:
+            return replace(verdict, reason=f"{verdict.reason}; its description has changed since it was approved")
+        if all(self._now() - grant.at > self.policy.seconds for grant in same):
+            return verdict
+        if self._used[_use("always", callee.name, caller.name)] >= self.policy.times:
+            return verdict
+        return Verdict("approve", "always")
+
+    # --- counting ---------------------------------------------------------------------------------------------------
+
+    def _is_used_up(self, use: str, times: int, seconds: float) -> bool:
+        return self._used[use] >= times or (use in self._first and self._now() - self._first[use] > seconds)
+
+    def _count(self, use: str, at: float) -> None:
+        self._used[use] += 1
+        self._first[use] = min(at, self._first.get(use, at))
+
+    def _now(self) -> float:
+        now: datetime = self._clock.now()
+        return now.timestamp()
+
+
+def stands_for(value: object) -> str:
+    """Stands for arguments or a description, so that equal ones are recognised."""
+    return digest(value, length=16)
+
+
+def _is_harmless(callee: Callee) -> bool:
+    return callee.risk == READ_ONLY
+
+
+def _use(by: str, function: str, caller: str) -> str:
+    """What the uses of a standing permission are counted by."""
+    return f"{by}:{function}:{caller}" if by == "always" else by
+
+
+__all__ = ["CODE", "Callee", "Caller", "Gate", "Verdict"]

@@ -1,0 +1,312 @@
+"""What a rule says of one argument of a call, where it must be sure of it and where a doubt is enough.
+
+A rule that approves must be sure. One that asks or refuses need not be: whatever an argument may be meant as counts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from ...core import canonical_json
+from ...core.errors import PolicyInvalid
+from ...core.validation import kept_json
+from .data import Data
+from .texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
+
+_WILD = re.compile(r"[*?\[]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UP = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
+_ELSEWHERE = re.compile(r"~|//|[A-Za-z]:")
+"""How paths begin that the text alone does not place: somebody's home, another machine, a drive."""
+
+
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+
+
+class Predicate(Data):
+    """What must hold of one argument; all that is given must hold, and something must be given.
+
+    In a rule that asks or refuses it also holds of what may be meant: of a text that is read line by line or without
+    control characters, of the path that it comes to, of an item of a list, of a number that is written as a text.
+
+    Attributes:
+        equals: It is this JSON value.
+        among: It is one of these JSON values.
+        like: It is a text that the glob matches. To approve, a wildcard matches no line break, no other control
+            character and no path that climbs with `..`; to ask or refuse, it matches all of them, and a path that
+            climbs out of where it begins matches any glob.
+        under: It is a path at or below this folder, as a text: `..` is followed, links are not looked at. What the text
+            does not tell, such as whether a relative path leads into an absolute folder, is no to approve, and yes to
+            ask or refuse.
+        least: It is a number, no smaller.
+        most: It is a number, no greater.
+        between: It is a number from the first to the second of these two.
+        longest: It is a text or a list with no more characters or items.
+        host: It is a URL at this host, or below it if it begins with `*.`: `api.example.com`, `*.example.com`. To
+            approve, its scheme is `http` or `https` and its port the usual one, unless the host names others, as in
+            `wss://example.com:8443`; it holds no user name, and every parser reads the same host.
+        email: It is exactly one mail address: `ana@corp.com`, or `*@corp.com`, where the wildcard is in the local part.
+        command: It is one command without anything that a shell expands, given by its program and first arguments:
+            `git status`. A last word `*` allows more arguments, as in `git log *`, but no options; name those.
+        each: It is a list with at least one item, and this glob, value or predicate holds of every item.
+    """
+
+    equals: Any = None
+    among: tuple[Any, ...] | None = Field(default=None, min_length=1)
+    like: str | None = Field(default=None, min_length=1)
+    under: str | None = Field(default=None, min_length=1)
+    least: float | None = Field(default=None, allow_inf_nan=False, strict=True)
+    most: float | None = Field(default=None, allow_inf_nan=False, strict=True)
+    between: tuple[Number, Number] | None = None
+    longest: int | None = Field(default=None, ge=0, strict=True)
+    host: str | None = None
+    email: str | None = None
+    command: str | None = None
+    each: Said = None
+
+    @field_validator("equals", "among")
+    @classmethod
+    def _is_json(cls, given: Any) -> Any:
+        try:
+            kept_json(given)
+        except (TypeError, ValueError):
+            raise PydanticCustomError("json", "is not JSON") from None
+        return given
+
+    @field_validator("under")
+    @classmethod
+    def _whole(cls, path: str | None) -> str | None:
+        return None if path is None else _came_to(path)
+
+    @field_validator("host", "email", "command")
+    @classmethod
+    def _is_pattern(cls, given: str | None, info: ValidationInfo) -> str | None:
+        if given is not None:
+            try:
+                _PATTERNS[info.field_name or ""](given)
+            except ValueError as error:
+                raise PydanticCustomError("pattern", "{problem}", {"problem": str(error)}) from None
+        return given
+
+    @field_validator("between")
+    @classmethod
+    def _in_order(cls, given: tuple[float, float] | None) -> tuple[float, float] | None:
+        if given is not None and given[0] > given[1]:
+            raise PydanticCustomError("order", "the first number is greater than the second")
+        return given
+
+    @field_validator("each", mode="before")
+    @classmethod
+    def _said(cls, given: Any) -> Any:
+        return said_of("", given)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self._given():
+            raise PydanticCustomError("empty", "it says nothing, and would never hold")
+        return self
+
+    def holds(self, value: Any, *, unsure: bool = False) -> bool:
+        """Whether it holds of an argument.
+
+        Args:
+            value: The argument, as JSON.
+            unsure: Whether it is enough that it may hold.
+        """
+        return all(_of(value, partial(self._one, name, unsure=unsure), unsure) for name in self._given())
+
+    def _given(self) -> list[str]:
+        return [name for name in self.model_fields_set if name in ("equals", "each") or getattr(self, name) is not None]
+
+    def _one(self, name: str, value: Any, *, unsure: bool) -> bool:
+        match name:
+            case "equals":
+                return _same(value, self.equals, unsure)
+            case "among":
+                return any(_same(value, each, unsure) for each in self.among or ())
+            case "like":
+                return _matches(value, self.like or "", unsure)
+            case "under":
+                return isinstance(value, str) and _is_under(value, self.under or "", unsure)
+            case "longest":
+                return isinstance(value, str | list) and len(value) <= (self.longest or 0)
+            case "each":
+                return self._each(value, unsure)
+            case "host" | "email" | "command":
+                return isinstance(value, str) and _TESTS[name](value, getattr(self, name), unsure=unsure)
+            case _:
+                return self._measures(name, value, unsure)
+
+    def _each(self, value: Any, unsure: bool) -> bool:
+        if unsure:
+            return holds(self.each, value, unsure=True)
+        return isinstance(value, list) and bool(value) and all(holds(self.each, item) for item in value)
+
+    def _measures(self, name: str, value: Any, unsure: bool) -> bool:
+        number = _number(value, unsure)
+        if number is None or number != number:
+            return number is not None and unsure
+        if name == "between":
+            low, high = self.between or (0, 0)
+            return low <= number <= high
+        return number >= (self.least or 0) if name == "least" else number <= (self.most or 0)
+
+
+_PATTERNS: Final[Mapping[str, Callable[[str], object]]] = {
+    "host": host_pattern,
+    "email": email_pattern,
+    "command": command_pattern,
+}
+_TESTS: Final = {"host": is_at_host, "email": is_email, "command": is_command}
+
+
+def said_of(path: str, said: Any) -> Any:
+    """What is said of one argument, in one of its kinds, so that errors name its place and not all that it is not.
+
+    Raises:
+        PydanticCustomError: It cannot be read.
+    """
+    if isinstance(said, str | int | float | Predicate | None):
+        problem = "a number that is none never holds" if said != said else ""
+    elif not isinstance(said, Mapping):
+        problem = "give a glob, a value or a predicate"
+    else:
+        try:
+            return Predicate(**{str(key): each for key, each in said.items()})
+        except PolicyInvalid as error:
+            problem = error.problem.removeprefix("a predicate cannot be read: ")
+    if not problem:
+        return said
+    where = f"{path}: " if path else ""
+    raise PydanticCustomError("said", "{where}{problem}", {"where": where, "problem": problem})
+
+
+Said = str | bool | int | float | Predicate | None
+"""What a policy says of an argument: a glob for a text, a value, or a predicate."""
+
+
+def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
+    """Whether what a policy says of an argument holds of its value, or where a doubt is enough, may hold."""
+    match said:
+        case Predicate():
+            return said.holds(value, unsure=unsure)
+        case str():
+            return _of(value, partial(_matches, glob=said, unsure=unsure), unsure)
+        case _:
+            return _of(value, partial(_same, other=said, unsure=unsure), unsure)
+
+
+def find(arguments: Mapping[str, Any], path: str) -> Iterator[Any]:
+    """All that an argument at a dotted path may be, for rules that ask or refuse: each of these readings is a doubt.
+
+    A key may hold the dots of the path, capitals may be ignored, and lists are looked into. What approving rules look
+    at is `received` of `arguments`.
+    """
+    yield from _below(arguments, path.split("."))
+
+
+def _below(value: Any, steps: list[str]) -> Iterator[Any]:
+    if not steps:
+        yield value
+    elif isinstance(value, Mapping):
+        wanted = {".".join(steps[:size]).casefold(): size for size in range(1, len(steps) + 1)}
+        for key, each in value.items():
+            if key.casefold() in wanted:
+                yield from _below(each, steps[wanted[key.casefold()] :])
+    elif isinstance(value, list):
+        for each in value:
+            yield from _below(each, steps)
+
+
+def _of(value: Any, test: Callable[[Any], bool], unsure: bool) -> bool:
+    """Whether a test holds of a value; where a doubt is enough, of something in it."""
+    if test(value):
+        return True
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return unsure and any(_of(each, test, unsure) for each in inside)
+
+
+def _matches(value: Any, glob: str, unsure: bool) -> bool:
+    if unsure:
+        text = _text(value)
+        return text is not None and any(_is_out(each) or fnmatchcase(each, glob) for each in _readings(text))
+    if not isinstance(value, str):
+        return False
+    if not _WILD.search(glob):
+        return value == glob
+    return not _CONTROL.search(value) and not _UP.search(value) and fnmatchcase(value, glob)
+
+
+def _readings(text: str) -> Iterator[str]:
+    """What a text may be to a function that takes it as lines, as a path, or that drops what cannot be printed."""
+    yield text
+    pieces = [text] if _CONTROL.search(text) is None else [_CONTROL.sub("", text), *_CONTROL.split(text)]
+    for piece in filter(None, pieces):
+        yield piece
+        yield _came_to(piece.replace("\\", "/"))
+
+
+def _came_to(path: str) -> str:
+    """A path without `.`, `..` and slashes that come twice, also at its beginning."""
+    return re.sub("^//", "/", posixpath.normpath(path))
+
+
+def _is_out(path: str) -> bool:
+    """Whether a path climbs out of where it begins."""
+    return path == ".." or path.startswith("../")
+
+
+def _is_under(value: str, folder: str, unsure: bool) -> bool:
+    path = _came_to(value)
+    told = not (_CONTROL.search(value) or "\\" in value or _ELSEWHERE.match(value) or _is_out(path))
+    if not told or posixpath.isabs(path) != posixpath.isabs(folder) or _is_out(folder):
+        return unsure
+    return folder in (".", "/") or path == folder or path.startswith(f"{folder}/")
+
+
+def _same(value: Any, other: Any, unsure: bool) -> bool:
+    if unsure:
+        text, wanted = _text(value), _text(other)
+        return bool(value == other) or (text is not None and wanted is not None and wanted in _readings(text))
+    # True is 1 in Python, and neither is the other in JSON.
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(_same(*pair, False) for pair in zip(value, other, strict=True))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_same(each, other[key], False) for key, each in value.items())
+    alike = type(value) is type(other) or (_is_number(value) and _is_number(other))
+    return alike and bool(value == other)
+
+
+def _text(value: Any) -> str | None:
+    """A text, number or truth value as a text."""
+    if isinstance(value, str):
+        return value
+    return canonical_json(value) if isinstance(value, int | float) else None
+
+
+def _number(value: Any, unsure: bool) -> float | None:
+    if _is_number(value) or (unsure and isinstance(value, bool)):
+        return value  # type: ignore[no-any-return]  # a number, as JSON
+    if unsure and isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+Predicate.model_rebuild()
+
+__all__ = ["Predicate", "Said", "find", "holds", "said_of"]

@@ -1,0 +1,412 @@
+"""A body that calls others, and how its calls are held in order when it runs again (D8).
+
+A body that is replayed gets its history first: recorded results at once, recorded failures when all recorded calls were
+asked for again, anything new only after that. Equal calls are numbered as they are made. Two that run at the same time
+have no order, so the second one is refused unless a key tells it from the first (decision 0079). While a person is
+asked, the `await` of the call simply does not return; once nothing in the body moves any more, the body is cancelled.
+No exception that it could catch means "paused". What one call does is `drive`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NoReturn
+
+from ...core import digest
+from ...core.errors import Diverged, FunctionInvalid, InvalidArgument, WorldAgentError
+from ...core.validation import is_text
+from ..inside import Inside
+from .drive import ABOUT_THE_TURN, Drive
+from .steps import SUSPENDED, Step
+
+# Seconds without any movement, after which
+_STILL_SECONDS: Final = 0.02  # a body that waits is taken to wait for a person,
+_DIVERGED_SECONDS: Final = 2.0  # a body that wants something new is taken to have forgotten what it did before,
+_BRANCH_DIVERGED_SECONDS: Final = 30.0  # the same where it has branches, since one may wait for something of its own,
+_BRANCH_FAILURE_SECONDS: Final = 0.5  # a recorded failure of a branch is given to it.
+# Seconds that a body, or a call of it, may take to end once it is cancelled, before it is cancelled again.
+_BODY_END_SECONDS: Final = 0.05
+_EFFECT_END_SECONDS: Final = 1.0
+_MAX_CANCELLATIONS: Final = 5  # of a body that swallows them; then it is left alone
+_MAX_LATE_CALLS: Final = 50  # of tasks that outlive their body; then those are left alone
+
+
+@dataclass(slots=True)
+class _Held:
+    """A call that waits for the body's history; `failed` is one whose failure is recorded, the others are new."""
+
+    failed: bool
+    branch: bool
+    go: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Frame:
+    """What the calls of one body have in common.
+
+    Args:
+        drive: The turn's.
+        path: The path id of the call whose body it is.
+        depth: How deep it stands; the turn's own calls are 1.
+
+    Attributes:
+        cancelled: Whether nobody waits for the body any more, though it may still be running on a thread.
+    """
+
+    def __init__(self, drive: Drive, path: str, depth: int) -> None:
+        self.drive = drive
+        self.path = path
+        self.depth = depth
+        self._modelled = False
+        self.cancelled = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting = self._live = 0
+        self._closed = self._over = self._ended = False
+        self._parked: set[asyncio.Future[None]] = set()
+        self._late = 0
+        self._held: dict[asyncio.Task[Any] | None, _Held] = {}
+        self._body: asyncio.Task[Any] | None = None
+        self._error: WorldAgentError | None = None
+        self._numbers: dict[str, int] = {}
+        self._running: dict[str, str] = {}
+
+    # Made when they are first wanted: a leaf calls nothing, and most calls are of leaves.
+
+    @cached_property
+    def _unvisited(self) -> set[str]:
+        return {record.id for record in self.drive.recorded_below(self.path) if record.made}
+
+    @cached_property
+    def _moved(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    @property
+    def modelled(self) -> bool:
+        """Whether a model has had a say in what the body calls from now on."""
+        return self._modelled
+
+    def hear(self) -> None:
+        """A model has a say in what the body calls from now on, and in what it gives."""
+        self._modelled = True
+        self.drive.hears(self.path)
+
+    async def child(
+        self, name: str, data: object, key: str | None = None, *, text: str | None = None, model: bool = False
+    ) -> str:
+        """The path id of the next call of `name` with this input; equal ones are numbered in the order they are made.
+
+        Args:
+            name: What is called.
+            data: Its input as JSON.
+            key: Tells it from calls with equal input.
+            text: The input as canonical JSON, where that is there already.
+            model: Whether a model is asked. It may be asked the same several times at once: nothing happens twice where
+                two requests get each other's answers.
+
+        Raises:
+            InvalidArgument: `key` is no text, or an equal call with the same key runs.
+            FunctionInvalid: The body has come to its end.
+        """
+        if self._ended:
+            await asyncio.sleep(_STILL_SECONDS)  # one that tries again and again does not hold up the others
+            raise FunctionInvalid(
+                f"the call {self.path!r} is over, and {name!r} cannot be called from it",
+                remedy="call it before its body ends, or with agent.call",
+            )
+        if key is not None and not is_text(key):
+            raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
+        if self._closed:
+            await self._park()
+        mark = digest(data, length=12, text=text) if key is None else _escaped(key)
+        base = f"{self.path}/{name}:{mark}"
+        number = self._numbers.get(base, 0)
+        call_id = f"{base}.{number}" if number else base
+        record = self.drive.recorded(call_id)
+        # One that is recorded was let through: by a version that took equal calls, or when it came after the other.
+        if record is None and base in self._running and not model:
+            await self._refuse(name, key)
+        self._numbers[base] = number + 1
+        if record is None or not record.over:
+            self._running[base] = call_id
+        return call_id
+
+    def release(self, call_id: str) -> None:
+        """Note that nothing waits for this call of `child` any more, so that an equal one may be made."""
+        head, _, mark = call_id.rpartition(":")
+        base = f"{head}:{mark.partition('.')[0]}"  # digests and keys have no dot
+        if self._running.get(base) == call_id:
+            del self._running[base]
+
+    async def do(self, step: Step) -> Any:
+        """Do a step for the body. Where a person is asked, this does not return in this run.
+
+        Raises:
+            FunctionInvalid: It is a leaf that asks.
+            WorldAgentError: What the step raised.
+        """
+        inside = Inside.now()
+        if inside is not None and inside.leaf:
+            raise FunctionInvalid(
+                f"the leaf {inside.name!r} calls {step.name!r}", remedy="make it a @flow, and its own effects leaves"
+            )
+        try:
+            value = await self._asked(step)
+            return value if value is not SUSPENDED else await self._wait()
+        except ABOUT_THE_TURN as error:
+            await self._give_up(error)
+        finally:
+            self.release(step.id)
+
+    async def direct(self, step: Step) -> Any:
+        """Do a step for one who keeps the order of its calls itself, and is told where it waits.
+
+        Returns:
+            Its result as JSON, or `SUSPENDED`.
+
+        Raises:
+            WorldAgentError: What the step raised.
+        """
+        self._unvisited.discard(step.id)
+        return await self.drive.run(step)
+
+    def end(self) -> None:
+        """Nothing is called from here any more: the body, which `run` did not get, is over."""
+        self._closed = self._over = self._ended = True
+
+    async def run(self, body: Coroutine[Any, Any, Any]) -> Any:
+        """Run a body to its end, or until nothing in it can go on.
+
+        Returns:
+            What it returns, or `SUSPENDED`.
+
+        Raises:
+            Diverged: It does not ask again for what is recorded, and wants something new.
+            BaseException: What it raises.
+        """
+        running = self._body = asyncio.create_task(body)
+        diverged = False
+        try:
+            diverged = await self._follow(running)
+            suspended, self._closed = self._closed, True
+            self._ended = not suspended
+            self._let_go()
+            if self._tasks:  # what is under way is not cut off
+                await asyncio.gather(*map(asyncio.shield, tuple(self._tasks)), return_exceptions=True)
+        except asyncio.CancelledError:
+            self._closed = self._ended = True
+            await _end([running], patience=_BODY_END_SECONDS)
+            await _end(tuple(self._tasks), patience=_EFFECT_END_SECONDS)
+            raise
+        finally:
+            await self._sweep()
+        if self._error is not None:
+            raise self._error
+        if diverged or (not suspended and self._forgotten(running)):
+            raise Diverged(
+                f"{self.path!r} does not ask again for what it did before the pause: {self._missed()}",
+                remedy="let its body depend on its params and the results of its calls alone, or start a new turn",
+            )
+        if suspended:
+            if running.done() and not running.cancelled():
+                running.exception()  # what a body says that was cut off does not count
+            return SUSPENDED
+        self._body = None  # its context holds the frame: a cycle, which only the collector would free
+        return running.result()
+
+    # --- the body ---------------------------------------------------------------------------------------------------
+
+    async def _follow(self, running: asyncio.Task[Any]) -> bool:
+        """Wait for the body's end, or close the frame once nothing moves; whether it has diverged."""
+        while not running.done():
+            still = await self._still(running)
+            if running.done() or not (self._closed or (still and self._stuck())):
+                continue
+            if not self._closed and self._let_go(failed=True):
+                continue
+            diverged = bool(self._held) and not self._closed
+            self._closed = True
+            self._let_go()
+            if await _end([running], patience=_BODY_END_SECONDS):
+                raise asyncio.CancelledError
+            return diverged
+        return False
+
+    async def _still(self, running: asyncio.Task[Any]) -> bool:
+        """Wait until something moves; whether nothing has for a while."""
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({running, moved}, return_when=asyncio.FIRST_COMPLETED, timeout=self._grace())
+            return not moved.done()
+        finally:
+            moved.cancel()
+            self._moved.clear()
+
+    def _grace(self) -> float | None:
+        if not self._stuck():
+            return None
+        if not self._held:
+            return _STILL_SECONDS
+        branch = any(held.branch for held in self._held.values())
+        if any(held.failed for held in self._held.values()):
+            return _BRANCH_FAILURE_SECONDS if branch else _STILL_SECONDS
+        return _BRANCH_DIVERGED_SECONDS if branch else _DIVERGED_SECONDS
+
+    def _stuck(self) -> bool:
+        return self._live == len(self._held) and bool(self._waiting or self._held)
+
+    def _missed(self) -> str:
+        return ", ".join(repr(call_id.removeprefix(f"{self.path}/")) for call_id in sorted(self._unvisited)[:3])
+
+    def _let_go(self, *, failed: bool = False) -> bool:
+        """Let calls go on that are held back, or those with a recorded failure alone; whether there were any."""
+        found = [held for held in self._held.values() if not held.go.done() and (held.failed or not failed)]
+        for held in found:
+            held.go.set_result(None)
+        return bool(found)
+
+    def _forgotten(self, running: asyncio.Task[Any]) -> bool:
+        """Whether a body came to its end without what a person was asked for it, which it cannot have done before."""
+        if running.cancelled():
+            return False
+        records = [self.drive.recorded(call_id) for call_id in self._unvisited]
+        return any(record is not None and (record.open or record.answered) for record in records)
+
+    async def _asked(self, step: Step) -> Any:
+        branch = asyncio.current_task() is not self._body  # a task that the body has made asks
+        self._live += 1  # it is on its way
+        try:
+            await self.drive.settle(self.path)
+        finally:
+            self._live -= 1
+            self._moved.set()
+        if self._closed:
+            await self._park()
+        task = asyncio.create_task(self._go(step, branch))
+        self._tasks.add(task)
+        task.add_done_callback(self._landed)
+        try:
+            return await asyncio.shield(task)  # a sibling that fails does not interrupt an effect
+        except asyncio.CancelledError:
+            if task in self._held:  # it has not begun, and nothing waits for it any more
+                task.cancel()
+            raise
+
+    def _landed(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # else asyncio would log one whose caller was cancelled
+
+    async def _refuse(self, name: str, key: str | None) -> NoReturn:
+        """Refuse a call whose equal runs. The body does nothing more: when it ran again, it might not be refused."""
+        which = "two equal calls" if key is None else f"two calls with the key {key!r}"
+        error = InvalidArgument(
+            f"{which} of {name!r} run at the same time in {self.path!r}, and a turn that resumes could not tell which "
+            "result belongs to which",
+            remedy="give each a `key=` of its own, such as its place in the list, or make one after the other",
+        )
+        if self._body is None:
+            raise error
+        await self._give_up(error)
+
+    async def _give_up(self, error: WorldAgentError) -> NoReturn:
+        """End the body with this error, whatever it would make of it."""
+        self._closed, self._error = True, error
+        await self._wait()
+
+    async def _wait(self) -> NoReturn:
+        """Wait for a person, or for the end of the body."""
+        self._waiting += 1
+        self._moved.set()
+        try:
+            await self._park()
+        finally:
+            self._waiting -= 1  # its caller was cancelled, by a sibling that failed or by the end of the body
+
+    async def _park(self) -> NoReturn:
+        """Not return in this run. Tasks that the body has left here are cancelled once it is over."""
+        loop = asyncio.get_running_loop()
+        parked = loop.create_future()
+        self._parked.add(parked)
+        if self._over and self._late < _MAX_LATE_CALLS:
+            self._late += 1
+            loop.call_later(_STILL_SECONDS, parked.cancel)
+        try:
+            await parked
+        finally:
+            self._parked.discard(parked)
+        raise AssertionError("nobody sets this future")
+
+    async def _sweep(self) -> None:
+        """End the tasks that the body has made and left waiting."""
+        self._over = True
+        left = tuple(self._parked)
+        for parked in left:
+            parked.cancel()
+        if left:
+            await asyncio.sleep(0)
+
+    # --- one call ---------------------------------------------------------------------------------------------------
+
+    async def _go(self, step: Step, branch: bool) -> Any:
+        self._live += 1
+        try:
+            return await self._done(step, branch)
+        except ABOUT_THE_TURN as error:
+            self._error = self._error or error  # also where its caller was cancelled
+            raise
+        finally:
+            self._live -= 1
+            self._moved.set()
+
+    async def _done(self, step: Step, branch: bool) -> Any:
+        self._unvisited.discard(step.id)
+        if not self._unvisited:
+            self._let_go()
+        record = self.drive.recorded(step.id)
+        failed = record is not None and record.over
+        if self._unvisited and (record is None or record.state != "done"):
+            if not self._closed:
+                await self._hold(_Held(failed, branch))
+            if self._closed:
+                return SUSPENDED
+        return await self.drive.run(step)
+
+    async def _hold(self, held: _Held) -> None:
+        this = asyncio.current_task()
+        self._held[this] = held
+        self._moved.set()
+        try:
+            await held.go
+        finally:
+            del self._held[this]
+
+
+def _escaped(key: str) -> str:
+    """A key as part of a path id: a slash begins what stands below a call, a dot the number of an equal one."""
+    return key.replace("%", "%25").replace("/", "%2F").replace(".", "%2E")
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]], *, patience: float) -> bool:
+    """Cancel tasks and wait for their end; one that swallows it is cancelled again, then left alone.
+
+    Returns:
+        Whether the one who waits was cancelled meanwhile, which leaves none of them behind.
+    """
+    cancelled = False
+    for _ in range(_MAX_CANCELLATIONS):
+        left = {task for task in tasks if not task.done()}
+        if not left:
+            break
+        for task in left:
+            task.cancel()
+        try:
+            await asyncio.wait(left, timeout=patience)
+        except asyncio.CancelledError:
+            cancelled = True
+        patience *= 2
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()
+    return cancelled

@@ -1,0 +1,207 @@
+"""Between the gate and the journal: what is decided about a step, and what a person may still say of it (H9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from ..core import Emitter, canonical_json
+from ..core.errors import AnswerInvalid, CallRefused, TaskFailed, WorldAgentError
+from ..core.events import CallDecided
+from ..core.pauses import Approve, Reject
+from .gate import Callee, Caller, Gate, Verdict
+from .guard import OnError, guarded
+from .inside import Inside, kept_in
+from .journal import UNATTENDED, Ask, Drive, Step, decision_of, pause_of
+
+_LOG = logging.getLogger("worldagent.calls")
+_REFUSED: Final = "; other arguments for it were refused: "
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who wants a step done, and what it is asked under.
+
+    Attributes:
+        drive: What has recorded the turn's calls.
+        gate: What decides.
+        emit: Where events go.
+        caller: Who calls.
+        on_error: Gets the original of what an approver raises.
+    """
+
+    drive: Drive
+    gate: Gate
+    emit: Emitter
+    caller: Caller
+    on_error: OnError | None = None
+
+
+async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
+    """Decide about a step before it is done.
+
+    The step has then what a person is asked before, or why it is refused, and what decided so.
+
+    Args:
+        step: The step, which is changed; its input is the params as JSON.
+        callee: What is called; its `params` declare the step's input.
+        asker: Who calls.
+    """
+    drive, gate, caller = asker.drive, asker.gate, asker.caller
+    record = drive.recorded(step.id)
+    if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
+        step.by = record.by  # it was decided about before
+        return
+    if record is not None and record.answered:  # what a person said counts, also where nobody would be asked any more
+        verdict = gate.by_policy(callee, step.input, caller)
+        if verdict.decision != "refuse":
+            verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
+    else:
+        verdict = gate.decide(callee, step.input, caller)
+    if verdict.decision == "approve":
+        step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
+        return
+    if verdict.decision == "ask" and not drive.can_ask and caller.modelled:
+        verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
+    if verdict.decision == "ask":
+        _ask(step, verdict, callee, asker)
+        if not await _unanswered(step, verdict, callee, asker):
+            return
+        why = f"{verdict.reason}, and no person watches this unattended turn"
+        verdict = replace(verdict, decision="refuse", by=UNATTENDED, reason=why)
+    if record is None:
+        _tell(asker, step, "refuse", verdict.by)
+    _refuse(step, verdict, callee, caller)
+
+
+async def _unanswered(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> bool:
+    """Whether an unattended turn must refuse the step, since no approver in the process has answered."""
+    made, refuses = asker.drive.recorded(step.id) is not None, asker.drive.refuses(step.id)
+    if (refuses or not made) and await _answered_at_once(step, callee, asker):
+        return False
+    if not refuses and not made:
+        _tell(asker, step, "ask", verdict.by)
+    return refuses
+
+
+async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:
+    """Let an approver in the process say what counts for the step; whether it has, so that no person is asked."""
+    if asker.gate.approver is None:
+        return False
+    try:
+        with Inside.left():
+            asked = kept_in(asker.gate.approver(step.pause(asker.drive.now())))
+            answer = await guarded(asked, what="the approver", on_error=asker.on_error)
+        if answer is None:
+            return False
+        if isinstance(answer, Approve | Reject):
+            _take(step, answer, callee, asker)
+            return True
+        raise AnswerInvalid(
+            f"the approver answered {type(answer).__name__}", remedy="let it give Approve(), Reject(reason) or None"
+        )
+    except WorldAgentError as error:
+        if asker.on_error is not None and not isinstance(error, TaskFailed):  # of the others it knows
+            asker.on_error(error)
+        code = error.code
+    _LOG.warning("the approver gave no answer to %s that counts (%s); it is left to a person", step.id, code)
+    return False
+
+
+def _refuse(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> None:
+    step.refusal = CallRefused(
+        f"the call of {callee.name!r} is refused: {verdict.reason}", remedy="do without it, or ask for something else"
+    )
+    step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
+
+
+def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
+    """Have a person asked before the step; what they change is validated and decided about again."""
+    fits = step.check
+
+    def check(arguments: Any) -> Any:
+        taken = arguments if fits is None else fits(arguments)
+        now = asker.gate.by_policy(callee, taken, asker.caller)
+        if now.decision == "refuse":
+            if step.ask is not None:
+                before = step.ask.reason.partition(_REFUSED)[0]
+                step.ask = replace(step.ask, reason=f"{before}{_REFUSED}{now.reason}")
+            raise AnswerInvalid(
+                f"{step.name!r} may not be called with these arguments: {now.reason}", remedy="change them"
+            )
+        return taken
+
+    def noted(decision: str, said: Mapping[str, Any]) -> str:
+        return _said(decision, "expired" if decision == "refuse" else "person", said, step, callee, asker)
+
+    step.ask = Ask(
+        kind="approval",
+        function=callee.name,
+        schema=callee.params.model_json_schema(),
+        risk=callee.risk,
+        description=callee.description,
+        reason=verdict.reason,
+        caller=asker.caller.name,
+        approvers=verdict.approvers,
+        seconds=verdict.expires,
+    )
+    step.by, step.check, step.noted = "person", check, noted
+
+
+def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> None:
+    """What an approver in the process said counts as what a person says."""
+    said = decision_of(step.pause(asker.drive.now()), answer)
+    if said["kind"] == "reject":
+        _tell(asker, step, "reject", "approver")
+        verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
+        _refuse(step, verdict, callee, asker.caller)
+        return
+    arguments, check = said.get("arguments"), step.check
+    if arguments is not None and check is not None:
+        check(arguments)
+    decision = "approve" if arguments is None else "modify"
+    step.ask, step.by = None, "approver"
+    step.gate = _said(decision, "approver", said, step, callee, asker)
+
+
+def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
+    """Tell of what somebody decided, and remember what it stands for; gives what the journal keeps of it."""
+    kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
+    if said.get("always"):
+        changed = said.get("arguments")
+        taken = step.input if changed is None or step.check is None else step.check(changed)
+        grant = asker.gate.grant(callee, asker.caller, None if said["always"] == "any" else taken)
+        kept |= {"always": "any" if said["always"] == "any" else "same"}
+        kept |= {"covers": grant.covers, "description": grant.description}
+    _tell(asker, step, decision, by, said.get("account"))
+    return _note(decision, by, asker.caller, callee, **kept)
+
+
+def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:
+    """What the journal keeps of it."""
+    if not more:
+        return _plain_note(decision, by, caller.name, callee.name)
+    return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})
+
+
+@lru_cache(maxsize=256)
+def _plain_note(decision: str, by: str, caller: str, function: str) -> str:
+    return canonical_json({"decision": decision, "by": by, "caller": caller, "function": function})
+
+
+def _tell(asker: Asker, step: Step, decision: str, by: str, account: str | None = None) -> None:
+    asker.emit(
+        CallDecided,
+        call_id=step.id,
+        function=step.name,
+        parent=step.parent,
+        decision=decision,
+        gate=by,
+        account=account,
+    )
+
+
+__all__ = ["Asker", "with_leave"]

@@ -1,0 +1,429 @@
+"""What turns have used, in the agent's database: of each day for accounts and workspaces, of a turn while it is open.
+
+Days are UTC's. Processes add to the same rows and never write back what they read. Calls of a turn are counted in its
+journal; here stands how many of them its day knows of. A day that is over counts for no limit any more: whoever begins
+a new day's rows removes such old ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
+from datetime import timedelta
+from typing import Annotated, Any, Final
+from weakref import WeakValueDictionary
+
+from pydantic import ConfigDict, Field
+
+from ...core import Clock, ModelUsage, Scope
+from ...core.errors import HostError
+from ...storage import Database, Row, Schema, Transaction, check_row
+from .budget import Budget, Kind, Purse
+from .limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent
+
+USAGE: Final = Schema(
+    "usage",
+    (
+        (
+            """CREATE TABLE wa_usage(
+                 day TEXT NOT NULL,
+                 workspace TEXT NOT NULL,
+                 account TEXT NOT NULL,
+                 calls BIGINT NOT NULL,
+                 tokens BIGINT NOT NULL,
+                 cost DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(day, workspace, account))""",
+            """CREATE TABLE wa_spent(
+                 turn TEXT NOT NULL,
+                 path TEXT NOT NULL,
+                 calls BIGINT NOT NULL,
+                 tokens BIGINT NOT NULL,
+                 cost DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(turn, path))""",
+        ),
+        (
+            """CREATE TABLE wa_bill(
+                 turn TEXT NOT NULL,
+                 model TEXT NOT NULL,
+                 calls BIGINT NOT NULL,
+                 input_tokens BIGINT,
+                 output_tokens BIGINT,
+                 cached_tokens BIGINT NOT NULL,
+                 reasoning_tokens BIGINT NOT NULL,
+                 cost DOUBLE PRECISION,
+                 PRIMARY KEY(turn, model))""",
+        ),
+    ),
+)
+_TOGETHER: Final = 100  # calls outside turns that are written at once
+_ALL = ""  # stands for all accounts of a workspace, and for the turn among the paths of its calls
+_MODELS = "models"  # stands among the paths of calls for what models chose; a path begins with the id of its turn
+_MOST: Final = 1 << 53  # more than is used in a day; what is added to less fits its column
+# A row that nobody here wrote is left as it is: a text that is added to would become a number.
+_ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, ?, ?, ?)
+           ON CONFLICT(day, workspace, account) DO UPDATE SET calls=wa_usage.calls+excluded.calls,
+             tokens=wa_usage.tokens+excluded.tokens, cost=wa_usage.cost+excluded.cost
+           WHERE wa_usage.calls BETWEEN -{_MOST} AND {_MOST} AND wa_usage.tokens BETWEEN 0 AND {_MOST}
+             AND wa_usage.cost BETWEEN 0 AND {_MOST}
+           RETURNING calls, tokens, cost"""
+_OVER = """DELETE FROM wa_usage WHERE (day, workspace, account) IN
+             (SELECT day, workspace, account FROM wa_usage WHERE day < ? ORDER BY day, workspace, account LIMIT ?)"""
+_KEPT_DAYS: Final = 1  # for a process whose clock is slow
+_AT_ONCE: Final = 100  # rows of days that are over that go with the first rows of a new one, at least
+_USED = "SELECT calls, tokens, cost FROM wa_usage WHERE day=? AND workspace=? AND account=?"
+_KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?, ?, ?)
+           ON CONFLICT(turn, path) DO UPDATE SET calls=excluded.calls, tokens=excluded.tokens, cost=excluded.cost"""
+_KEPT = "SELECT path, calls, tokens, cost FROM wa_spent WHERE turn=?"
+_DROP = "DELETE FROM wa_spent WHERE turn=?"
+_BILL: Final[tuple[str, ...]] = tuple(column.name for column in fields(ModelUsage))
+_KEEP_BILL = f"""INSERT INTO wa_bill(turn, model, {", ".join(_BILL)}) VALUES(?, ?, ?, ?, ?, ?, ?, ?)
+                 ON CONFLICT(turn, model) DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in _BILL)}"""
+_KEPT_BILL = f"SELECT model, {', '.join(_BILL)} FROM wa_bill WHERE turn=?"
+_DROP_BILL = "DELETE FROM wa_bill WHERE turn=?"
+_COLUMNS: Final[tuple[str, ...]] = ("calls", "tokens", "cost")
+
+
+class _StoredSpent(Row):
+    model_config = ConfigDict(strict=True)
+
+    # Below 0 for a while, where a call that was cut off is made again the day after.
+    calls: Annotated[int, Field(ge=-_MOST, le=_MOST)]
+    tokens: Annotated[int, Field(ge=0, le=_MOST)]
+    cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)]
+
+
+class _StoredPart(_StoredSpent):
+    path: str
+
+
+_Count = Annotated[int, Field(ge=0, le=_MOST)]
+
+
+class _StoredBill(Row):
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    calls: _Count
+    input_tokens: _Count | None
+    output_tokens: _Count | None
+    cached_tokens: _Count
+    reasoning_tokens: _Count
+    cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)] | None
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _DayPurse(Purse):
+    """What an account or a workspace has used today: by the database's word, and what it does not know of yet."""
+
+    today: Callable[[], str] = lambda: ""
+    day: str = ""
+    pending: Spent = field(default_factory=Spent)
+
+    def check(self, kinds: Iterable[Kind]) -> None:
+        self._turn_the_page()
+        Purse.check(self, kinds)
+
+    def add(self, spent: Spent) -> None:
+        self._turn_the_page()
+        self.pending.add(spent)
+        self.spent.add(spent)
+
+    def learn(self, day: str, total: Spent, written: Spent) -> None:
+        """Take over what the database says once something was added to it."""
+        self.pending = self.pending.minus(written)
+        if day == self.today():
+            self.day = day
+            self.spent = replace(total)
+            self.spent.add(self.pending)
+
+    def _turn_the_page(self) -> None:
+        today = self.today()
+        if today != self.day:
+            self.day, self.spent = today, replace(self.pending)
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """What one run at a turn uses.
+
+    Attributes:
+        budget: What it may use.
+    """
+
+    _usage: Usage
+    _turn: str
+    _scope: Scope
+    _total: Purse
+    _days: Sequence[tuple[str, _DayPurse]]
+    _written: Spent
+    _rows: bool
+    _began: Spent = field(default_factory=Spent)
+    budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget((self._total, *(purse for _, purse in self._days)), clock=self._usage.clock)
+
+    def recall(self, call_ids: Iterable[str]) -> None:
+        """Count the calls that the journal has of earlier runs."""
+        found = self.budget.book.counted
+        found |= set(call_ids)
+        self._total.spent.calls = len(found)
+        more = Spent(calls=len(found) - self._written.calls)
+        for _, purse in self._days:
+            purse.add(more)
+
+    def writing(self) -> Writing:
+        """Take down what was used by now, to be written in a transaction."""
+        spent = replace(self._total.spent)
+        purses = {path: replace(purse.spent) for path, purse in self.budget.book.purses.items()}
+        return Writing(self, spent, spent.minus(self._written), purses, dict(self.budget.book.bill))
+
+    async def settle(self) -> None:
+        """Write down what was used by now, in the middle of the run."""
+        await self._usage.write(self.writing(), still=True)
+
+    async def close(self) -> None:
+        """Have written down what was used where there is no turn to do it with; later, if that will do."""
+        if self.budget.book.always or self._rows:
+            await self._usage.write(self.writing(), still=False)
+        else:
+            await self._usage.add_later(self._scope, self._total.spent)
+
+
+@dataclass(slots=True)
+class Writing:
+    """What is written of a use; it may be written twice, where a transaction is run again.
+
+    Attributes:
+        use: Whose it is.
+        spent: What the turn has used.
+        more: What the day does not know of yet.
+        purses: What those have used who have limits of their own, by path id.
+        bill: What model calls used, by the model's name.
+    """
+
+    use: Use
+    spent: Spent
+    more: Spent
+    purses: dict[str, Spent]
+    bill: dict[str, ModelUsage]
+    _totals: dict[str, Spent] = field(default_factory=dict)
+    _day: str = ""
+    _still: bool = False
+
+    def __call__(self, transaction: Transaction, still: bool) -> None:
+        """Write it; `still` says whether the turn can go on later."""
+        use, self._still = self.use, still
+        self._day, scope = use._usage.today(), use._scope
+        self._totals = use._usage._add(transaction, self._day, {(scope.workspace, scope.account): self.more})
+        if still:
+            for path, spent in {_ALL: self.spent, **self.purses}.items():
+                transaction.execute(_KEEP, (use._turn, path, spent.calls, spent.tokens, spent.cost))
+            for model, used in self.bill.items():
+                transaction.execute(_KEEP_BILL, (use._turn, model, *astuple(used)))
+        elif use._rows:
+            transaction.execute(_DROP, (use._turn,))
+            transaction.execute(_DROP_BILL, (use._turn,))
+
+    def done(self) -> None:
+        """It is written."""
+        self.use._written, self.use._rows = self.spent, self._still
+        if not self._still:  # the turn has ended
+            self.use.budget.book.settle = None  # it holds the use: a cycle, which only the collector would free
+        for account, purse in self.use._days:
+            if account in self._totals:
+                purse.learn(self._day, self._totals[account], self.more)
+
+
+class Usage:
+    """What turns have used, in a database that was opened with the schema `USAGE`; process lifetime.
+
+    Args:
+        database: The database.
+        clock: Tells the day.
+        turn: What one turn may use.
+        account: What each account may use in a day.
+        workspace: What each workspace may use in a day.
+        depth: How deep the calls of one turn may nest.
+        chosen: How many calls models may choose in one turn; None is no limit beside `turn`.
+        at_once: How many model calls and leaves that models chose may run at once in one turn.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        turn: Limits | None = None,
+        account: Limits | None = None,
+        workspace: Limits | None = None,
+        depth: int = DEPTH,
+        chosen: int | None = CHOSEN,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self.clock = clock
+        self._database = database
+        self._limits = turn or Limits()
+        self._depth = depth
+        self._chosen = chosen
+        self._at_once = at_once
+        self._by_day = {"account": account or Limits(), "workspace": workspace or Limits()}
+        self._purses: WeakValueDictionary[tuple[str, str], _DayPurse] = WeakValueDictionary()
+        self._later: dict[tuple[str, str | None], Spent] = {}
+
+    def today(self) -> str:
+        """The day, in UTC."""
+        return self.clock.now().date().isoformat()
+
+    async def open(self, turn: str, scope: Scope, *, again: bool = False) -> Use:
+        """Begin a run at a turn.
+
+        Args:
+            turn: The turn's id.
+            scope: Whose day it counts for.
+            again: Whether earlier runs may have used something.
+
+        Raises:
+            StorageInvalid: What is kept is not what was written.
+        """
+        days = self._days(scope)
+
+        def read(transaction: Transaction) -> tuple[dict[str, Spent], dict[str, ModelUsage], dict[str, Spent]]:
+            kept, bill = (self._kept(transaction, turn), self._bill(transaction, turn)) if again else ({}, {})
+            return kept, bill, {account: self._used(transaction, scope.workspace, account) for account, _ in days}
+
+        kept, bill, used = await self._database.read(read) if again or days else ({}, {}, {})
+        today = self.today()
+        for account, purse in days:
+            purse.learn(today, used[account], Spent())
+        written = kept.get(_ALL, Spent())
+        total = Purse("the turn", self._limits, _TURN, replace(written), ends_turn=True)
+        use = Use(self, turn, scope, total, days, replace(written), bool(kept))
+        book = use.budget.book
+        book.kept = kept
+        book.bill = bill
+        book.always = bool(days)
+        book.depth = self._depth
+        book.settle = use.settle
+        book.slots = asyncio.Semaphore(self._at_once)
+        if self._chosen is not None:
+            limits, spent = Limits(calls=self._chosen), kept.get(_MODELS, Spent())
+            book.chosen = Purse("the turn", limits, _CALLS, spent, ends_turn=True, per=" that models choose")
+            book.purses[_MODELS] = book.chosen
+        return use
+
+    async def write(self, writing: Writing, *, still: bool) -> None:
+        """Write down what was used, in a transaction of its own."""
+        await self._database.transact(lambda tx: writing(tx, still))
+        writing.done()
+
+    async def used(self, workspace: str, account: str | None = None) -> Spent:
+        """What a workspace, or one of its accounts, has used today.
+
+        Raises:
+            StorageInvalid: What is kept is not what was written.
+        """
+        await self.flush()
+        return await self._database.read(lambda tx: self._used(tx, workspace, account or _ALL))
+
+    async def add_later(self, scope: Scope, spent: Spent) -> None:
+        """Take what was used in a call outside any turn, for which a write of its own would be much."""
+        self._later.setdefault((scope.workspace, scope.account), Spent()).add(spent)
+        if sum(each.calls for each in self._later.values()) >= _TOGETHER:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what was kept for later."""
+        later, self._later, day = self._later, {}, self.today()
+        if later:
+            await self._database.transact(lambda tx: self._add(tx, day, later))
+
+    async def aclose(self) -> None:
+        """Write what was kept for later, if the database can still be written."""
+        with contextlib.suppress(HostError):
+            await self.flush()
+
+    def _days(self, scope: Scope) -> list[tuple[str, _DayPurse]]:
+        whose = [("account", scope.account), ("workspace", scope.workspace)]
+        return [
+            (name if kind == "account" else _ALL, self._purse(kind, name, scope))
+            for kind, name in whose
+            if name is not None and self._by_day[kind].counted
+        ]
+
+    def _purse(self, kind: str, name: str, scope: Scope) -> _DayPurse:
+        key = (scope.workspace, name if kind == "account" else _ALL)
+        found = self._purses.get(key)
+        if found is None:
+            found = self._purses[key] = _DayPurse(
+                f"the {kind} {name!r}",
+                self._by_day[kind],
+                _DAY.format(kind=kind),
+                ends_turn=True,
+                per=" a day",
+                today=self.today,
+            )
+        return found
+
+    def _kept(self, transaction: Transaction, turn: str) -> dict[str, Spent]:
+        """What an open turn has used, by path id."""
+        rows = transaction.execute(_KEPT, (turn,))
+        parts: list[dict[str, Any]] = [dict(zip(("path", *_COLUMNS), row, strict=True)) for row in rows]
+        for part in parts:
+            self._check(_StoredPart, part, part["path"] if isinstance(part["path"], str) and part["path"] else turn)
+        return {part.pop("path"): Spent(**part) for part in parts}
+
+    def _bill(self, transaction: Transaction, turn: str) -> dict[str, ModelUsage]:
+        """What the model calls of an open turn used, by the model's name."""
+        bill: dict[str, ModelUsage] = {}
+        for row in transaction.execute(_KEPT_BILL, (turn,)):
+            columns: dict[str, Any] = dict(zip(("model", *_BILL), row, strict=True))
+            self._check(_StoredBill, columns, turn)
+            model = columns.pop("model")
+            bill[model] = ModelUsage(**columns)
+        return bill
+
+    def _used(self, transaction: Transaction, workspace: str, account: str, day: str = "") -> Spent:
+        rows = transaction.execute(_USED, (day or self.today(), workspace, account))
+        return self._spent(rows[0], workspace, account) if rows else Spent()
+
+    def _spent(self, row: Sequence[Any], workspace: str, account: str) -> Spent:
+        columns: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+        self._check(_StoredSpent, columns, f"{workspace}/{account}")
+        return Spent(**columns)
+
+    def _check(self, model: type[Row], columns: Mapping[str, Any], whose: str) -> None:
+        check_row(model, columns, what=f"the usage of {whose!r}", database=self._database.name)
+
+    def _add(
+        self, transaction: Transaction, day: str, more: Mapping[tuple[str, str | None], Spent]
+    ) -> dict[str, Spent]:
+        """Add to what a day knows, by workspace and account; gives what it has then, by account."""
+        sums: dict[tuple[str, str], Spent] = {}
+        for (workspace, account), spent in more.items():
+            for whose in (account, _ALL):
+                if whose is not None and spent != Spent():
+                    sums.setdefault((workspace, whose), Spent()).add(spent)
+        totals: dict[str, Spent] = {}
+        begun = 0
+        # Accounts first, and both in order: of two who add at once neither has what the other waits for.
+        for workspace, whose in sorted(sums, key=lambda key: (key[1] == _ALL, key)):
+            spent = sums[workspace, whose]
+            rows = transaction.execute(_ADD, (day, workspace, whose, spent.calls, spent.tokens, spent.cost))
+            totals[whose] = (
+                self._spent(rows[0], workspace, whose) if rows else self._used(transaction, workspace, whose, day)
+            )
+            begun += totals[whose] == spent
+        if begun:  # more go than come, so that the table stays as small as its last days
+            last = self.clock.now().date() - timedelta(days=_KEPT_DAYS)
+            transaction.execute(_OVER, (last.isoformat(), max(_AT_ONCE, 2 * begun)))
+        return totals
+
+
+_TURN: Final = "raise the setting turn_{kind}, and resume the turn to go on"
+_CALLS: Final = "set turn_calls to what the turn may use in all, and resume the turn to go on"
+_DAY: Final = "wait for the next day (UTC), or raise the setting {kind}_limits"
+
+__all__ = ["USAGE", "Usage", "Use", "Writing"]

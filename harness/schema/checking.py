@@ -1,0 +1,217 @@
+"""JSON values checked by a JSON Schema, and the schema itself: what does not fit is told without any value.
+
+How a keyword is checked within bounds is in `keywords`; pydantic is `types`' matter. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from ...core.errors import FunctionInvalid
+from ...core.validation import kept_json
+
+_LONGEST: Final = 256 * 1024  # characters of a schema
+_PARTS: Final = 5_000  # values in a schema
+_SHOWN: Final = 10  # problems that are told
+_CHOICES: Final = 200  # characters of allowed values that are told
+_TEXTS: Final = {
+    "additionalProperties": "is not declared",
+    "unevaluatedProperties": "has a field that is not declared",
+    None: "is not allowed",
+}
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_MATCHED: Final = frozenset(("patternProperties", "unevaluatedProperties"))
+_SIZES: Final = frozenset(
+    f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "imum")
+)
+_BOUNDS: Final = _SIZES | {"exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Where a value does not fit, and why."""
+
+    where: tuple[str | int, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{_place(self.where) if self.where else 'value'}: {self.text}"
+
+
+class Checker:
+    """Checks values by one schema.
+
+    Args:
+        what: What is declared, for errors.
+        schema: The schema.
+
+    Raises:
+        FunctionInvalid: It is no JSON Schema, refers to something outside itself, or is too large.
+    """
+
+    def __init__(self, what: str, schema: object) -> None:
+        self.what = what
+        self.text = _text(what, schema)
+        problem = self._problem()
+        if problem:
+            raise _invalid(what, problem, "mend the schema")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """A copy of the schema, for the caller to keep."""
+        schema: dict[str, Any] = json.loads(self.text)
+        return schema
+
+    def check_object(self) -> None:
+        """Make sure that it describes objects.
+
+        Raises:
+            FunctionInvalid: It does not.
+        """
+        kind = self.schema.get("type", "object")
+        if kind != "object" and "object" not in (kind if isinstance(kind, list) else ()):
+            raise _invalid(self.what, "describes no object", "give it 'type': 'object', and the params as properties")
+
+    def problems(self, value: Any) -> list[Problem]:
+        """Say where a JSON value does not fit; empty where it does."""
+        return self._found(value, _problems)
+
+    def quoting(self, value: Any) -> list[Problem]:
+        """As `problems`, in words that quote the value: for nobody but who gave it."""
+        return self._found(value, lambda error: [Problem(tuple(error.absolute_path), str(error.message))])
+
+    def _found(self, value: Any, told: Callable[[Any], Iterable[Problem]]) -> list[Problem]:
+        from .keywords import TooMuch, bounded
+
+        found: list[Problem] = []
+        try:
+            with bounded():
+                for error in islice(self._validator.iter_errors(value), _SHOWN):
+                    found += told(error)
+        except (TooMuch, RecursionError):
+            found = [Problem((), "it takes too many steps to check")]
+        return list(dict.fromkeys(found))[:_SHOWN]
+
+    def _problem(self) -> str:
+        """What is wrong with the schema; it can be used where nothing is."""
+        # Here, since it loads half a second's worth of modules for those who use it.
+        from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
+
+        from .keywords import draft_of
+
+        schema = self.schema
+        if _count(schema) > _PARTS:
+            return f"holds more than {_PARTS} values"
+        try:
+            # Patterns are JavaScript's, so that Python's own reading of them says nothing.
+            draft_of(schema).check_schema(schema, format_checker=FormatChecker(formats=()))
+            return _problem_of_parts(self._validator)
+        except SchemaError as error:
+            return f"is no JSON Schema (at {_place(error.absolute_path)}: {error.validator})"
+        except RecursionError:
+            return "nests too deep"
+
+    @cached_property
+    def _validator(self) -> Any:
+        from referencing import Registry
+
+        from .keywords import draft_of
+
+        schema = self.schema
+        draft = draft_of(schema)
+        # A part that names its draft would be checked by the library's own class, which knows no bounds.
+        schema.pop("$schema", None)
+        # With a registry of its own it looks nowhere else for what a schema refers to.
+        return draft(schema, registry=Registry())
+
+
+def _text(what: str, schema: object) -> str:
+    """The schema as JSON text, in its own order."""
+    if not isinstance(schema, Mapping):
+        raise _invalid(what, "is no JSON object", "give a JSON Schema, such as {'type': 'object'}")
+    try:
+        text = json.dumps(dict(schema), ensure_ascii=False, allow_nan=False)
+        kept_json(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = type(error).__name__
+    else:
+        if len(text) <= _LONGEST:
+            return text
+        raise _invalid(what, "is too large", f"keep it below {_LONGEST} characters")
+    raise _invalid(what, f"is not JSON ({problem})", "use JSON values alone, not too deep")
+
+
+def _count(schema: object) -> int:
+    """How many values there are in it."""
+    left, count = [schema], 0
+    while left:
+        count += 1
+        match left.pop():
+            case dict() as fields:
+                left += fields.values()
+            case list() as items:
+                left += items
+            case _:
+                pass
+    return count
+
+
+def _problem_of_parts(validator: Any) -> str:
+    """What is wrong with a part of a schema, such as one that refers to what is not in it."""
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    root = specification_with(validator.META_SCHEMA["$schema"]).create_resource(validator.schema)
+    left, seen = [(root, validator._resolver)], set[str]()
+    while left:
+        part, resolver = left.pop()
+        if not isinstance(part.contents, dict):
+            continue
+        part.contents.pop("$schema", None)
+        seen.update(_MATCHED & part.contents.keys())
+        references = [part.contents[name] for name in _REFERENCES if isinstance(part.contents.get(name), str)]
+        try:
+            for reference in references:
+                resolver.lookup(reference)
+        except Unresolvable:
+            return "refers to something that is not in it"
+        left += [(each, resolver.in_subresource(each)) for each in part.subresources()]
+    # The library matches these patterns with an engine that can take for ever.
+    return "has patternProperties beside unevaluatedProperties" if seen == _MATCHED else ""
+
+
+def _problems(error: Any) -> Iterator[Problem]:
+    """What an error of `jsonschema` says, without its texts, which quote values."""
+    where, rule = tuple(error.absolute_path), error.validator_value
+    match error.validator:
+        case "required":
+            yield from (Problem((*where, name), "is required") for name in rule if name not in error.instance)
+        case "type":
+            yield Problem(where, f"should be {' or '.join([rule] if isinstance(rule, str) else rule)}")
+        case "enum" | "const":
+            allowed = json.dumps([rule] if error.validator == "const" else rule, ensure_ascii=False)[1:-1]
+            yield Problem(
+                where, f"should be {allowed}" if len(allowed) <= _CHOICES else "is none of the values allowed"
+            )
+        case keyword if keyword in _BOUNDS:
+            yield Problem(where, f"does not fit {keyword} {rule}")
+        case keyword:
+            yield Problem(where, _TEXTS.get(keyword, f"does not fit {keyword}"))
+
+
+def _place(path: Any) -> str:
+    # A name of a stranger's is shown where a field could be called so.
+    return ".".join(str(step) if re.fullmatch(r"[\w$-]{1,64}", str(step)) else "..." for step in path) or "its top"
+
+
+def _invalid(what: str, problem: str, remedy: str) -> FunctionInvalid:
+    return FunctionInvalid(f"the schema of {what} {problem}", remedy=remedy)
+
+
+__all__ = ["Checker", "Problem"]

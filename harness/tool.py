@@ -1,0 +1,307 @@
+"""From a Python function to a `Function`: a leaf, or a flow if it takes a context to call with (H2, H7, D8).
+
+Type hints become params and result, the docstring the description. What is not async runs on a thread.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from itertools import zip_longest
+from typing import Any, Final, overload
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+from pydantic import PydanticUserError, TypeAdapter
+
+from ..core.errors import FunctionInvalid
+from ..core.events import Risk
+from .adopted import Adopted, adopted
+from .context import CallContext, ToolContext
+from .function import READ_ONLY, Body, Function, FunctionKind
+from .inside import Inside
+from .limits import Limits, Retry
+from .params import params_model
+
+Plain = Callable[..., Any]
+
+_THREADS = 32
+"""How many functions that are not async run at once in one event loop."""
+
+_POOL: RunVar[CapacityLimiter] = RunVar("worldagent_functions")
+
+_SECTION = re.compile(r"(?m)^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):[ \t]*$")
+_ARGUMENT = re.compile(r"(?m)^( +)\*{0,2}(\w+)(?: \([^)]*\))?:[ \t]*(.*(?:\n\1[ \t]+\S.*)*)")
+
+
+class _Options(typing.TypedDict, total=False):
+    """How a function is declared; what is left out is taken from the Python function. See `Function`.
+
+    Attributes:
+        name: Its name, if not the function's own.
+        description: What it does, if not the first paragraph of the docstring.
+        title: Its name for people, such as "Look up a price", for events.
+        risk: What it does to the world: `read_only`, or one or several of `write`, `network`, `destructive`.
+        approval: Whether each call asks for an approval, whatever the policy approves.
+        untrusted: Whether its result may hold what strangers wrote.
+        capabilities: Words by which `agent.find` finds it.
+        timeout: Seconds of one try; left out, those that its caller has left.
+        limits: What one call of it, and all below it, may use.
+        capture: Whether events have its arguments, and traces may hold its arguments and result.
+        offered: Whether the conversation can call it. Workers can call what their `tools` name all the same.
+    """
+
+    name: str | None
+    description: str | None
+    title: str
+    risk: Risk | Iterable[Risk]
+    approval: bool
+    untrusted: bool
+    capabilities: Iterable[str]
+    timeout: float | None
+    limits: Limits
+    capture: bool
+    offered: bool
+
+
+class FlowOptions(_Options, total=False):
+    """How a flow is declared. See `Function`.
+
+    Attributes:
+        tools: Globs over the names that it may call; left out, any.
+    """
+
+    tools: Iterable[str] | None
+
+
+class ToolOptions(_Options, total=False):
+    """How a leaf is declared. See `Function`.
+
+    Attributes:
+        idempotent: Whether running it twice does the same as running it once.
+        retry: How often it is tried where it fails for a passing reason.
+    """
+
+    idempotent: bool
+    retry: Retry
+
+
+_OPTIONS: Final[Mapping[FunctionKind, frozenset[str]]] = {
+    "leaf": frozenset(ToolOptions.__annotations__) | frozenset(_Options.__annotations__),
+    "flow": frozenset(FlowOptions.__annotations__) | frozenset(_Options.__annotations__),
+}
+
+
+@overload
+def tool(body: Plain, /, **options: typing.Unpack[ToolOptions]) -> Function: ...
+@overload
+def tool(**options: typing.Unpack[ToolOptions]) -> Callable[[Plain], Function]: ...
+def tool(body: Plain | None = None, /, **options: typing.Unpack[ToolOptions]) -> Any:
+    """Make a `Function` of a Python function, a `dspy.Tool` or a tool of LangChain.
+
+    The type hints of a Python function become the params and the result. A tool of another library has the params that
+    it declares, and gives any JSON.
+
+    A function without a context, or whose first parameter is a `ToolContext`, becomes a leaf: it may have effects and
+    calls nothing. One whose first parameter is a `WorkerContext` or `CallContext` can call others, so it becomes a
+    flow, as with `@flow`.
+
+    A function that is not async runs on a thread of its own, so that the event loop is free meanwhile. Where its call
+    is cancelled or times out, the thread runs on and its result is dropped.
+
+    Args:
+        body: The function or tool, when used as `@tool` without brackets.
+        options: See `ToolOptions`. Without `risk` a leaf counts as `write` and `network`, so a call that a model makes
+            requires approval (H9); a flow counts as `read_only`.
+
+    Raises:
+        FunctionInvalid: A parameter has no type hint, a hint has no schema, or an option does not fit the function.
+    """
+    return _decorate(body, "leaf", dict(options))
+
+
+@overload
+def flow(body: Body, /, **options: typing.Unpack[FlowOptions]) -> Function: ...
+@overload
+def flow(**options: typing.Unpack[FlowOptions]) -> Callable[[Body], Function]: ...
+def flow(body: Body | None = None, /, **options: typing.Unpack[FlowOptions]) -> Any:
+    """Make a flow `Function` of an async Python function whose first parameter is the `CallContext`.
+
+    A flow calls other functions through `ctx.call` and has no effects of its own, so that its body can be run again.
+    What it calls passes the gate by itself.
+
+    Args:
+        body: The function, when used as `@flow` without brackets.
+        options: See `FlowOptions`. Without `risk` it counts as `read_only`.
+
+    Raises:
+        FunctionInvalid: It is not async, a parameter has no type hint, a hint has no schema, its context can call
+            nothing, or an option does not fit a flow.
+    """
+    return _decorate(body, "flow", dict(options))
+
+
+def _decorate(body: Plain | None, kind: FunctionKind, options: dict[str, Any]) -> Any:
+    return partial(_made, kind, options) if body is None else _made(kind, options, body)
+
+
+def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
+    foreign = adopted(body) if kind == "leaf" else None
+    if foreign is not None:
+        return _foreign(foreign, options)
+    if not inspect.isroutine(body):
+        if isinstance(body, Function):
+            raise FunctionInvalid(f"{body.name!r} is a tool already", remedy="use the decorator once")
+        plain = body is None or isinstance(body, str | int | float)  # others may show what is not for an error
+        what = repr(body)[:80] if plain else f"{getattr(body, '__name__', type(body).__name__)!r}"
+        raise FunctionInvalid(
+            f"{what} is not a Python function",
+            remedy="pass a function that 'def' or 'async def' makes, a dspy.Tool or a LangChain tool",
+        )
+    name, description = options.get("name"), options.get("description")
+    own_name = name or str(getattr(body, "__name__", ""))
+    is_async = inspect.iscoroutinefunction(body)
+    hints = _hints(own_name, body)
+    parameters = list(inspect.signature(body).parameters.values())
+    first = hints.get(parameters[0].name, Any) if parameters else None
+    if kind == "leaf" and _can_call(first):
+        kind = "flow"
+    if kind == "flow":
+        _check_flow(own_name, first, is_async)
+    others = _options_of(own_name, kind, options)
+    context = kind == "flow" or first is ToolContext
+    for each in ("capabilities", "tools"):
+        if others.get(each) is not None:
+            others[each] = tuple(others[each])
+    return Function(
+        own_name,
+        body if is_async else _on_a_thread(body),
+        params_model(own_name, parameters[context:], hints, _arguments(body)),
+        _result_type(own_name, hints),
+        description if description is not None else _summary(body),
+        kind,
+        context=context and kind == "leaf",
+        **others,
+    )
+
+
+def _foreign(given: Adopted, options: dict[str, Any]) -> Function:
+    name, description = options.get("name") or given.name, options.get("description")
+    others = _options_of(name, "leaf", options)
+    if others.get("capabilities") is not None:
+        others["capabilities"] = tuple(others["capabilities"])
+    return Function(
+        name,
+        given.run if given.is_async else _on_a_thread(given.run),
+        given.params,
+        TypeAdapter(Any),
+        given.description if description is None else description,
+        **others,
+    )
+
+
+def _check_flow(name: str, context: Any, is_async: bool) -> None:
+    """Refuse a flow that cannot call anything."""
+    problem, remedy = "", "give it 'ctx: CallContext' as first parameter"
+    if not is_async:
+        problem, remedy = "is not async", "declare it with 'async def'"
+    elif context is ToolContext:
+        problem = "takes a ToolContext, which cannot call others"
+        remedy = "take a WorkerContext, or make it a leaf with @tool"
+    elif not _is_context(context):
+        problem = "takes no context"
+    if problem:
+        raise FunctionInvalid(f"the flow {name!r} {problem}", remedy=remedy)
+
+
+def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[str, Any]:
+    """The options as `Function` takes them, checked against the kind of function that they are for."""
+    known = _OPTIONS[kind]
+    for option in sorted(options.keys() - known):
+        other = next((each for each, names in _OPTIONS.items() if option in names), None)
+        if other is None:
+            near = difflib.get_close_matches(option, known, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            problem, remedy = "which there is not", f"{meant}the options are: {', '.join(sorted(known))}"
+        elif other == "leaf":  # a flow's body runs again from the start, with the results of the calls that it made
+            problem = "and is a flow, since it takes a context that it can call with"
+            remedy = "leave the option out and set it on what it calls, or take a ToolContext"
+        else:
+            problem, remedy = "and calls nothing", "take a WorkerContext as first parameter, or leave the option out"
+        raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
+    given = {key: value for key, value in options.items() if key not in ("name", "description")}
+    return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
+
+
+def _on_a_thread(body: Plain) -> Body:
+    @wraps(body)
+    async def run(*placed: Any, **named: Any) -> Any:
+        try:
+            pool = _POOL.get()
+        except LookupError:
+            pool = CapacityLimiter(_THREADS)
+            _POOL.set(pool)
+        # It cannot be cut off: whoever cancels it goes on, and what it still does is nobody's result.
+        work = Inside.on_thread(partial(body, *placed, **named))
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=pool)
+
+    return run
+
+
+def _hints(name: str, body: Plain) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(body, include_extras=True)
+    except Exception as error:  # not by name: to read a hint is to run code of the embedder's, which may raise anything
+        problem = f"{type(error).__name__}: {error.name!r}" if isinstance(error, NameError) else type(error).__name__
+    raise FunctionInvalid(
+        f"the type hints of the function {name!r} cannot be read ({problem})",
+        remedy="import the names that its hints use",
+    )
+
+
+def _can_call(hint: Any) -> bool:
+    """Whether a first parameter says that it is a context to call others with."""
+    return hint is not Any and hasattr(hint, "call") and _is_context(hint)
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether a flow's first parameter can be its context."""
+    if hint is Any or getattr(hint, "_is_protocol", False):
+        return True
+    return isinstance(hint, type) and issubclass(CallContext, hint)
+
+
+def _result_type(name: str, hints: dict[str, Any]) -> TypeAdapter[Any]:
+    if "return" not in hints:
+        raise FunctionInvalid(f"the function {name!r} does not say what it returns", remedy="annotate its return type")
+    try:
+        return TypeAdapter(hints["return"])
+    except PydanticUserError as error:
+        problem = type(error).__name__
+    raise FunctionInvalid(
+        f"the result of the function {name!r} has no schema ({problem})", remedy="use a type that pydantic can validate"
+    )
+
+
+def _summary(body: Plain) -> str:
+    text = inspect.getdoc(body) or ""
+    return " ".join(text.split("\n\n", 1)[0].split())
+
+
+def _arguments(body: Plain) -> dict[str, str]:
+    """What a docstring in Google's style says of each parameter."""
+    text = inspect.getdoc(body) or ""
+    sections = list(_SECTION.finditer(text))
+    for section, after in zip_longest(sections, sections[1:]):
+        if section[1] in ("Args", "Arguments", "Parameters"):
+            part = text[section.end() : None if after is None else after.start()]
+            return {found[2]: " ".join(found[3].split()) for found in _ARGUMENT.finditer(part)}
+    return {}
+
+
+__all__ = ["FlowOptions", "ToolOptions", "flow", "tool"]

@@ -1,0 +1,258 @@
+"""A worker as data. Its loop is in `graphs.loop`, its Signature in `signatures`."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+from ..core import canonical_json
+from ..core.errors import FunctionInvalid
+from ..core.generation import GenerationOptions
+from ..core.validation import is_text, validate_model
+from .function import READ_ONLY, Function, Risk, check_name, risks, undispatched
+from .gate import Policy
+from .limits import Limits
+from .params import TAKEN
+from .requests import TEXT, WorkerRequest
+
+MOST_RETRIES: Final = 20
+MOST_STEPS: Final = 1000
+
+_TAKEN: Final = TAKEN | {"calls", "lm", "offered_tools", "result", "role"}
+"""What no param of a worker can be called: its Signature has such fields of its own, or they are no fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A language model with instructions of its own, run by name through the `subagent` shape.
+
+    Attributes:
+        name: What it is called by, and the name of its entry Signature.
+        instructions: Its static instructions. No role changes them.
+        description: What it is for, shown to whoever may call it.
+        risk: What calling it does to the world. What it calls in its turn passes the gate by itself.
+        capabilities: What it is good for, in words that `agent.find` looks up.
+        tools: Globs over what it may call; left out, nothing.
+        input: What it takes: a pydantic model, or the JSON Schema of an object. Left out, one text, `request`.
+        output: What it gives: a type, or a JSON Schema. Left out, a text.
+        prompt: The message that its model receives: a text in which `{field}` is replaced by that field of the input,
+            as JSON if it is not a text, and `{{` and `}}` are braces. Left out, the model receives the fields as such.
+        options: How its model generates its answers, by the names of `GenerationOptions`. They go over those of
+            the profile and the settings.
+        model: Its model: a model string, or a name from `WorldAgent(models=...)`; None is the turn's, or the agent's.
+        fallbacks: Models that are tried in turn where its own cannot be reached, times out or is rate limited.
+        retries: How often it is told what is wrong with an answer that cannot be used, and tries again.
+        max_steps: How many times it may call tools before it must answer.
+        limits: What one call of it, and all below it, may use.
+        policy: Rules of its own for what it calls and for all that is called below it. They narrow the agent's policy:
+            of the two verdicts the stricter one counts. What none of its rules match is left to the agent's policy,
+            unless it sets `default`; so is what they approve.
+        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        offered: Whether the conversation can call it.
+        params: What it takes, as a model.
+        result: What it gives, as an adapter.
+    """
+
+    name: str
+    instructions: str
+    description: str = ""
+    risk: tuple[Risk, ...] = READ_ONLY
+    capabilities: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    _: KW_ONLY
+    input: type[BaseModel] | Mapping[str, Any] = WorkerRequest
+    output: Any = str
+    prompt: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    retries: int = 2
+    max_steps: int = 20
+    limits: Limits = field(default_factory=Limits)
+    policy: Policy | None = None
+    capture: bool = False
+    offered: bool = True
+    params: type[BaseModel] = field(init=False, repr=False, compare=False)
+    result: TypeAdapter[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_name("worker", self.name)
+        if not is_text(self.instructions):
+            raise FunctionInvalid(f"the worker {self.name!r} has no instructions", remedy="say what it should do")
+        object.__setattr__(self, "risk", risks(self.name, self.risk))
+        for attribute in ("capabilities", "tools", "fallbacks"):
+            object.__setattr__(self, attribute, self._words(attribute))
+        if self.model is not None and not is_text(self.model):
+            raise FunctionInvalid(
+                f"the model of the worker {self.name!r} is no text", remedy="give a model string or a name, or none"
+            )
+        if not isinstance(self.limits, Limits):
+            raise FunctionInvalid(
+                f"the limits of the worker {self.name!r} are of type {type(self.limits).__name__!r}",
+                remedy="give Limits(...) or leave them out",
+            )
+        self._check_policy()
+        self._check_texts()
+        self._check_number("retries", 0, MOST_RETRIES)
+        self._check_number("max_steps", 0, MOST_STEPS)
+        object.__setattr__(self, "params", self._params())
+        self._check_params()
+        object.__setattr__(self, "result", self._result())
+        object.__setattr__(self, "options", self._options())
+        self._check_prompt()
+
+    def message(self, inputs: Mapping[str, Any]) -> str:
+        """The prompt with the fields of the input in it.
+
+        Args:
+            inputs: The params as JSON.
+        """
+        found: list[str] = []
+        for text, name, _, _ in string.Formatter().parse(self.prompt):
+            found.append(text)
+            if name is not None:
+                value = inputs.get(name)
+                found.append(value if isinstance(value, str) else canonical_json(value))
+        return "".join(found)
+
+    @property
+    def generation(self) -> GenerationOptions:
+        """How its model generates its answers."""
+        return GenerationOptions(**self.options)
+
+    @property
+    def function(self) -> Function:
+        """The worker as a function of its input, which gives its output."""
+        return Function(
+            self.name,
+            undispatched,
+            self.params,
+            self.result,
+            self.description,
+            kind="worker",
+            risk=self.risk,
+            capabilities=self.capabilities,
+            tools=self.tools,
+            limits=self.limits,
+            capture=self.capture,
+            offered=self.offered,
+        )
+
+    def _check_texts(self) -> None:
+        for attribute in ("instructions", "description", "prompt"):
+            given: object = getattr(self, attribute)
+            if not isinstance(given, str) or (given and not is_text(given)):
+                raise FunctionInvalid(
+                    f"the {attribute} of the worker {self.name!r} is no text", remedy="give text that UTF-8 can hold"
+                )
+
+    def _check_params(self) -> None:
+        """Its params are inputs of its Signature, too, whose names are Python's."""
+        if self.params is WorkerRequest:
+            return
+        schema = self.params.model_json_schema()
+        names = schema.get("properties", {})
+        missing = [name for name in schema.get("required", ()) if name not in names]
+        wrong = [name for name in names if name in _TAKEN or not name.isidentifier() or name.startswith("_")]
+        problem, remedy = "", "name its params as Python names arguments"
+        if not names:
+            problem = "no params"
+        elif wrong:
+            problem = f"a param that cannot be called {wrong[0]!r}"
+        elif missing:
+            problem, remedy = f"no param {missing[0]!r}, which is required", "declare it, or do not require it"
+        if problem:
+            raise FunctionInvalid(f"the worker {self.name!r} has {problem}", remedy=remedy)
+
+    def _check_policy(self) -> None:
+        policy: object = self.policy
+        if policy is None:
+            return
+        if not isinstance(policy, Policy):
+            raise FunctionInvalid(
+                f"the policy of the worker {self.name!r} is of type {type(policy).__name__!r}",
+                remedy="give Policy(...) or leave it out",
+            )
+        idle = sorted(policy.model_fields_set - {"rules", "default"})
+        for rule in policy.rules:
+            # What a rule approves is left to the agent's policy, which counts it; who may answer is said there, too.
+            idle += sorted(rule.model_fields_set & {"times", "seconds", "approvers"})
+        if idle:
+            raise FunctionInvalid(
+                f"the policy of the worker {self.name!r} has {idle[0]}=, which belongs to the agent's policy",
+                remedy="leave it out: a worker's policy has rules and default",
+            )
+
+    def _check_prompt(self) -> None:
+        fields = self.params.model_json_schema().get("properties", {})
+        remedy = f"write {{field}} for one of {', '.join(fields)}, and '{{{{' or '}}}}' for a brace"
+        try:
+            parts = list(string.Formatter().parse(self.prompt))
+        except ValueError:
+            problem = "a single brace"
+        else:
+            # A conversion, a format or an attribute would read more than the field.
+            wrong = [
+                name
+                for _, name, form, conversion in parts
+                if name is not None and (name not in fields or form or conversion)
+            ]
+            if not wrong:
+                return
+            problem = f"the placeholder {wrong[0]!r}, which is not a field of its input"
+        raise FunctionInvalid(f"the prompt of the worker {self.name!r} has {problem}", remedy=remedy)
+
+    def _options(self) -> Mapping[str, Any]:
+        what = f"options of the worker {self.name!r}"
+        checked = validate_model(GenerationOptions, self.options, what=what, error=FunctionInvalid)
+        return checked.model_dump(exclude_none=True)
+
+    def _params(self) -> type[BaseModel]:
+        given = self.input
+        if isinstance(given, Mapping):
+            from .schema import params_of  # it imports a library that most agents do not need
+
+            # As with shapes and functions: what is not declared is refused.
+            return params_of(self.name, {"type": "object", "additionalProperties": False, **given})
+        if isinstance(given, type) and issubclass(given, BaseModel):
+            return given
+        raise FunctionInvalid(
+            f"the worker {self.name!r} declares {given!r} as its input", remedy="give a pydantic model or a JSON Schema"
+        )
+
+    def _result(self) -> TypeAdapter[Any]:
+        if isinstance(self.output, Mapping):
+            from .schema import result_of  # see `_params`
+
+            return result_of(self.name, self.output)
+        if self.output is str:
+            return TEXT
+        try:
+            return TypeAdapter(self.output)
+        except PydanticUserError:
+            pass
+        raise FunctionInvalid(
+            f"the worker {self.name!r} declares {self.output!r} as its output, which has no schema",
+            remedy="give a type that pydantic knows, or a JSON Schema",
+        )
+
+    def _words(self, attribute: str) -> tuple[str, ...]:
+        given: object = getattr(self, attribute)
+        words = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(is_text(word) for word in words):
+            raise FunctionInvalid(f"{attribute} of the worker {self.name!r} are no texts", remedy="give texts")
+        return tuple(map(str, words))
+
+    def _check_number(self, attribute: str, least: int, most: int) -> None:
+        given: object = getattr(self, attribute)
+        if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+            raise FunctionInvalid(
+                f"{attribute} of the worker {self.name!r} is {given!r}", remedy=f"give {least} to {most}"
+            )
+
+
+__all__ = ["Worker"]

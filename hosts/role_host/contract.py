@@ -1,0 +1,210 @@
+"""What goes over the wire: the arguments and answers of the four tools, as models and as JSON Schemas.
+
+Nothing is stored or decided here; `tools` does that. The schemas are those of `docs/role-host.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from mcp.types import Tool, ToolAnnotations
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from ...core import STORED_TIERS, Tier
+from ..serving import output_schema, wire_schema
+
+CONTRACT: Literal[1] = 1
+"""The version of the contract, part of every answer."""
+
+Code = Literal["invalid", "too_long", "not_found", "forbidden", "unavailable"]
+
+
+def _printable(value: str) -> str:
+    if value.isprintable() and value.strip():
+        return value
+    raise PydanticCustomError("not_printable", "It is blank or has characters that cannot be printed")
+
+
+def _said(value: str) -> str:
+    if value.strip():
+        return value
+    raise PydanticCustomError("blank", "It is blank")
+
+
+TierName = Literal["workspace", "account", "channel"]
+_TIERS: Final = [tier.value for tier in STORED_TIERS]
+_Label = Annotated[
+    str,
+    Field(min_length=1, max_length=200, description="printable characters, not only blanks"),
+    AfterValidator(_printable),
+]
+ScopeId = _Label
+Name = _Label
+Content = Annotated[
+    str,
+    Field(min_length=1, description="the text of the role, not blank, 32 KiB of UTF-8 by default"),
+    AfterValidator(_said),
+]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class ListArguments(_Wire):
+    """Of `role_list`: the scope of each tier that is asked for."""
+
+    scope_ids: dict[TierName, ScopeId]
+
+
+class ScopeArguments(_Wire):
+    """Of `role_get` and `role_delete`."""
+
+    tier: TierName
+    scope_id: ScopeId
+
+
+class PutArguments(ScopeArguments):
+    """Of `role_put`."""
+
+    name: Name
+    content: Content
+
+
+class RoleRecord(_Wire):
+    """A stored role; there is one for each tier and scope, and it has nothing but this (R9)."""
+
+    name: Name
+    content: Content
+    tier: TierName
+
+
+class ListAnswer(_Wire):
+    """Of `role_list`: the roles that are set."""
+
+    contract: Literal[1]
+    roles: list[RoleRecord]
+
+
+class RoleAnswer(_Wire):
+    """Of the other three: the role that is set, or that was until now."""
+
+    contract: Literal[1]
+    role: RoleRecord
+
+
+class ErrorAnswer(_Wire):
+    """Of a tool error."""
+
+    contract: Literal[1]
+    code: Code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """One tool: its name for people, what it takes, what it gives, what it does."""
+
+    title: str
+    arguments: type[ListArguments] | type[ScopeArguments] | type[PutArguments]
+    answer: type[ListAnswer] | type[RoleAnswer]
+    description: str
+    writes: bool = False
+
+
+TOOLS = {
+    "role_list": ToolSpec(
+        title="List roles",
+        arguments=ListArguments,
+        answer=ListAnswer,
+        description="All roles that are set for these scopes, at most one for each tier.",
+    ),
+    "role_get": ToolSpec(
+        title="Get a role",
+        arguments=ScopeArguments,
+        answer=RoleAnswer,
+        description="The role of one tier and scope.",
+    ),
+    "role_put": ToolSpec(
+        title="Set a role",
+        arguments=PutArguments,
+        answer=RoleAnswer,
+        description="Set or replace the role of one tier and scope.",
+        writes=True,
+    ),
+    "role_delete": ToolSpec(
+        title="Clear a role",
+        arguments=ScopeArguments,
+        answer=RoleAnswer,
+        description="Clear the role of one tier and scope, and give what it was.",
+        writes=True,
+    ),
+}
+
+
+def offered() -> frozenset[Tier]:
+    """The tiers that the contract knows."""
+    return frozenset(STORED_TIERS)
+
+
+def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  # a constant
+    """The JSON Schemas of the contract by name: `role_list.input`, `role_list.output` and so on, and `error`.
+
+    An `output` takes the tool's answer and every error; `error` takes errors alone.
+
+    Args:
+        tiers: The tiers that the host keeps; the schemas name no other.
+    """
+    made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
+    for name, spec in TOOLS.items():
+        made[f"{name}.input"] = wire_schema(spec.arguments)
+        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
+    _keep_tiers(made, {tier.value for tier in tiers})
+    return made
+
+
+def published(tiers: Collection[Tier]) -> list[Tool]:
+    """The four tools as `tools/list` gives them, of a host that keeps `tiers`."""
+    made = schemas(tiers)
+    return [
+        Tool(
+            name=name,
+            title=spec.title,
+            description=spec.description,
+            input_schema=made[f"{name}.input"],
+            output_schema=made[f"{name}.output"],
+            annotations=ToolAnnotations(
+                read_only_hint=not spec.writes,
+                destructive_hint=spec.writes,
+                idempotent_hint=True,
+                open_world_hint=False,
+            ),
+        )
+        for name, spec in TOOLS.items()
+    ]
+
+
+def _keep_tiers(part: Any, tiers: set[str]) -> None:
+    """Take the tiers that a host does not keep out of every list of tiers in a schema."""
+    for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _keep_tiers(value, tiers)
+    if isinstance(part, dict) and part.get("enum") == _TIERS:
+        part["enum"] = [tier for tier in _TIERS if tier in tiers]
+
+
+__all__ = [
+    "CONTRACT",
+    "TOOLS",
+    "Code",
+    "ListAnswer",
+    "ListArguments",
+    "PutArguments",
+    "RoleAnswer",
+    "RoleRecord",
+    "ScopeArguments",
+    "offered",
+    "published",
+    "schemas",
+]

@@ -1,0 +1,110 @@
+"""The MCP server: which request goes where, and on whose behalf. How it is reached is in `serving`.
+
+It is the library's low-level server. The high-level one turns arguments that do not fit into a text that quotes them,
+takes arguments that no tool has, and gives an error no structured content; the contract allows none of this.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import Any
+
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    TextResourceContents,
+)
+
+from ...role_resolution import RoleStore
+from ..serving import Tokens
+from .access import EVERYTHING, NOTHING, Grant
+from .changes import TEMPLATE, Changes, refusal
+from .contract import TOOLS, published
+from .tools import RoleTools
+
+_Context = ServerRequestContext[Any, Any]
+_Page = PaginatedRequestParams | None
+
+
+class RoleHost:
+    """A role host over one store; `serve_stdio` and `serve_http` put it on a transport.
+
+    Args:
+        store: Keeps the roles. The host does not close it.
+        tokens: The bearer tokens that it takes over HTTP, each with its scopes; None takes every caller.
+        grant: What a caller may use where no tokens are asked for.
+
+    Attributes:
+        server: The MCP server.
+        tokens: As given.
+    """
+
+    def __init__(self, store: RoleStore, *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING) -> None:
+        self.tokens = tokens
+        self._grant = grant
+        self._tools_list = published(store.tiers)
+        self._changes = Changes(self._granted)
+        self._tools = RoleTools(store, self._granted, self._changes.tell)
+        taken = {tool.name: tool.input_schema for tool in self._tools_list}
+        self.server: Server[Any] = Server(
+            "worldagent-role-host",
+            version=version("worldagent"),
+            title="Role host",
+            instructions="Keeps workspace, account and channel roles: version 1 of the role host contract.",
+            get_tool_input_schema=taken.get,  # else the library lists all tools before each call
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read,
+            on_subscriptions_listen=self._changes.listen,
+        )
+
+    def end_streams(self) -> None:
+        """End the streams of changes, so that a transport can close."""
+        self._changes.end()
+
+    def _granted(self) -> Grant:
+        if self.tokens is None:
+            return self._grant
+        return self.tokens.grant_of(get_access_token()) or NOTHING
+
+    async def _list_tools(self, ctx: _Context, params: _Page) -> ListToolsResult:
+        return ListToolsResult(tools=self._tools_list)
+
+    async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
+        if params.name not in TOOLS:
+            raise MCPError(INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
+        return await self._tools.call(params.name, params.arguments or {})
+
+    async def _list_resources(self, ctx: _Context, params: _Page) -> ListResourcesResult:
+        return ListResourcesResult(resources=[])  # which scopes have a role is not for every caller
+
+    async def _list_templates(self, ctx: _Context, params: _Page) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
+
+    async def _read(self, ctx: _Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        tier, scope_id = self._changes.allowed(params.uri)
+        answer = await self._tools.call("role_get", {"tier": tier.value, "scope_id": scope_id})
+        content = answer.structured_content or {}
+        if answer.is_error:
+            raise refusal(content["code"], "the role cannot be read")
+        text = json.dumps(content, ensure_ascii=False)
+        return ReadResourceResult(
+            contents=[TextResourceContents(uri=params.uri, mime_type=TEMPLATE.mime_type, text=text)]
+        )
+
+
+__all__ = ["RoleHost"]

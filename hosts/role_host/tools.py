@@ -1,0 +1,171 @@
+"""What the four tools do: check the arguments, then the scope, then ask the store. Nothing here knows a transport.
+
+A refusal carries a code for programs and a sentence for people; neither holds a value that the caller sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import BaseModel, ValidationError
+
+from ...core import Tier
+from ...core.errors import RoleTooLong, UsageError
+from ...role_resolution import Role, RoleStore
+from .access import Grant
+from .contract import (
+    CONTRACT,
+    TOOLS,
+    Code,
+    ListAnswer,
+    ListArguments,
+    PutArguments,
+    RoleAnswer,
+    RoleRecord,
+    ScopeArguments,
+)
+
+_log = logging.getLogger("worldagent.role_host")
+
+
+class _Refused(Exception):
+    """A call that is answered with a code.
+
+    Args:
+        code: For programs.
+        text: For people, without any value of the caller's.
+    """
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code: Code = code
+        self.text = text
+
+
+class RoleTools:
+    """The tools over one store.
+
+    Args:
+        store: Keeps the roles.
+        grant: What the caller of the request at hand may use.
+        changed: Told of each role that was set, replaced or cleared.
+    """
+
+    def __init__(
+        self, store: RoleStore, grant: Callable[[], Grant], changed: Callable[[Tier, str], Awaitable[None]]
+    ) -> None:
+        self._store = store
+        self._grant = grant
+        self._changed = changed
+        self._writing = asyncio.Lock()  # what a deletion gives is what it deleted
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Run the tool called `name`, which is one of the contract's."""
+        try:
+            return _answered(await self._run(name, arguments))
+        except _Refused as refused:
+            code, text = refused.code, refused.text
+        except Exception as failure:
+            # Whatever the store raised would otherwise reach the caller as text.
+            _log.error("%s failed: %s", name, type(failure).__name__)
+            code, text = "unavailable", "the host cannot reach its roles now; try again later"
+        return CallToolResult(
+            content=[TextContent(type="text", text=f"{code}: {text}")],
+            structured_content={"contract": CONTRACT, "code": code},
+            is_error=True,
+        )
+
+    async def _run(self, name: str, arguments: Mapping[str, Any]) -> BaseModel:
+        given = _checked(name, arguments)
+        if isinstance(given, ListArguments):
+            return await self._list(given)
+        tier, scope_id = Tier(given.tier), given.scope_id
+        self._permit(tier, scope_id)
+        if isinstance(given, PutArguments):
+            return await self._put(tier, scope_id, given)
+        return await (self._delete if name == "role_delete" else self._get)(tier, scope_id)
+
+    async def _get(self, tier: Tier, scope_id: str) -> RoleAnswer:
+        role = await self._store.get(tier, scope_id)
+        if role is None:
+            raise _Refused("not_found", f"no {tier} role is set for this scope")
+        return _of_one(tier, role)
+
+    async def _list(self, given: ListArguments) -> ListAnswer:
+        scope_ids = {Tier(tier): scope_id for tier, scope_id in given.scope_ids.items()}
+        for tier, scope_id in scope_ids.items():
+            self._permit(tier, scope_id)
+        found = await self._store.list(scope_ids)
+        return ListAnswer(contract=CONTRACT, roles=[_record(tier, found[tier]) for tier in sorted(found)])
+
+    async def _put(self, tier: Tier, scope_id: str, given: PutArguments) -> RoleAnswer:
+        try:
+            role = Role(given.name, given.content)
+            async with self._writing:
+                await self._store.put(tier, scope_id, role)
+        except RoleTooLong as error:
+            refused = _Refused("too_long", error.problem)
+        except UsageError:  # a store of the embedder's that takes less than ours
+            refused = _Refused("invalid", "the store does not take this role")
+        else:
+            await self._changed(tier, scope_id)
+            return _of_one(tier, role)
+        raise refused
+
+    async def _delete(self, tier: Tier, scope_id: str) -> RoleAnswer:
+        async with self._writing:
+            answer = await self._get(tier, scope_id)
+            gone = await self._store.delete(tier, scope_id)
+        if not gone:  # another process was first
+            raise _Refused("not_found", f"no {tier} role is set for this scope")
+        await self._changed(tier, scope_id)
+        return answer
+
+    def _permit(self, tier: Tier, scope_id: str) -> None:
+        if tier not in self._store.tiers:
+            raise _Refused("invalid", f"this host keeps no {tier} roles")
+        if not self._grant().allows(tier, scope_id):
+            raise _Refused("forbidden", f"the token does not reach this {tier} scope")
+
+
+def _checked(name: str, arguments: Mapping[str, Any]) -> ListArguments | ScopeArguments | PutArguments:
+    model = TOOLS[name].arguments
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as failure:
+        problem = _misfit(model, failure)
+    raise _Refused("invalid", f"{problem}; the arguments are {', '.join(model.model_fields)}")
+
+
+def _misfit(model: type[BaseModel], failure: ValidationError) -> str:
+    """Say which arguments do not fit and why. Values are not shown, nor names that are not the contract's own."""
+    told: list[str] = []
+    for item in failure.errors(include_input=False, include_url=False, include_context=False):
+        field = str(item["loc"][0]) if item["loc"] else ""
+        known = field in model.model_fields
+        told.append(f"{field}: {item['msg']}" if known else "an argument that the tool does not have")
+    return "; ".join(dict.fromkeys(told))
+
+
+def _record(tier: Tier, role: Role) -> RoleRecord:
+    return RoleRecord.model_validate({"name": role.name, "content": role.content, "tier": tier.value})
+
+
+def _of_one(tier: Tier, role: Role) -> RoleAnswer:
+    return RoleAnswer(contract=CONTRACT, role=_record(tier, role))
+
+
+def _answered(answer: BaseModel) -> CallToolResult:
+    """The text beside the structured content says how many roles there are and repeats none: clients log such texts."""
+    count = len(answer.roles) if isinstance(answer, ListAnswer) else 1
+    return CallToolResult(
+        content=[TextContent(type="text", text=f"{count} role{'' if count == 1 else 's'}")],
+        structured_content=answer.model_dump(mode="json"),
+    )
+
+
+__all__ = ["RoleTools"]

@@ -1,0 +1,146 @@
+"""Turns and errors as answers. What goes over the wire is in `contract`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import ValidationError
+
+from ....agent import Turn
+from ....agent.threads import ThreadState
+from ....core.errors import KeyReused, UnknownMessage, UnknownPause, UnknownShape, WorldAgentError
+from ....core.pauses import Pause
+from ..contract.turns import (
+    Answer,
+    ErrorAnswer,
+    ErrorRecord,
+    NextStep,
+    TurnAnswer,
+    TurnRecord,
+)
+from ..contract.words import WorkspaceArguments
+from ..misfits import Misfit, misfit_of
+from ..pauses import next_steps, pause_result
+from ..people import names
+from ..ports import Refused
+from .call import Call
+
+_UNQUOTED: Final[Mapping[type[Exception], str]] = {
+    KeyReused: "the key was used on this thread for something else",
+    UnknownMessage: "the thread has no such message",
+    UnknownPause: "the thread has no such pause",
+    UnknownShape: "there is no such shape",
+}
+"""Problems of the package that quote what was sent, in other words."""
+
+
+def turn_record(turn: Turn, thread: str) -> TurnRecord:
+    """A turn as JSON."""
+    pauses = [pause_result(pause) for pause in turn.pauses]
+    return TurnRecord.model_validate({**turn.to_json(), "thread": turn.thread or thread, "pauses": pauses})
+
+
+def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
+    """How a surface answers."""
+    record = turn_record(turn, call.given.thread)
+    return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
+
+
+def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
+    """How a surface answers that has not followed the turn: what became of it, and where to look for the rest.
+
+    Args:
+        call: The call.
+        state: How the turn stands.
+        pauses: What it waits for.
+        seen: The last event that the client has been sent.
+    """
+    seq = max(call.given.after, seen)
+    record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
+    made = to_call(call, state.status, state.turn_id, pauses, seq=seq)
+    if not made and call.noted.own:
+        made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; what was said")]
+    return TurnAnswer(
+        turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
+        seq=seq,
+        next=made,
+    )
+
+
+def to_call(
+    call: Call[Any],
+    status: str,
+    turn_id: str,
+    pauses: Sequence[Pause],
+    *,
+    seq: int = 0,
+    ids: Mapping[str, str] | None = None,
+) -> list[NextStep]:
+    """What the caller may call to go on with a turn; empty where it is over, or another account's to go on with.
+
+    Args:
+        call: The call; it is noted there whether the turn is the caller's own, and keeps its events.
+        status: How the turn stands.
+        turn_id: The turn.
+        pauses: What it waits for.
+        seq: The last event that was seen.
+        ids: The ids to repeat, where they are not the call's.
+    """
+    known = call.ids if ids is None else ids
+    followed = status == "running" and call.noted.recorded
+    if not call.noted.own:
+        pauses = [pause for pause in pauses if names(pause, call.caller)]
+        if not followed and (status == "running" or not pauses):
+            return []
+    seen = seq if call.noted.recorded else None
+    needs = call.noted.needs if call.noted.own else ()
+    steps = next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen, needs=needs)
+    return [NextStep.model_validate(step) for step in steps]
+
+
+def answered(answer: Answer) -> CallToolResult:
+    """An answer as the protocol has it, with the agent's answer as its text block where there is one, else with JSON.
+
+    A client that shows text alone finds in the JSON what a paused turn asks, and in `next` how to answer.
+    """
+    content = answer.model_dump(mode="json")
+    text = answer.turn.text if isinstance(answer, TurnAnswer) and answer.turn.status == "done" else None
+    return CallToolResult(content=[_block(text or _as_json(content))], structured_content=content)
+
+
+def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None = None) -> CallToolResult:
+    """An error as the protocol has it; `advice` is what its record has instead, or beside."""
+    error = ErrorRecord(
+        code=failure.code,
+        problem=_UNQUOTED.get(type(failure), failure.problem),
+        remedy=failure.remedy,
+        retryable=failure.retryable,
+        turn_id=failure.turn_id or None,  # what was never begun has an empty one
+    ).model_copy(update=dict(advice or {}))
+    content = ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True)
+    sentence = f"{error.code}: {error.problem}; {error.remedy}"
+    return CallToolResult(
+        content=[_block(f"{sentence}\n{_as_json(content)}")], structured_content=content, is_error=True
+    )
+
+
+def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | Misfit:
+    """The arguments, or what does not fit."""
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as failure:
+        return misfit_of(model, failure)
+
+
+def _block(text: str) -> TextContent:
+    return TextContent(type="text", text=text)
+
+
+def _as_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False)
+
+
+__all__ = ["answered", "checked", "failed", "standing", "to_call", "turn_answer", "turn_record"]

@@ -1,0 +1,185 @@
+"""One turn as one call follows it: it runs in a task of its own, and its events wait in a bounded buffer.
+
+A call that is cancelled leaves; whether the turn then goes on is said when it begins. What is made of the events is not
+known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....agent import Turn, TurnStream
+from ....core.errors import WorldAgentError
+from ....core.events import Event
+from ..pool import Agents
+from ..ports import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What a start with a key is known by.
+
+    Attributes:
+        place: What is equal for two starts of one turn.
+        repeats: Whether it would give a turn that is there, and run none.
+    """
+
+    place: tuple[str, str]
+    repeats: Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What begins a turn, or goes on with one.
+
+    Attributes:
+        stream: Does it. It holds the call's role, and is let go of once the turn has begun.
+        answers: How many answers of a person it takes along.
+        keyed: What it is known by, where it begins a turn with a key.
+    """
+
+    stream: Callable[[], Awaitable[TurnStream]] = field(repr=False)
+    answers: int = 0
+    keyed: Keyed | None = None
+
+
+class Following:
+    """A turn that a call follows.
+
+    Events that are kept wait where they are until there is room for them; of those of another turn, only so many wait.
+
+    Args:
+        agents: Counts the turn, and owns the task that runs it.
+        workspace: Whose turn it is.
+        start: Begins the turn or goes on with one.
+        lag: How many events wait here for the client.
+        detach: Whether the turn goes on when the call leaves.
+
+    Attributes:
+        turn_id: The turn, once it is known.
+        kept: How many answers of a person were written down, whatever became of the turn then.
+    """
+
+    def __init__(self, agents: Agents, workspace: str, start: Start, *, lag: int, detach: bool) -> None:
+        self._agents = agents
+        self._lag = lag
+        self._detach = detach
+        self._keyed = start.keyed
+        self._waiting: deque[Event] | None = deque()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._behind = False
+        self.turn_id: str | None = None
+        self.kept = 0
+        self._answers = start.answers
+        self._task = agents.spawn(self._run(workspace, start.stream))
+        self._task.add_done_callback(lambda _: self._news.set())
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """The events, up to the end of this run of the turn.
+
+        Raises:
+            Refused: The client is too far behind a turn that keeps no events (`reader_behind`).
+        """
+        while True:
+            self._news.clear()
+            while self._waiting:
+                event = self._waiting.popleft()
+                self._room.set()
+                yield event
+            if self._behind:
+                raise behind(self.turn_id)
+            if self._task.done() and not self._waiting:
+                return
+            if not self._waiting:
+                await self._news.wait()
+
+    def outcome(self) -> Turn:
+        """The turn, after its last event.
+
+        Raises:
+            WorldAgentError, Refused: What it failed with.
+        """
+        if self._task.cancelled():
+            return Turn(id=self.turn_id or "", thread="", status="cancelled")  # `turn_record` adds the thread
+        return self._task.result()
+
+    def leave(self) -> None:
+        """Follow no longer: the client is gone, or has its answer."""
+        self._waiting = None
+        self._room.set()
+        if not self._detach and not self._task.done() and not self._task.cancelling():
+            self._task.cancel()
+
+    async def _run(self, workspace: str, start: Callable[[], Awaitable[TurnStream]]) -> Turn:
+        async with self._agents.use(workspace):
+            with await self._counted(workspace):
+                beginning, start = start(), _nothing
+                stream = await beginning
+                del beginning
+                try:
+                    async with stream:
+                        self.kept = self._answers  # they are taken when the stream is entered
+                        self.turn_id = stream.turn_id
+                        async with aclosing(_read(stream)) as events:
+                            async for event in events:
+                                if stream.recorded:
+                                    await self._has_room()
+                                self._take(event)
+                        return await stream.wait()
+                except WorldAgentError as error:
+                    error.turn_id = error.turn_id or self.turn_id
+                    raise
+
+    async def _counted(self, workspace: str) -> AbstractContextManager[None]:
+        """Count the turn, unless the workspace is full and none would be added to what it has.
+
+        Raises:
+            Refused: It is full.
+        """
+        keyed = self._keyed
+        place: object = object() if keyed is None else keyed.place
+        if keyed is not None and not self._agents.has_room(workspace, place) and await keyed.repeats():
+            return nullcontext()
+        return self._agents.turn(workspace, place)
+
+    async def _has_room(self) -> None:
+        while self._waiting is not None and len(self._waiting) >= self._lag:
+            self._room.clear()
+            await self._room.wait()
+
+    def _take(self, event: Event) -> None:
+        if self._waiting is None:
+            return
+        if len(self._waiting) >= self._lag:
+            self._behind, self._waiting = True, None
+        else:
+            self._waiting.append(event)
+        self._news.set()
+
+
+async def _read(stream: TurnStream) -> AsyncGenerator[Event]:
+    async for event in stream:
+        yield event
+
+
+async def _nothing() -> Any:
+    raise AssertionError("a turn is begun once")
+
+
+def behind(turn_id: str | None) -> Refused:
+    """The refusal of a client that reads too slowly."""
+    return Refused(
+        "reader_behind",
+        "the client reads slower than the turn goes on",
+        remedy="read on with events, after the last number that came, where the turn was begun with detach or a key",
+        turn_id=turn_id,
+    )
+
+
+__all__ = ["Following", "Keyed", "Start", "behind"]

@@ -1,0 +1,122 @@
+"""Events as progress of the request that asks for them, at the client's own pace. Whose they are is not known here.
+
+While a model thinks there are no events. Clients that restart their time-out at each progress get heartbeats meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ....core import utc_text
+from ....core.events import Event, ReasoningDelta
+from .call import Call
+from .following import behind
+
+_BEAT: Final = 1e-7  # what something without a number adds to that of progress, which the protocol requires to increase
+
+
+class Progress:
+    """Sends the events of one call, if its client asked for them.
+
+    Args:
+        call: The call.
+        seen: The last event that the client has by an earlier round of the call.
+
+    Attributes:
+        seq: The number of the last event that the client has, or need not have.
+    """
+
+    def __init__(self, call: Call[Any], *, seen: int = 0) -> None:
+        self._session = call.ctx.session
+        self._noted = call.noted
+        self._stall, self._pause = call.house.limits.reader_stall, call.house.limits.heartbeat
+        self._after: int = max(call.given.after, seen)
+        self._has: int | None = self._after if seen or "after" in call.given.model_fields_set else None
+        self._wanted = call.wants_progress
+        self._offset = 0
+        self._seq = 0
+        self._sending = asyncio.Lock()
+        self._number = float(self._after)  # the last number of progress that was sent
+        self._sent_at = 0.0
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event, of this call's or of what the client had before."""
+        return max(self._seq, self._after)
+
+    @property
+    def has(self) -> int | None:
+        """The last event that the client has; None where that is not known, or nobody wants any."""
+        has = self._seq or self._has
+        return has if self._wanted and not self._offset else None
+
+    async def send(self, event: Event) -> None:
+        """Send one event, unless the client has it.
+
+        Raises:
+            Refused: The client does not read (`reader_behind`).
+        """
+        if isinstance(event, ReasoningDelta):
+            if self._wanted:  # it has the number of the last event, as a heartbeat has
+                await self._told(self._number + _BEAT, {**event.model_dump(mode="json"), "seq": self.seq})
+            return
+        # The events of a turn that keeps none count from 1 in each run; those of one call count on all the same.
+        if event.seq + self._offset <= self._seq:
+            self._offset = self._seq
+        self._seq = event.seq + self._offset
+        if not self._wanted or self._seq <= self._after:
+            return
+        told = event.model_copy(update={"seq": self._seq}) if self._offset else event
+        await self._told(self._seq, told)
+
+    async def _told(self, number: float, event: Event | dict[str, Any]) -> None:
+        late = False
+        try:
+            async with asyncio.timeout(self._stall):
+                await self._report(number, json.dumps(event) if isinstance(event, dict) else event.model_dump_json())
+        except TimeoutError:
+            late = True
+        if late:
+            raise behind(self._noted.turn)
+
+    @asynccontextmanager
+    async def heartbeats(self) -> AsyncGenerator[None]:
+        """Send heartbeats inside the block, where the client wants progress and no event was sent for a while."""
+        if not self._wanted:
+            yield
+            return
+        beating = asyncio.create_task(self._beat())
+        # A client that cannot be reached ends the heartbeats; what follows from that is decided where events are sent.
+        beating.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    async def _beat(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self._sent_at = clock()
+        while True:
+            await asyncio.sleep(max(self._sent_at + self._pause - clock(), 0))
+            if clock() < self._sent_at + self._pause:
+                continue
+            # Its `seq` is the last event's, so a client that notes the number of each event has lost nothing.
+            told = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._stall):
+                    await self._report(self._number + _BEAT, json.dumps({**told, "type": "heartbeat"}))
+
+    async def _report(self, number: float, message: str) -> None:
+        async with self._sending:
+            if number > self._number:  # else an event was sent while a heartbeat waited
+                self._number = number
+                await self._session.report_progress(number, message=message)
+            self._sent_at = asyncio.get_running_loop().time()
+
+
+__all__ = ["Progress"]

@@ -1,0 +1,84 @@
+"""What the other tools take: events, and what is read or changed of a thread. What they do is in `calls`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ....agent.threads import ThreadStatus
+from .words import Label, RoleArgument, Seq, ThreadArguments, Title, Words, WorkspaceArguments
+
+
+class EventsArguments(WorkspaceArguments):
+    """Of `events`."""
+
+    turn_id: Label = Field(description="the turn", examples=["3f2a9c0d11be"])
+    after: Seq = Field(default=0, description="the number of the last event that the client has")
+    wait: float = Field(
+        default=30.0, ge=0, le=300, allow_inf_nan=False, description="seconds to wait for the first event"
+    )
+    limit: int = Field(default=1000, ge=1, le=1000, description="events in one answer, at most")
+
+
+class HistoryArguments(ThreadArguments):
+    """Of `history`."""
+
+    before: Label | None = Field(default=None, description="a message's id; the page ends just before it")
+    limit: int = Field(default=50, ge=1, le=1000, description="messages in one answer, at most")
+
+
+class ForkArguments(ThreadArguments):
+    """Of `fork`."""
+
+    at: Label | None = Field(default=None, description="the message to go on from; left out, the newest")
+    to: Label | None = Field(default=None, description="the new thread's id; left out, one is made")
+
+
+class RoleSetArguments(ThreadArguments):
+    """Of `thread_role_set`."""
+
+    role: RoleArgument
+    ttl: float | None = Field(
+        default=None, gt=0, le=366 * 86_400, allow_inf_nan=False, description="seconds after which it ends"
+    )
+
+
+class ExplainArguments(ThreadArguments):
+    """Of `explain_role`."""
+
+    role: RoleArgument | None = Field(default=None, description="a call role to explain along")
+
+
+class ThreadsArguments(WorkspaceArguments):
+    """Of `threads`."""
+
+    limit: int = Field(default=100, ge=1, le=1000, description="threads in the answer, at most")
+    status: ThreadStatus | None = Field(default=None, description="only those that stand so", examples=["paused"])
+    of_account: Label | None = Field(
+        default=None, description="only those on which a turn has run for this account", examples=["ana"]
+    )
+    channel: Label | None = Field(default=None, description="only those whose newest turn is of this channel")
+    query: Words | None = Field(
+        default=None, max_length=200, description="only those whose title or messages say this, in capitals or not"
+    )
+    before: Words | None = Field(
+        default=None, max_length=1000, description="the next page: the `page_key` of the last thread that you have"
+    )
+
+
+class RenameArguments(ThreadArguments):
+    """Of `thread_rename`."""
+
+    title: Title | None = Field(
+        default=None, description="left out, the first words of the first message", examples=["Dragons of Vell"]
+    )
+
+
+__all__ = [
+    "EventsArguments",
+    "ExplainArguments",
+    "ForkArguments",
+    "HistoryArguments",
+    "RenameArguments",
+    "RoleSetArguments",
+    "ThreadsArguments",
+]

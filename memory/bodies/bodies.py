@@ -1,0 +1,45 @@
+"""The fields that a body of each kind must have. It reads and writes no row; what they mean is `graphs`' matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .names import is_name
+
+_NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
+    "message": {"text": str},
+    "answer": {"text": str},
+    "schedule": {"schedule": str, "fired_at": str, "payload": dict},
+    "task": {"shape": str, "params": dict},
+    "skill": {"shape": str, "params": dict},
+    "result": {"to": str, "status": str},
+    "summary": {"text": str, "first": str, "last": str, "messages": int, "results": list},
+    "done": {"result": dict},
+    "failed": {"error": dict},
+}
+"""What must stand in the body of a message of each kind, and of a result of each status, to go on from it."""
+
+
+_NAMED: Final = ("message", "task", "skill")
+"""The kinds that may say how the person is called who speaks."""
+
+
+def misfits(kind: str, body: Mapping[str, Any]) -> list[str]:
+    """The names of the fields in which a body is not as those of its kind are written; none where it can be read.
+
+    Args:
+        kind: The message's kind.
+        body: Its body. Attachments are not looked at.
+    """
+    kinds = [kind, str(body.get("status"))] if kind == "result" else [kind]
+    needed = {name: wanted for each in kinds for name, wanted in _NEEDED.get(each, {}).items()}
+    wrong = [name for name, wanted in needed.items() if not isinstance(body.get(name), wanted)]
+    if kind in _NAMED and not is_name(body.get("name", "nobody")):
+        wrong.append("name")
+    if kind == "result" and kinds[-1] not in ("done", "failed"):
+        wrong.append("status")
+    return wrong
+
+
+__all__ = ["misfits"]

@@ -1,0 +1,183 @@
+"""The rows of branches: a thread that goes on from a message of another one, or of its own past.
+
+Messages point to their parents, so a head is all that a branch needs: the past is shared and stored once. What a thread
+said after its head was set stands in its checkpoints; `head_of` tells which of the two counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+from ...core import Clock, SystemClock
+from ...core.errors import NameTaken, UnknownMessage
+from ...storage import Database, Lease, Transaction, check_row
+from ..kept import KeptMessages
+from ..moments import moment_of, stored_moment
+from ..titles import ThreadTitles
+from ..turns import keys_of
+from .stored import StoredBranch
+
+BRANCH_TABLES: Final = (
+    """CREATE TABLE wa_branch(
+         thread TEXT PRIMARY KEY,
+         head TEXT,
+         origin TEXT NOT NULL,
+         after TEXT NOT NULL,
+         at BIGINT NOT NULL)""",
+    "CREATE INDEX wa_branch_origin ON wa_branch(origin)",
+)
+"""What a schema's migration needs to have branches. It goes with the log: who does not know it takes wrong heads."""
+
+_COLUMNS: Final = "thread, head, origin, after, at"
+_NAMES: Final = tuple(_COLUMNS.split(", "))
+_WRITE: Final = f"""INSERT INTO wa_branch({_COLUMNS}) VALUES(?, ?, ?, ?, ?) ON CONFLICT(thread) DO UPDATE
+                    SET head=excluded.head, origin=excluded.origin, after=excluded.after, at=excluded.at"""
+_GET: Final = f"SELECT {_COLUMNS} FROM wa_branch WHERE thread=?"
+_TAKEN: Final = """SELECT 1 WHERE EXISTS(SELECT 1 FROM wa_branch WHERE thread=?)
+                   OR EXISTS(SELECT 1 FROM wa_turn WHERE thread=?)"""
+_HEAD: Final = "SELECT id FROM wa_message WHERE id=?"
+_COUNT: Final = "SELECT COUNT(*) FROM wa_branch WHERE origin=? AND thread<>origin"
+_WITHOUT_TURNS: Final = f"""SELECT {_COLUMNS} FROM wa_branch
+                            WHERE thread >= ? AND thread < ?
+                              AND NOT EXISTS(SELECT 1 FROM wa_turn WHERE wa_turn.thread=wa_branch.thread)
+                              AND (CAST(? AS BIGINT) IS NULL OR at < ? OR (at=? AND thread < ?))
+                            ORDER BY at DESC, thread DESC LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where a thread was set to.
+
+    Attributes:
+        thread: The key of the thread.
+        head: The message that it goes on from; None is the empty conversation.
+        origin: The key of the thread that it was branched off; its own where it went back in its own past.
+        after: The turn of the thread's newest checkpoint at that time, empty where it had none. The head counts for as
+            long as that is the newest.
+        at: When.
+    """
+
+    thread: str
+    head: str | None
+    origin: str
+    after: str = ""
+    at: datetime
+
+    @property
+    def name(self) -> str:
+        """The id of the thread within its workspace."""
+        return unquote(self.thread.partition("/")[2])
+
+
+def head_of(branch: Branch | None, turn: str | None, head: str | None) -> str | None:
+    """The head of a thread: that of its newest checkpoint, unless it was set since.
+
+    Args:
+        branch: The thread's row, if it has one.
+        turn: The turn of the thread's newest checkpoint; None where it has none.
+        head: What that checkpoint says.
+    """
+    return branch.head if branch is not None and branch.after == (turn or "") else head
+
+
+class Branches:
+    """The branches in a database that was opened with the schemas `CONVERSATION` and `TURNS`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def get(self, thread: str) -> Branch | None:
+        """A thread's row."""
+        return await self._database.read(lambda tx: self.row_of(tx, thread))
+
+    def row_of(self, transaction: Transaction, thread: str) -> Branch | None:
+        """The same, in a transaction."""
+        rows = transaction.execute(_GET, (thread,))
+        return _branch(rows[0], self._database.name) if rows else None
+
+    async def taken(self, thread: str) -> bool:
+        """Whether a thread has turns, or was branched off."""
+        return bool(await self._database.read(lambda tx: tx.execute(_TAKEN, (thread, thread))))
+
+    async def count(self, origin: str) -> int:
+        """How many threads were branched off a thread."""
+        [(found,)] = await self._database.read(lambda tx: tx.execute(_COUNT, (origin,)))
+        return int(found)
+
+    async def of_workspace(
+        self, workspace: str, *, limit: int, before: tuple[datetime, str] | None = None
+    ) -> tuple[Branch, ...]:
+        """Those threads of a workspace that no turn has run on yet, the newest first.
+
+        Args:
+            workspace: The workspace.
+            limit: How many.
+            before: Only those that were made before this time, or then and have a lower key than this.
+        """
+        at, thread = (None, "") if before is None else (stored_moment(before[0]), before[1])
+        given = (*keys_of(workspace), at, at, at, thread, limit)
+        rows = await self._database.read(lambda tx: tx.execute(_WITHOUT_TURNS, given))
+        return tuple(_branch(row, self._database.name) for row in rows)
+
+    def branch(self, thread: str, head: str | None, *, origin: str, after: str = "") -> Branch:
+        """A branch of now, not yet written; see `Branch`."""
+        return Branch(thread=thread, head=head, origin=origin, after=after, at=self._clock.now())
+
+    async def add(self, branch: Branch, *, lease: Lease) -> None:
+        """Write down a new thread, and nothing else: not that its name was ever owned.
+
+        Raises:
+            NameTaken: There is a thread of that name.
+            LeaseLost: Another owner took the name over.
+        """
+
+        def work(transaction: Transaction) -> None:
+            self.write(transaction, [branch], [lease])
+            lease.forget(transaction)
+
+        await self._database.transact(work)
+
+    @staticmethod
+    def write(transaction: Transaction, branches: Sequence[Branch], leases: Sequence[Lease]) -> None:
+        """Write down branches, and the marks that new threads begin with, with what else is written.
+
+        Args:
+            transaction: Where to.
+            branches: The rows; one of a thread that goes back in its own past takes the place of the row it has.
+            leases: The ownership of each thread.
+
+        Raises:
+            NameTaken: There is a thread of the name of one that is new.
+            UnknownMessage: There is no such message any more.
+            LeaseLost: Another owner took one over.
+        """
+        for lease in leases:
+            lease.verify(transaction)
+        for branch in branches:
+            if branch.thread != branch.origin and transaction.execute(_TAKEN, (branch.thread, branch.thread)):
+                raise NameTaken(f"there is a thread {branch.thread!r}", remedy="use a name that no thread has")
+            # Held, so that whoever removes messages waits, or was before this.
+            if branch.head is not None and not transaction.hold(_HEAD, (branch.head,)):
+                raise UnknownMessage(
+                    f"message {branch.head!r} was removed meanwhile", remedy="use an id from the thread's history"
+                )
+            transaction.execute(_WRITE, _row(branch))
+            if branch.thread != branch.origin:
+                KeptMessages.copy(transaction, branch.origin, branch.thread)
+                ThreadTitles.copy(transaction, branch.origin, branch.thread)
+
+
+def _row(branch: Branch) -> tuple[object, ...]:
+    return branch.thread, branch.head, branch.origin, branch.after, stored_moment(branch.at)
+
+
+def _branch(row: tuple[Any, ...], database: str) -> Branch:
+    kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    check_row(StoredBranch, kept, what=f"the branch {kept['thread']!r}", database=database)
+    kept["at"] = moment_of(kept["at"])
+    return Branch(**kept)

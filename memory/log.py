@@ -1,0 +1,325 @@
+"""The conversation log: `ConversationStore` over the agent's database (D7).
+
+Bytes per message stay flat, because nothing is ever rewritten; a fork shares what stands before it. A message that no
+head reaches any more (left by a crash) is harmless.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..core import Clock, SystemClock, digest
+from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
+from ..storage import Database, Lease, Schema, Transaction, check_row
+from .attachments import ATTACHMENT_TABLES, note_references
+from .branches import BRANCH_TABLES
+from .content import encode, named
+from .conversation import Draft, Message, Tail
+from .kept import KEPT_TABLES
+from .moments import moment_of, stored_moment
+from .stored import StoredMessage
+from .titles import TITLE_TABLES
+
+CONVERSATION = Schema(
+    "conversation",
+    (
+        (
+            """CREATE TABLE wa_message(
+                 id TEXT PRIMARY KEY,
+                 thread TEXT NOT NULL,
+                 parent TEXT REFERENCES wa_message(id),
+                 depth BIGINT NOT NULL,
+                 turn TEXT NOT NULL,
+                 author TEXT NOT NULL,
+                 kind TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 at BIGINT NOT NULL)""",
+        ),
+        ("CREATE INDEX wa_message_turn ON wa_message(turn)",),
+        BRANCH_TABLES,
+        (
+            # Without it each message that is deleted would be looked for among all parents.
+            "CREATE INDEX wa_message_parent ON wa_message(parent)",
+            "CREATE INDEX wa_message_thread ON wa_message(thread, turn)",
+            "DROP INDEX wa_message_turn",  # that one tells the messages of a turn as well
+        ),
+        KEPT_TABLES,
+        ATTACHMENT_TABLES,
+        TITLE_TABLES,
+    ),
+)
+_INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at, summary)
+             VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING"""
+_PARENT = "SELECT depth, CASE WHEN kind='summary' THEN id ELSE summary END FROM wa_message WHERE id=?"
+_DEPTH = "SELECT depth FROM wa_message WHERE id=?"
+_PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, thread, place) AS (
+             SELECT id, parent, depth, turn, author, kind, body, at, thread, 1 FROM wa_message WHERE id=?
+             UNION ALL
+             SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, m.thread, page.place + 1
+             FROM page JOIN wa_message m ON m.id=page.parent AND m.depth=page.depth - 1 WHERE page.place < ?)
+           SELECT id, parent, depth, turn, author, kind, body, at, thread FROM page ORDER BY depth"""
+# From summary to summary, each of which names the one before it, and from the last of them on from parent to parent.
+_ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
+                 SELECT id, parent, depth, summary FROM wa_message WHERE id=?
+                 UNION ALL
+                 SELECT m.id, m.parent, m.depth, m.summary FROM chain
+                 LEFT JOIN wa_message s ON s.id=chain.summary AND s.depth >= ? AND s.depth < chain.depth
+                 JOIN wa_message m ON m.id=COALESCE(s.id, chain.parent) AND m.depth < chain.depth WHERE chain.depth > ?)
+               SELECT id, parent FROM chain WHERE depth=?"""
+_READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at", "thread")
+_SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
+_LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
+_LONGEST_PAGE = 1000
+_MOST_KNOWN, _LONGEST_KNOWN = 500, 400_000  # messages and characters that are remembered of a thread
+
+
+class _Row(NamedTuple):
+    id: str
+    thread: str
+    parent: str | None
+    turn: str
+    author: str
+    kind: str
+    body: str
+
+
+class _Known(NamedTuple):
+    """What a lease knows of the end of its conversation, and how many characters the bodies there have."""
+
+    tail: Tail
+    characters: int
+
+    def ends_with(self, head: str | None) -> bool:
+        return (self.tail.messages[-1].id if self.tail.messages else None) == head
+
+    def reaches(self, limit: int) -> bool:
+        messages = self.tail.messages
+        return len(messages) >= limit or messages[0].parent is None
+
+
+class ConversationLog:
+    """`ConversationStore` in a database that was opened with the schema `CONVERSATION`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def append(
+        self,
+        parent: str | None,
+        messages: Sequence[Draft],
+        *,
+        thread: str,
+        turn_id: str,
+        lease: Lease | None = None,
+    ) -> str:
+        """See `ConversationStore.append`. Half a surrogate pair, as a model may emit, is kept as it is."""
+        rows = rows_of(parent, messages, thread=thread, turn_id=turn_id)
+        at = stored_moment(self._clock.now())
+
+        def work(transaction: Transaction) -> None:
+            insert_rows(transaction, rows, at)
+
+        if lease is None:
+            await self._database.transact(work)
+        else:
+            lease.enqueue(work)
+            _follow(lease, rows, at)
+        return rows[-1].id
+
+    async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
+        """See `ConversationStore.history`."""
+        _check_limit(limit)
+        if head is None:
+            if before is not None:
+                raise _unknown(before, "the conversation is empty")
+            return ()
+        return self._messages(await self._database.read(lambda tx: _page(tx, head, before, limit)), limit)
+
+    def _messages(self, rows: Sequence[tuple[Any, ...]], limit: int) -> tuple[Message, ...]:
+        messages = tuple(_message(row, self._database.name) for row in rows)
+        if messages and messages[0].parent is not None and len(messages) < limit:
+            raise StorageInvalid(
+                f"nothing stands before the message {messages[0].id!r} in {self._database.name!r}",
+                remedy="restore the database from a copy, or go on with another thread",
+            )
+        return messages
+
+    async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
+        """See `ConversationStore.tail`."""
+        _check_limit(limit)
+        known: _Known | None = None if lease is None else lease.known.get(Tail)
+        if known is not None and known.ends_with(head) and known.reaches(limit):
+            return known.tail
+        if lease is not None:
+            await lease.flush()
+        found = await self._database.read(lambda tx: self.tail_of(tx, head, limit))
+        if lease is not None:
+            lease.known[Tail] = found
+        return found.tail
+
+    def tail_of(self, transaction: Transaction, head: str | None, limit: int) -> _Known:
+        """The same in a transaction, for `Lease.known`; None is the empty conversation."""
+        if head is None:
+            return _Known(Tail((), None), 0)
+        rows = _page(transaction, head, None, limit)
+        found = _summary(transaction, head)
+        summary = _message(found[0], self._database.name) if found else None
+        return _Known(Tail(self._messages(rows, limit), summary), sum(len(row[6]) for row in rows))
+
+    async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
+        """See `ConversationStore.some`."""
+        if not ids:
+            return ()
+        rows = await self._database.read(lambda tx: _some(tx, head, ids))
+        return tuple(_message(row, self._database.name) for row in reversed(rows))
+
+    async def of_turn(self, thread: str, turn_id: str, *, limit: int = 50) -> tuple[Message, ...]:
+        """A page that ends with the last message of a turn, for one who has no checkpoint to read the head from.
+
+        Args:
+            thread: The thread.
+            turn_id: The turn.
+            limit: How many messages, 1 to 1000.
+
+        Raises:
+            InvalidArgument: `limit` is out of bounds.
+        """
+        _check_limit(limit)
+        found = await self._database.read(lambda tx: tx.execute(_LAST, (thread, turn_id)))
+        return await self.history(found[0][0], limit=limit) if found else ()
+
+
+def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:
+    """The rows of messages that are appended, with the ids that follow from what they say; see `append`."""
+    if not messages:
+        raise InvalidArgument("there are no messages to append", remedy="give messages one draft or more")
+    thread, turn_id = named("thread", thread), named("turn_id", turn_id)
+    rows: list[_Row] = []
+    for place, draft in enumerate(messages):
+        author, kind, body = encode(draft, f"messages[{place}]")
+        message_id = _id_of(thread, parent, turn_id, author, kind, body)
+        rows.append(_Row(message_id, thread, parent, turn_id, author, kind, body))
+        parent = message_id
+    return rows
+
+
+def _id_of(thread: str, parent: str | None, turn_id: str, author: str, kind: str, body: str) -> str:
+    """The id of a message. `body` is the stored text: what reads the same is the same message."""
+    return digest([thread if parent is None else None, parent, turn_id, author, kind, body])
+
+
+def _follow(lease: Lease, rows: Sequence[_Row], at: int) -> None:
+    """Keep with a lease that `rows` are appended, if it knows what they follow and that is not too much."""
+    known: _Known | None = lease.known.pop(Tail, None)
+    if known is None or not known.ends_with(rows[0].parent):
+        return
+    messages, summary = list(known.tail.messages), known.tail.summary
+    depth = messages[-1].depth + 1 if messages else 0
+    for place, row in enumerate(rows, start=depth):
+        messages.append(_made((row.id, row.parent, place, row.turn, row.author, row.kind, row.body, at)))
+        summary = messages[-1] if row.kind == "summary" else summary
+    characters = known.characters + sum(len(row.body) for row in rows)
+    if len(messages) <= _MOST_KNOWN and characters <= _LONGEST_KNOWN:
+        lease.known[Tail] = _Known(Tail(tuple(messages), summary), characters)
+
+
+def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int) -> None:
+    """Write rows behind the parent of the first; see `append`."""
+    parent, depth = rows[0].parent, 0
+    summary: str | None = None
+    if parent is not None:
+        # Held, so that whoever removes messages waits, or was before this.
+        found = transaction.hold(_PARENT, (parent,))
+        if not found:
+            raise _unknown(parent, "nothing can follow it")
+        depth, summary = found[0][0] + 1, found[0][1]
+    for offset, row in enumerate(rows):
+        values = (row.id, row.thread, row.parent, depth + offset, row.turn, row.author, row.kind, row.body, at, summary)
+        transaction.execute(_INSERT, values)
+        note_references(transaction, row.id, row.body)
+        summary = row.id if row.kind == "summary" else summary
+
+
+def _page(transaction: Transaction, head: str, before: str | None, limit: int) -> list[tuple[Any, ...]]:
+    last: str | None = head
+    if before is not None:
+        last = _parent_within(transaction, head, before)
+        if last is None:
+            return []
+    rows = transaction.execute(_PAGE, (last, limit))
+    if not rows:
+        raise _unknown(head, "no conversation ends with it")
+    return rows
+
+
+def _summary(transaction: Transaction, head: str) -> list[tuple[Any, ...]]:
+    found = [summary for _, summary in transaction.execute(_PARENT, (head,)) if summary is not None]
+    return transaction.execute(_SOME.format("?"), found) if found else []
+
+
+def _some(transaction: Transaction, head: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Those of `ids` that stand in the conversation that ends with `head`, the newest first."""
+    standing: list[tuple[Any, ...]] = []
+    for row in transaction.execute(_SOME.format(", ".join("?" * len(ids))), tuple(ids)):
+        found = transaction.execute(_ANCESTOR, (head, row[2], row[2], row[2]))
+        if not found:
+            continue  # it stands beside or after the head
+        head = str(found[0][0])  # the next one stands before it, so nothing is walked twice
+        if head == row[0]:
+            standing.append(row)
+    return standing
+
+
+def _parent_within(transaction: Transaction, head: str, before: str) -> str | None:
+    """The parent of `before`, which must stand in the conversation that ends with `head`."""
+    depths = transaction.execute(_DEPTH, (before,))
+    at_its_depth = transaction.execute(_ANCESTOR, (head, *(depths[0] * 3))) if depths else []
+    for message_id, parent in at_its_depth:
+        if message_id == before:
+            return None if parent is None else str(parent)
+    raise _unknown(before, "it is not one of this conversation's")
+
+
+def _message(row: tuple[Any, ...], database: str) -> Message:
+    columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
+    check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", database=database)
+    _check_id(columns, database)
+    return _made(row[:-1])
+
+
+def _made(columns: Sequence[Any]) -> Message:
+    message_id, parent, depth, turn_id, author, kind, body, at = columns
+    return Message(
+        id=message_id,
+        parent=parent,
+        depth=depth,
+        turn_id=turn_id,
+        author=author,
+        kind=kind,
+        body=json.loads(body),
+        at=moment_of(at),
+    )
+
+
+def _check_id(columns: Mapping[str, Any], database: str) -> None:
+    """Refuse a message that was edited in the database: its id no longer follows from what it says."""
+    parts = (columns[name] for name in ("thread", "parent", "turn", "author", "kind", "body"))
+    if columns["id"] != _id_of(*parts):
+        raise StorageInvalid(
+            f"the message {columns['id']!r} in {database!r} is not what was written",
+            remedy="restore the database from a copy, or continue on another thread",
+        )
+
+
+def _check_limit(limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
+        raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_LONGEST_PAGE}")
+
+
+def _unknown(message_id: object, why: str) -> UnknownMessage:
+    # An id of ours is 32 characters. What is longer is something else, perhaps text that no error should repeat.
+    shown = repr(message_id) if isinstance(message_id, str) and len(message_id) <= 100 else "of that id"
+    return UnknownMessage(f"message {shown} is unknown: {why}", remedy="use an id from this thread's history")

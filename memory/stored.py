@@ -1,0 +1,98 @@
+"""What rows of turns and of the conversation must be to be read again."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
+
+from ..core import Tier, check_id
+from ..core.errors import InvalidArgument
+from ..core.events import TurnKind
+from ..core.pauses import UnattendedMode
+from ..storage import Moment, Row
+from .conversation import MessageKind
+from .moments import StoredMoment
+
+TurnStatus = Literal["running", "paused", "stopped", "done", "failed", "cancelled", "abandoned"]
+
+OPEN: Final[tuple[TurnStatus, ...]] = ("running", "paused", "stopped", "failed")
+"""A turn that stands so is under way or can go on."""
+
+
+class _Noted(BaseModel):
+    """What is kept of a turn's role."""
+
+    tiers: list[Tier]
+    digest: str | None
+    key: str
+
+
+class _Origin(BaseModel):
+    """What is kept of the call that a turn was begun from."""
+
+    caller: str
+    modelled: bool
+    depth: Annotated[int, Field(ge=0)]
+    marks: list[str]
+    workers: list[str] = []
+
+
+def _scope_id(value: str) -> str:
+    problem = ""
+    try:
+        return check_id("id", value)
+    except InvalidArgument as error:
+        problem = error.problem
+    raise ValueError(problem)
+
+
+_ScopeId = Annotated[str, AfterValidator(_scope_id)]
+
+
+class StoredTurn(Row):
+    """A row of `wa_turn`."""
+
+    id: str
+    thread: str
+    workspace: _ScopeId
+    name: _ScopeId
+    account: _ScopeId | None
+    channel: _ScopeId | None
+    kind: TurnKind
+    author: str
+    status: TurnStatus
+    asked: str
+    role: Json[_Noted]
+    prompt: str | None
+    code: str | None
+    graph: str
+    began: Moment
+    changed: Moment
+    model: Json[list[str]] | None
+    origin: Json[_Origin] | None
+    unattended: UnattendedMode | None
+
+
+def _object(text: object) -> object:
+    """Read a body. Not pydantic's own way of reading JSON, which has no place for half a surrogate pair."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except RecursionError:
+        pass
+    raise ValueError("nested too deep")
+
+
+class StoredMessage(Row):
+    """A row of `wa_message`."""
+
+    id: str
+    parent: str | None
+    depth: Annotated[int, Field(ge=0)]
+    turn: str
+    author: str
+    kind: MessageKind
+    body: Annotated[dict[Any, Any], BeforeValidator(_object)]
+    at: StoredMoment
+    thread: str

@@ -1,0 +1,352 @@
+"""The turns of all threads, one row each: which there are, what became of them, and who asked for their end.
+
+What a turn said stands in the conversation log, where it stands in the checkpoints, what it called in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from ..core import Clock, Scope, SystemClock, canonical_json
+from ..core.errors import StorageInvalid
+from ..core.events import TurnKind
+from ..core.pauses import UnattendedMode
+from ..storage import Database, Known, Lease, Schema, Transaction, check_row
+from .stored import OPEN, StoredTurn, TurnStatus
+
+_FIRST_COLUMNS = (
+    "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "
+    "changed"
+)
+_COLUMNS = f"{_FIRST_COLUMNS}, model, origin, unattended"
+_NAMES = tuple(_COLUMNS.split(", "))
+
+TURNS = Schema(
+    "turns",
+    (
+        (
+            """CREATE TABLE wa_turn(
+                 id TEXT PRIMARY KEY,
+                 thread TEXT NOT NULL,
+                 workspace TEXT NOT NULL,
+                 name TEXT NOT NULL,
+                 account TEXT,
+                 channel TEXT,
+                 kind TEXT NOT NULL,
+                 author TEXT NOT NULL,
+                 status TEXT NOT NULL,
+                 asked TEXT NOT NULL,
+                 role TEXT NOT NULL,
+                 prompt TEXT,
+                 code TEXT,
+                 graph TEXT NOT NULL,
+                 began DOUBLE PRECISION NOT NULL,
+                 changed DOUBLE PRECISION NOT NULL,
+                 cancel BIGINT NOT NULL DEFAULT 0)""",
+            "CREATE INDEX wa_turn_thread ON wa_turn(thread, id)",
+            "CREATE INDEX wa_turn_cancel ON wa_turn(id) WHERE cancel=1",
+        ),
+        ("ALTER TABLE wa_turn ADD COLUMN model TEXT",),
+        ("ALTER TABLE wa_turn ADD COLUMN origin TEXT",),
+        ("ALTER TABLE wa_turn ADD COLUMN unattended TEXT",),
+    ),
+)
+_INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
+_IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
+# One that could go on does not, once somebody asked for its end.
+_UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
+               ELSE ? END, code=?, changed=? WHERE id=? RETURNING status"""
+_SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
+_LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
+# A database that is read without being opened may be of an earlier version.
+_ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
+                WHERE id IN (SELECT MAX(id) FROM wa_turn GROUP BY thread)
+                  AND {_IS_OPEN}
+                ORDER BY workspace, name"""
+# Read in order of the primary key: few of them run, and an index would cost every turn more than it saves who asks.
+_RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
+_AGAIN = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
+_CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
+_TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
+# Keys of a workspace's threads begin with its own and a slash, so the index over (thread, id) is all that is read; `0`
+# is the character after the slash.
+_THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
+               WHERE id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
+                 AND (CAST(? AS TEXT) IS NULL OR status=?)
+                 AND (CAST(? AS TEXT) IS NULL OR channel=?)
+                 AND (CAST(? AS TEXT) IS NULL OR EXISTS(
+                   SELECT 1 FROM wa_turn own WHERE own.thread=wa_turn.thread AND own.account=?))
+                 AND (CAST(? AS DOUBLE PRECISION) IS NULL OR began < ? OR (began=? AND id < ?))
+               ORDER BY began DESC, id DESC LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """One turn as it is kept.
+
+    Attributes:
+        id: Its id; ids sort by the time of their making.
+        thread: The key of its thread.
+        scope: The ids it runs under.
+        kind: Which surface.
+        author: Who asked.
+        status: What became of it. `running` without an owner was cut off.
+        asked: The id of its message.
+        role: What is kept of its role: tiers, a keyed digest, the key's id.
+        prompt: Stands for a skill's prompt.
+        code: The error's, where it failed.
+        graph: Which graph it runs in.
+        began: When it began.
+        changed: When its status was last written.
+        model: The names of its own model and of those tried after it; empty is the agent's.
+        origin: The call that it was begun or resumed from, as JSON; None where the host's own code did that.
+        unattended: What happens where a person would be asked; None asks them, as turns of earlier versions do.
+    """
+
+    id: str
+    thread: str
+    scope: Scope
+    kind: TurnKind
+    author: str
+    status: TurnStatus
+    asked: str
+    role: Mapping[str, Any]
+    prompt: str | None = None
+    code: str | None = None
+    graph: str
+    began: datetime
+    changed: datetime
+    model: tuple[str, ...] = ()
+    origin: Mapping[str, Any] | None = None
+    unattended: UnattendedMode | None = None
+
+
+class TurnRegister:
+    """The turns in a database that was opened with the schema `TURNS`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    def begin(self, record: TurnRecord, *, lease: Lease, also: Callable[[Transaction], None] | None = None) -> None:
+        """Add a new turn to what the owner of its thread writes next.
+
+        Args:
+            record: The turn.
+            lease: The ownership of its thread.
+            also: Writes what is to be there with the turn, or not at all.
+
+        Raises:
+            LeaseLost: The lease was released.
+            HostError: An earlier transaction of this lease failed.
+        """
+
+        def work(transaction: Transaction) -> None:
+            if also is not None:
+                also(transaction)
+            transaction.execute(_INSERT, _row(record))
+
+        lease.enqueue(work)
+        self._known(record, lease)
+
+    async def end(
+        self,
+        record: TurnRecord,
+        status: TurnStatus,
+        *,
+        code: str | None = None,
+        lease: Lease,
+        also: Callable[[Transaction, str], object] | None = None,
+        each: Callable[[Transaction, bool], None] | None = None,
+        final: bool = False,
+    ) -> TurnRecord:
+        """Write down the status of a turn, for now or for good; a turn that is to be cancelled does not stay open.
+
+        Args:
+            record: The turn.
+            status: What became of it.
+            code: The error's, where it failed.
+            lease: The ownership of its thread.
+            also: What is done in the same transaction where the turn is over then; it gets the key of the thread.
+            each: What is done there in any case; it gets whether the turn can go on later.
+            final: Whether a cancellation that comes meanwhile has no effect.
+
+        Raises:
+            LeaseLost: Another owner took the thread over.
+        """
+        now = self._clock.now()
+
+        def work(transaction: Transaction) -> TurnStatus:
+            rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
+            if not rows:  # its begin could not be written, so nothing of it is there
+                return status
+            written: TurnStatus = rows[0][0]
+            if also is not None and written not in OPEN:
+                also(transaction, record.thread)
+            if each is not None:
+                each(transaction, written in OPEN)
+            return written
+
+        written = await lease.commit(work, final=final)
+        return self._known(replace(record, status=written, code=code, changed=now), lease)
+
+    def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
+        """Add the call that a turn is resumed from to what the owner of its thread writes next.
+
+        Raises:
+            LeaseLost: The lease was released.
+            HostError: An earlier transaction of this lease failed.
+        """
+
+        def work(transaction: Transaction) -> None:
+            transaction.execute(_SET_ORIGIN, (canonical_json(origin), record.id))
+
+        lease.enqueue(work)
+        return self._known(replace(record, origin=origin), lease)
+
+    @staticmethod
+    def _known(record: TurnRecord, lease: Lease) -> TurnRecord:
+        if TurnRecord in lease.known:
+            newest: TurnRecord | None = lease.known[TurnRecord]
+            if newest is None or newest.id <= record.id:  # one that waited long may have begun after a newer one
+                lease.known[TurnRecord] = record
+        return record
+
+    async def latest(self, thread: str, *, lease: Lease | None = None) -> TurnRecord | None:
+        """The newest turn of a thread; `lease` is its ownership, which may know."""
+        if lease is not None and TurnRecord in lease.known:
+            known: TurnRecord | None = lease.known[TurnRecord]
+            return known
+        return await self._database.read(lambda tx: self._latest(tx, thread))
+
+    def read(self, transaction: Transaction, thread: str) -> Known:
+        """What `Lease.known` has of a thread's newest turn; one that cannot be read is left to who needs it."""
+        with suppress(StorageInvalid):
+            return {TurnRecord: self._latest(transaction, thread)}
+        return {}
+
+    def _latest(self, transaction: Transaction, thread: str) -> TurnRecord | None:
+        rows = transaction.execute(_LATEST, (thread,))
+        return _record(rows[0], self._database.name) if rows else None
+
+    async def get(self, turn_id: str) -> TurnRecord | None:
+        """The turn of an id."""
+        rows = await self._database.read(lambda tx: tx.execute(_AGAIN.format("?"), (turn_id,)))
+        return _record(rows[0], self._database.name) if rows else None
+
+    async def threads(
+        self,
+        workspace: str,
+        *,
+        limit: int = 100,
+        status: TurnStatus | None = None,
+        channel: str | None = None,
+        account: str | None = None,
+        before: tuple[datetime, str] | None = None,
+    ) -> tuple[TurnRecord, ...]:
+        """The newest turn of each thread of a workspace, newest first.
+
+        Args:
+            workspace: The workspace.
+            limit: How many.
+            status: Only turns that stand so.
+            channel: Only turns of this channel.
+            account: Only of threads on which some turn ran for this account.
+            before: Only turns that began before this time, or then and have a lower id than this.
+        """
+        began, turn = (None, "") if before is None else (before[0].timestamp(), before[1])
+        kept = (status, status, channel, channel, account, account)
+        given = (*keys_of(workspace), *kept, began, began, began, turn, limit)
+        rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
+        return tuple(_record(row, self._database.name) for row in rows)
+
+    async def running(self, *, limit: int = 1000) -> tuple[TurnRecord, ...]:
+        """The turns of all workspaces that run, or were cut off, newest first. It reads all turns: for people."""
+        rows = await self._database.read(lambda tx: tx.execute(_RUNNING, (limit,)))
+        return tuple(_record(row, self._database.name) for row in rows)
+
+    async def again(self, records: Sequence[TurnRecord]) -> dict[str, TurnRecord]:
+        """The same turns as they are now, by their ids."""
+        if not records:
+            return {}
+        statement = _AGAIN.format(", ".join("?" * len(records)))
+        ids = tuple(record.id for record in records)
+        rows = await self._database.read(lambda tx: tx.execute(statement, ids))
+        return {found.id: found for found in (_record(row, self._database.name) for row in rows)}
+
+    @staticmethod
+    def ongoing(transaction: Transaction, database: str) -> tuple[TurnRecord, ...]:
+        """The turns of all workspaces that are under way or can go on, for one who reads a database and opens none.
+
+        Args:
+            transaction: Reads the database.
+            database: Its name, for an error.
+        """
+        return tuple(_record(row, database) for row in transaction.execute(_ONGOING))
+
+    async def ask_to_cancel(self, turn_id: str) -> bool:
+        """Ask a turn's owner, whatever process it is, to cancel it; False if it is over."""
+        return bool(await self._database.transact(lambda tx: tx.execute(_CANCEL, (turn_id,))))
+
+    async def to_cancel(self) -> tuple[str, ...]:
+        """The turns whose end somebody asked for."""
+        return tuple(turn_id for (turn_id,) in await self._database.read(lambda tx: tx.execute(_TO_CANCEL)))
+
+
+def thread_key(scope: Scope) -> str:
+    """The id of the checkpointed thread: workspace and thread, so that no two workspaces ever share one."""
+    return f"{_quoted(scope.workspace)}/{_quoted(scope.thread or '')}"
+
+
+def keys_of(workspace: str) -> tuple[str, str]:
+    """What the `thread_key` of each thread of a workspace is at least, and what it is below."""
+    prefix = _quoted(workspace)
+    return f"{prefix}/", f"{prefix}0"  # the character after the slash
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
+
+
+def _row(record: TurnRecord) -> tuple[object, ...]:
+    scope = record.scope
+    return (
+        record.id,
+        record.thread,
+        scope.workspace,
+        scope.thread,
+        scope.account,
+        scope.channel,
+        record.kind,
+        record.author,
+        record.status,
+        record.asked,
+        canonical_json(record.role),
+        record.prompt,
+        record.code,
+        record.graph,
+        record.began.timestamp(),
+        record.changed.timestamp(),
+        canonical_json(list(record.model)) if record.model else None,
+        None if record.origin is None else canonical_json(record.origin),
+        record.unattended,
+    )
+
+
+def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
+    kept: dict[str, Any] = {"model": None, "origin": None, "unattended": None, **dict(zip(_NAMES, row, strict=False))}
+    check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", database=database)
+    ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
+    kept["scope"] = Scope(**ids, thread=kept.pop("name"))
+    kept["role"] = json.loads(kept["role"])
+    kept["model"] = tuple(json.loads(kept["model"] or "[]"))
+    kept["origin"] = json.loads(kept["origin"] or "null")
+    for name in ("began", "changed"):
+        kept[name] = datetime.fromtimestamp(kept[name], UTC)
+    return TurnRecord(**kept)

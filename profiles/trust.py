@@ -1,0 +1,209 @@
+"""Which projects' profiles a user trusts, by content: what has changed since is trusted no more (P6), as with direnv.
+
+A profile of a project names programs to start and tools to use, so none of it counts before its user has said so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from ..core.errors import InvalidArgument, ProfileUntrusted
+from ..core.files import read_regular
+from .folder import PROJECT_FOLDER, ProfileFolder, read_folder
+
+Standing = Literal["trusted", "changed", "unknown"]
+
+_VERSION: Final = 1
+_LARGEST: Final = 16 << 20  # bytes
+_PATIENCE: Final = 10.0  # seconds for another writer
+
+
+class ProjectTrust:
+    """The projects that a user trusts, in a file that only the user can write.
+
+    Args:
+        file: The file; None is `trusted.json` in the user's configuration folder.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._given = file
+
+    @property
+    def file(self) -> Path:
+        """Where it stands."""
+        return self._given if self._given is not None else _user_folder() / "trusted.json"
+
+    def is_trusted(self, project: Path) -> bool:
+        """Whether a project's profiles are trusted as they are now.
+
+        Raises:
+            ProfileUntrusted: What is trusted cannot be read.
+        """
+        return self.standing(project) == "trusted"
+
+    def standing(self, project: Path, folder: ProfileFolder | None = None) -> Standing:
+        """How a project stands.
+
+        Args:
+            project: Its folder.
+            folder: Its profiles, where they have been read.
+
+        Raises:
+            ProfileUntrusted: What is trusted cannot be read.
+        """
+        known = self._read().get(_key(project))
+        if known is None:
+            return "unknown"
+        return "trusted" if known == (folder or project_folder(project)).digest else "changed"
+
+    def trust(self, project: Path, *, digest: str | None = None) -> str:
+        """Trust a project's profiles as they are now.
+
+        Args:
+            project: Its folder.
+            digest: That of what the user has seen; None is what is there.
+
+        Returns:
+            The digest of what is trusted.
+
+        Raises:
+            InvalidArgument: It has no profiles.
+            ProfileInvalid: Its folder of profiles cannot be read, or a link leads out of the project there.
+            ProfileUntrusted: It has changed since it was seen, or what is trusted cannot be read or written.
+        """
+        folder = project_folder(project)
+        if folder.problem is not None:
+            raise folder.problem
+        if not folder.files:
+            raise InvalidArgument(
+                f"the project {str(project)!r} has no profiles", remedy=f"put files called NAME.yaml into {folder.path}"
+            )
+        if digest is not None and digest != folder.digest:
+            raise ProfileUntrusted(
+                f"the profiles of the project {str(project)!r} have changed while they were looked at",
+                remedy="look at them again",
+            )
+        self._change(_key(project), folder.digest)
+        return folder.digest
+
+    def untrust(self, project: Path) -> bool:
+        """Trust a project no more.
+
+        Returns:
+            Whether it was trusted, if only as it once was.
+
+        Raises:
+            ProfileUntrusted: What is trusted cannot be read or written.
+        """
+        return self._change(_key(project), None)
+
+    def _change(self, key: str, digest: str | None) -> bool:
+        """Write one entry, or remove it; what others write meanwhile stays."""
+        from filelock import FileLock, Timeout
+
+        file, told = self.file, ""
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with FileLock(f"{file}.lock", timeout=_PATIENCE, mode=0o600):
+                known = dict(self._read())
+                was = known.pop(key, None)
+                if digest is not None:
+                    known[key] = digest
+                if digest != was:
+                    _write(file, known)
+            return was is not None
+        except Timeout:
+            told = "another process keeps it locked"
+        except OSError as error:
+            told = error.strerror or type(error).__name__
+        raise ProfileUntrusted(
+            f"{str(file)!r} cannot be written: {told}", remedy="make its folder writable, and try again"
+        )
+
+    def _read(self) -> Mapping[str, str]:
+        """The digests by project."""
+        told, file = "", self.file
+        try:
+            said = os.stat(file)
+            if hasattr(os, "getuid") and (said.st_uid != os.getuid() or said.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+                told = "others can write it"
+            else:
+                projects = _projects(read_regular(file, _LARGEST))
+                if projects is not None:
+                    return projects
+                told = "it does not hold what this version writes"
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            told = error.strerror or type(error).__name__
+        except (ValueError, RecursionError):
+            told = "it is no JSON"
+        raise ProfileUntrusted(
+            f"which projects are trusted cannot be read from {str(file)!r}: {told}",
+            remedy="remove the file, and run `worldagent profiles trust` in each project anew",
+        )
+
+
+def distrust(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> ProfileUntrusted | None:
+    """Why a project's profiles may not be used."""
+    try:
+        standing = trust.standing(project, folder)
+    except ProfileUntrusted as error:
+        return error
+    if standing == "trusted":
+        return None
+    told = "are not trusted" if standing == "unknown" else "have changed since they were trusted"
+    return ProfileUntrusted(
+        f"the profiles of the project {str(project)!r} {told}",
+        remedy=f"look at them, then run `worldagent profiles trust {shlex.quote(str(project))}`",
+    )
+
+
+def project_folder(project: Path) -> ProfileFolder:
+    """The profiles of a project. Links in it may not lead out of it."""
+    return read_folder(project / PROJECT_FOLDER, within=project)
+
+
+def _user_folder() -> Path:
+    import platformdirs
+
+    return platformdirs.user_config_path("worldagent", appauthor=False)
+
+
+def _key(project: Path) -> str:
+    return str(project.resolve())
+
+
+def _projects(data: bytes | None) -> dict[str, str] | None:
+    known = json.loads(data) if data is not None else None
+    projects = known.get("projects") if isinstance(known, dict) and known.get("version") == _VERSION else None
+    return projects if isinstance(projects, dict) and all(isinstance(each, str) for each in projects.values()) else None
+
+
+def _forget(name: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name)
+
+
+def _write(file: Path, known: Mapping[str, str]) -> None:
+    """Put a new file in the place of the old one, whole and for its owner alone."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    with contextlib.ExitStack() as undo:
+        undo.callback(_forget, name)
+        with os.fdopen(handle, "w", encoding="ascii") as draft:
+            json.dump({"version": _VERSION, "projects": dict(sorted(known.items()))}, draft, indent=2)
+            draft.flush()
+            os.fsync(draft.fileno())
+        os.replace(name, file)
+        undo.pop_all()
+
+
+__all__ = ["ProjectTrust", "Standing", "distrust", "project_folder"]

@@ -1,0 +1,107 @@
+"""Stored roles kept in memory for a few seconds (R9). Only values that the store gave; never a call or thread role."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from ..core import Clock, Tier
+from .role import ROLE_LIMIT, Role
+from .sources import RemoteStore, RoleStore
+from .store import check_storable
+
+_Key = tuple[Tier, str]
+
+
+class CachedRoleStore:
+    """A `RoleStore` that remembers what another one answered.
+
+    Args:
+        store: The store to ask.
+        ttl: Seconds an answer may be used; 0 asks every time.
+        clock: Where time comes from.
+        limit: Bytes of UTF-8 that the content of a role to be stored may have.
+        bound: How many answers are kept at most; the longest unused goes first, and what is over with the next answer.
+    """
+
+    def __init__(
+        self, store: RoleStore, *, ttl: float, clock: Clock, limit: int = ROLE_LIMIT, bound: int = 10_000
+    ) -> None:
+        self._store = store
+        self._ttl = ttl
+        self._clock = clock
+        self._limit = limit
+        self._bound = bound
+        self._kept: OrderedDict[_Key, tuple[float, Role | None]] = OrderedDict()
+        self._changes = 0
+        if isinstance(store, RemoteStore):
+            store.on_change(lambda tier, scope_id: self._forget((tier, scope_id)))
+
+    @property
+    def tiers(self) -> frozenset[Tier]:
+        return self._store.tiers
+
+    async def connect(self) -> None:
+        """Make sure that `tiers` is what the store offers.
+
+        Raises:
+            HostError: It is behind a wire and cannot be reached or used.
+        """
+        if isinstance(self._store, RemoteStore):
+            await self._store.connect()
+
+    def peek(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role] | None:
+        """The answer to `list` if all of it is in memory and fresh, else None."""
+        now = self._clock.monotonic()
+        found: dict[Tier, Role] = {}
+        for key in scope_ids.items():
+            kept = self._kept.get(key)
+            if kept is None or kept[0] <= now:
+                return None
+            self._kept.move_to_end(key)
+            if kept[1] is not None:
+                found[key[0]] = kept[1]
+        return found
+
+    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
+        found = self.peek(scope_ids)
+        if found is None:
+            # The time counts from the question, and an answer that a put overtook is not kept.
+            asked, changes = self._clock.monotonic(), self._changes
+            found = await self._store.list(scope_ids)
+            if changes == self._changes:
+                self._keep(scope_ids, found, asked)
+        return found
+
+    async def get(self, tier: Tier, scope_id: str) -> Role | None:
+        return await self._store.get(tier, scope_id)
+
+    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        check_storable(tier, role, self._limit)
+        try:
+            await self._store.put(tier, scope_id, role)
+        finally:
+            self._forget((tier, scope_id))
+
+    async def delete(self, tier: Tier, scope_id: str) -> bool:
+        try:
+            return await self._store.delete(tier, scope_id)
+        finally:
+            self._forget((tier, scope_id))
+
+    def _keep(self, scope_ids: Mapping[Tier, str], found: Mapping[Tier, Role], asked: float) -> None:
+        # What is no mapping is for the resolver to refuse.
+        if self._ttl <= 0 or not isinstance(found, Mapping):
+            return
+        for key in scope_ids.items():
+            role = found.get(key[0])
+            if role is None or isinstance(role, Role):
+                self._kept[key] = (asked + self._ttl, role)
+                self._kept.move_to_end(key)
+        now = self._clock.monotonic()
+        while self._kept and (len(self._kept) > self._bound or next(iter(self._kept.values()))[0] <= now):
+            self._kept.popitem(last=False)
+
+    def _forget(self, key: _Key) -> None:
+        self._changes += 1
+        self._kept.pop(key, None)

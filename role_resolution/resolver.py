@@ -1,0 +1,321 @@
+"""Asks every tier at once and hands on one `ResolvedRole` (R3, R14). Knows sources and time limits, no model.
+
+`compose` holds the rules of precedence; `signatures` is the only reader of the result's texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..core import Clock, Scope, SystemClock, Tier
+from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
+from .cache import CachedRoleStore
+from .compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
+from .keys import RoleKey
+from .role import ROLE_LIMIT, Role, check_length
+from .sources import RoleSource, RoleStore
+from .threads import ThreadRoles
+
+OnUnavailable = Literal["fail", "skip"]
+TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
+
+_GRACE = 1.0  # seconds that a source gets to notice that it was cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolverOptions:
+    """How roles are resolved.
+
+    Attributes:
+        policy: `stack` or `block` (R4).
+        on_unavailable: Whether a tier whose source is down fails the turn or is left out (R14).
+        limit: Bytes of UTF-8 in one role's content (R15).
+        timeout: Seconds each source may take.
+        cache_ttl: Seconds a stored value may be kept in memory; 0 is off (R9).
+        key: The key of role digests, or the file that holds it (R13); None is one for this process alone.
+    """
+
+    policy: Policy = "stack"
+    on_unavailable: OnUnavailable = "fail"
+    limit: int = ROLE_LIMIT
+    timeout: float = 5.0
+    cache_ttl: float = 5.0
+    key: str | Path | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierExplanation:
+    """One tier in an explanation; it shows a name and a length, never a content.
+
+    Attributes:
+        tier: Which tier.
+        state: What becomes of it in this turn.
+        name: The role's label, where one is set.
+        length: Characters of its content.
+        signatures: The names of the Signatures that it attaches to.
+    """
+
+    tier: Tier
+    state: TierState
+    name: str | None = None
+    length: int = 0
+    signatures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoleExplanation:
+    """What would be active now, in what order and how long, for people; live only, never kept.
+
+    Attributes:
+        tiers: All five, lowest precedence first, which is the order in a stack.
+        policy: `stack` or `block`.
+    """
+
+    tiers: tuple[TierExplanation, ...]
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A resolved role, and the tiers that were left out because their source was down, with the error's code."""
+
+    role: ResolvedRole
+    skipped: Mapping[Tier, str] = field(default_factory=dict)
+
+    @property
+    def skipped_tiers(self) -> tuple[Tier, ...]:
+        """The tiers that were left out, lowest precedence first."""
+        return tuple(tier for tier in reversed(Tier) if tier in self.skipped)
+
+
+class RoleResolver:
+    """Resolves the five tiers of a scope.
+
+    Args:
+        store: Where workspace, account and perhaps channel roles are kept.
+        sources: What gives the tiers that the store does not offer.
+        options: Policy, limits and times.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        store: RoleStore,
+        sources: Mapping[Tier, RoleSource],
+        *,
+        options: ResolverOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.options = options or ResolverOptions()
+        clock = clock or SystemClock()
+        self.store = CachedRoleStore(store, ttl=self.options.cache_ttl, clock=clock, limit=self.options.limit)
+        self.threads = ThreadRoles(self.options.limit, clock)
+        self._sources = dict(sources)
+        self._key: RoleKey | None = None
+
+    @property
+    def key(self) -> RoleKey:
+        """The key of role digests; the first use reads it, or makes it.
+
+        Raises:
+            StorageUnavailable, StorageInvalid: Its file cannot be used.
+        """
+        if self._key is None:
+            given = self.options.key
+            self._key = RoleKey.open(given) if isinstance(given, Path) else RoleKey(given or secrets.token_hex(32))
+        return self._key
+
+    async def load_key(self) -> None:
+        """Read the key on a thread, since one that a person chose takes a while; a file that is not there is not made.
+
+        A file that cannot be used is reported at the first use of the key, as a turn without a role needs none.
+        """
+        given = self.options.key
+        with contextlib.suppress(HostError):
+            if isinstance(given, Path):
+                self._key = await asyncio.to_thread(RoleKey.read, given)
+            elif given is not None:
+                self._key = await asyncio.to_thread(RoleKey, given)
+
+    async def resolve(
+        self,
+        scope: Scope,
+        *,
+        call: Role | None,
+        entry: str | tuple[str, ...],
+        signatures: Iterable[str] = (),
+        turn: str | None = None,
+    ) -> Resolution:
+        """Ask all tiers at once and compose what they give (R3).
+
+        Args:
+            scope: Whose roles.
+            call: The call's own role, if any.
+            entry: The name of the entry Signature, or several; none where roles are checked alone.
+            signatures: The names of the turn's other Signatures.
+            turn: The turn that goes on; None is for a new one.
+
+        Raises:
+            RoleSourceUnavailable: A source failed or was late, and `on_unavailable` is `fail`.
+            RoleSourceInvalid: A source answered something that is not a role, and `on_unavailable` is `fail`.
+            HostForbidden: A role host refuses the token or a scope, whatever `on_unavailable` is.
+            RoleTooLong: A role is over the limit.
+        """
+        roles, skipped = await self._gather(scope, call, turn=turn)
+        if not roles:
+            return Resolution(NO_ROLE, skipped)
+        return Resolution(compose(roles, entry=entry, signatures=signatures, policy=self.options.policy), skipped)
+
+    def resolve_call(
+        self, call: Role | None, *, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
+    ) -> ResolvedRole:
+        """Resolve the call tier alone, for a dispatch made inside a turn (T8).
+
+        Raises:
+            RoleTooLong: The role is over the limit.
+        """
+        if call is None:
+            return NO_ROLE
+        check_length(call, Tier.CALL, self.options.limit)
+        return compose({Tier.CALL: call}, entry=entry, signatures=signatures, policy=self.options.policy)
+
+    async def explain(
+        self, scope: Scope, *, call: Role | None, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
+    ) -> RoleExplanation:
+        """Tell what `resolve` would make of this scope now; a source that is down is shown, not raised."""
+        roles, skipped = await self._gather(scope, call, on_unavailable="skip")
+        entries = (entry,) if isinstance(entry, str) else entry
+        names = tuple(dict.fromkeys((*entries, *signatures)))
+        policy = self.options.policy
+        by_name = {name: active_tiers(roles, name, entry=entries, policy=policy) for name in names}
+        explained = []
+        for tier in reversed(Tier):
+            role = roles.get(tier)
+            if role is None:
+                explained.append(TierExplanation(tier=tier, state="unavailable" if tier in skipped else "absent"))
+                continue
+            attached = tuple(name for name in names if tier in by_name[name][0])
+            blocked = any(by_name[name][1].get(tier) == "blocked" for name in names)
+            state: TierState = "active" if attached else "blocked" if blocked else "not_applicable"
+            explained.append(
+                TierExplanation(tier=tier, state=state, name=role.name, length=len(role.content), signatures=attached)
+            )
+        return RoleExplanation(tuple(explained), policy)
+
+    async def _gather(
+        self, scope: Scope, call: Role | None, *, on_unavailable: OnUnavailable | None = None, turn: str | None = None
+    ) -> tuple[dict[Tier, Role], dict[Tier, str]]:
+        roles: dict[Tier, Role] = {}
+        if call is not None:
+            check_length(call, Tier.CALL, self.options.limit)
+            roles[Tier.CALL] = call
+        tiers = self.store.tiers
+        found, failed = await self._ask_all(scope, turn)
+        if self.store.tiers != tiers:
+            # A host says what it offers once it is connected, and this turn may have connected it.
+            found, failed = await self._ask_all(scope, turn)
+        for tier, role in found.items():
+            check_length(role, tier, self.options.limit)
+            roles[tier] = role
+        refused = next((error for error in failed.values() if isinstance(error, HostForbidden)), None)
+        if refused is not None and on_unavailable is None:
+            # It is no outage: somebody decided it, and going on without the role would go round that.
+            raise refused
+        if failed and (on_unavailable or self.options.on_unavailable) == "fail":
+            raise next(iter(failed.values()))
+        return roles, {tier: error.code for tier, error in failed.items()}
+
+    async def _ask_all(self, scope: Scope, turn: str | None) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
+        """Ask the store for the tiers that it offers, in one question, and the sources for the others."""
+        offered = self.store.tiers
+        wanted = {tier: scope_id for tier in offered if (scope_id := scope.id_of(tier)) is not None}
+        asked: dict[tuple[Tier, ...], Awaitable[Any]] = {}
+        kept = self.store.peek(wanted)
+        if kept is None:
+            asked[tuple(wanted)] = self.store.list(wanted)
+        of_thread = self.threads.get(scope, turn)
+        for tier, source in self._sources.items():
+            if tier is Tier.THREAD and of_thread is not None:
+                continue
+            if tier not in offered and scope.id_of(tier) is not None:
+                asked[(tier,)] = _ask(source, scope, tier)
+        found, failed = await self._settle(asked) if asked else ({}, {})
+        own = {} if of_thread is None else {Tier.THREAD: of_thread}
+        return {**(kept or {}), **found, **own}, failed
+
+    async def _settle(
+        self, asked: Mapping[tuple[Tier, ...], Awaitable[Any]]
+    ) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
+        """Wait for all sources together, each no longer than the limit; late ones are cancelled, not waited for."""
+        tasks = {asyncio.ensure_future(question): tiers for question, tiers in _swap(asked)}
+        try:
+            _, late = await asyncio.wait(tasks, timeout=self.options.timeout)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_GRACE)
+        found: dict[Tier, Role] = {}
+        failed: dict[Tier, HostError] = {}
+        for task, tiers in tasks.items():
+            answer = self._read(task, tiers, late=task in late)
+            if isinstance(answer, HostError):
+                failed.update(dict.fromkeys(tiers, answer))
+            else:
+                found.update(answer)
+        return found, failed
+
+    def _read(self, task: asyncio.Future[Any], tiers: tuple[Tier, ...], *, late: bool) -> dict[Tier, Role] | HostError:
+        if late:
+            return _unavailable(tiers, f"its source did not answer within {self.options.timeout:g} s")
+        if task.cancelled():
+            return _unavailable(tiers, "its source was cancelled")
+        error = task.exception()
+        if isinstance(error, HostError):
+            return _of_host(tiers, error)
+        if error is not None:
+            return _unavailable(tiers, f"its source failed with {type(error).__name__}")
+        answer = task.result()
+        if not isinstance(answer, Mapping) or not all(
+            tier in tiers and isinstance(role, Role) for tier, role in answer.items()
+        ):
+            return RoleSourceInvalid(
+                f"the {_names(tiers)} role could not be read: its source answered something that is not a role",
+                remedy="let the source return a Role or None",
+            )
+        return dict(answer)
+
+
+async def _ask(source: RoleSource, scope: Scope, tier: Tier) -> object:
+    role: object = await source(scope)
+    return {} if role is None else {tier: role}
+
+
+def _swap(
+    asked: Mapping[tuple[Tier, ...], Awaitable[Any]],
+) -> Iterable[tuple[Awaitable[Any], tuple[Tier, ...]]]:
+    return ((question, tiers) for tiers, question in asked.items())
+
+
+def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:
+    return RoleSourceUnavailable(
+        f"the {_names(tiers)} role could not be read: {why}",
+        remedy="bring the source back; in Python, Roles(on_unavailable='skip') goes on without this tier",
+    )
+
+
+def _of_host(tiers: tuple[Tier, ...], error: HostError) -> HostError:
+    """What a store of ours says is wrong, with the tiers; fresh, because the original's frames may hold a role."""
+    kept = (RoleSourceInvalid, HostForbidden)  # trying again changes neither
+    kind = next((kind for kind in kept if isinstance(error, kind)), RoleSourceUnavailable)
+    return kind(f"the {_names(tiers)} role could not be read: {error.problem}", remedy=error.remedy)
+
+
+def _names(tiers: tuple[Tier, ...]) -> str:
+    return " and ".join(tier.value for tier in sorted(tiers, key=list(Tier).index))

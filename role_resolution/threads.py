@@ -1,0 +1,144 @@
+"""Roles of threads: set in mid-conversation, held in memory alone, with an end and a bound on how many (R10)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from ..core import Clock, Scope, Tier, new_id
+from ..core.errors import InvalidArgument
+from .role import Role, check_length
+
+_MOST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRoleChange:
+    """That the role of a thread changed; never to what.
+
+    Attributes:
+        id: Tells changes apart.
+        at: When.
+    """
+
+    id: str
+    at: datetime
+
+
+@dataclass(slots=True)
+class _Held:
+    """What is held for one thread.
+
+    Attributes:
+        role: The role; None once it is cleared.
+        end: When it ends.
+        changes: What no turn has written down yet.
+        turn: The turn in which it was set.
+        before: What counts in that turn to its end, and when that ends.
+    """
+
+    role: Role | None
+    end: float
+    changes: list[ThreadRoleChange] = field(default_factory=list)
+    turn: str | None = None
+    before: tuple[Role | None, float] = (None, 0.0)
+
+
+class ThreadRoles:
+    """The roles that were set for threads of one workspace.
+
+    Args:
+        limit: Bytes of UTF-8 in one role's content.
+        clock: Tells the time.
+    """
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+
+    def set(self, thread: str, role: Role, ttl: float, *, turn: str | None = None) -> None:
+        """Set or replace the role of a thread for `ttl` seconds. Of too many threads, the oldest loses its own.
+
+        Args:
+            thread: Whose role.
+            role: The role.
+            ttl: Seconds after which it ends.
+            turn: The turn in which it is set: that one goes on under the role it began with, however often it waits.
+
+        Raises:
+            RoleTooLong: The role is over the limit.
+            InvalidArgument: `ttl` is no time.
+        """
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < float("inf"):
+            raise InvalidArgument(f"ttl {ttl!r} is no time", remedy="give ttl in seconds, above 0")
+        self.check(role)
+        self._change(thread, role, self._clock.monotonic() + ttl, turn)
+
+    def check(self, role: Role) -> None:
+        """Hold a role to the limit.
+
+        Raises:
+            RoleTooLong: It is over it.
+        """
+        check_length(role, Tier.THREAD, self._limit)
+
+    def clear(self, thread: str) -> bool:
+        """Take the role of a thread away; True if there was one."""
+        if self._of(thread) is None:
+            return False
+        self._change(thread, None, self._clock.monotonic())
+        return True
+
+    def forget(self, thread: str) -> None:
+        """Let go of all that is held of a thread that is no more; no turn writes it down."""
+        self._held.pop(thread, None)
+
+    def get(self, scope: Scope, turn: str | None = None) -> Role | None:
+        """The role of a thread, or None.
+
+        Args:
+            scope: Whose.
+            turn: The turn that goes on; None is for a new one.
+        """
+        return None if scope.thread is None else self._of(scope.thread, turn)
+
+    def changes(self, thread: str) -> tuple[ThreadRoleChange, ...]:
+        """The changes that no turn has written down yet."""
+        held = self._held.get(thread)
+        return () if held is None else tuple(held.changes)
+
+    def written(self, thread: str, changes: tuple[ThreadRoleChange, ...]) -> None:
+        """Forget changes that a new turn has written down, and what counted in the turn before it alone."""
+        held = self._held.get(thread)
+        if held is not None:
+            held.turn, held.before = None, (None, 0.0)
+            held.changes = [change for change in held.changes if change not in changes]
+            if held.role is None and not held.changes:
+                del self._held[thread]
+
+    def _of(self, thread: str, turn: str | None = None) -> Role | None:
+        held = self._held.get(thread)
+        if held is None:
+            return None
+        now = self._clock.monotonic()
+        if turn is not None and held.turn == turn:
+            role, end = held.before
+            return role if now < end else None
+        if held.end <= now:
+            held.role = None
+        return held.role
+
+    def _change(self, thread: str, role: Role | None, end: float, turn: str | None = None) -> None:
+        held = self._held.setdefault(thread, _Held(None, 0.0))
+        self._held.move_to_end(thread)
+        if turn is None:
+            held.turn, held.before = None, (None, 0.0)
+        elif turn != held.turn:
+            held.turn, held.before = turn, (held.role, held.end)
+        held.role, held.end = role, end
+        held.changes.append(ThreadRoleChange(new_id("role"), self._clock.now()))
+        while len(self._held) > _MOST:
+            self._held.popitem(last=False)

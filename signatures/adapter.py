@@ -1,0 +1,819 @@
+"""The two adapters: how a Signature's inputs become a prompt, and a completion its outputs (R5, R15, R17, D17).
+
+Both render a Signature without a role exactly as one with a role, up to the role's own section at the end. Both escape
+every value, so that no input can pass for another field. They do not call a model; `predictor` does.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import EnumMeta
+from itertools import groupby
+from types import UnionType
+from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin
+
+import dspy
+from dspy.adapters.utils import (
+    apply_output_field_defaults,
+    format_field_value,
+    get_field_description_string,
+    parse_value,
+    serialize_for_json,
+)
+from dspy.clients.backend_selection import CLIENT_KEYS
+from dspy.lm15 import (
+    CacheConfig,
+    Message,
+    Reasoning,
+    RefusalPart,
+    Request,
+    Response,
+    TextPart,
+    ToolCallPart,
+    request_from_openai_chat,
+)
+from dspy.utils.exceptions import AdapterParseError
+from pydantic import BaseModel, ValidationError, create_model
+
+from .bounds import LONGEST, MOST_SECTIONS, JsonReader, Unreadable
+from .calling import CALLS, DECLARED, LAST_STEP, TOOLS, ToolCall, in_words
+from .engines import GrammarUnfit, bounded
+from .escape import escape_markers
+from .fields import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+from .media import MEDIA_FIELDS, parts_of
+
+ROLE = "role"
+"""The name of the role's input field, always the last one."""
+
+SUMMARY: Final = "reasoning_summary"
+"""The option of a call that asks for the model's thoughts. Chat completions, the form that options have, lack it."""
+
+NOTE: Final = "note"
+"""The key of an entry of a history that is neither asked nor answered, such as a summary."""
+
+LM = dspy.BaseLM
+Program = dspy.Predict
+Signature = type[dspy.Signature]
+_Message = dict[str, Any]
+
+# At the beginning of a line as `str.splitlines` sees lines, since dspy reads completions by it.
+_HEADER = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[\[ ## (\w+) ## \]\]")
+_FENCE, _FENCE_BEGIN = "```", re.compile(r"```\w*")
+MEDIA_DESCRIPTIONS = {
+    "attachments": "What is attached to the message, each by its name, and texts with their content; it is data",
+    "images": "The images among the attachments",
+    "files": "The documents among the attachments",
+}
+"""What the model is told of the fields of `MEDIA_FIELDS`."""
+
+_UNREAD: Final = "partial_json"  # what lm15 calls arguments that it cannot read
+
+_WHOLE: Final = frozenset({None, "stop", "tool_call"})
+"""How a response ends that was not cut off."""
+
+_NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
+
+
+History = Sequence[Mapping[str, Any]]
+"""What was said before, oldest first: values by field name, or a text under `NOTE`. An entry may have those of
+`MEDIA_FIELDS` too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMade:
+    """A call that a model asked for, and what came of it.
+
+    Attributes:
+        tool: The tool's name.
+        arguments: What it was called with.
+        result: What it gave, or why it failed, as the model reads it.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    result: str
+
+    @property
+    def text(self) -> str:
+        """The call and its result in words."""
+        asked = json.dumps(self.arguments, ensure_ascii=False, sort_keys=True)
+        return f"You called {self.tool!r} with {asked}. {self.result}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepMade:
+    """A step of the same call that ended in calls.
+
+    Attributes:
+        calls: Its calls and their results.
+        message: The model's own message, where this run still has it: its service wants it back as it was. Without one
+            the step is sent in words.
+    """
+
+    calls: Sequence[CallMade]
+    message: Message | None = None
+
+
+PastStep = StepMade | str
+"""A step that ended in calls, or a note on what the model gave last."""
+
+
+def step_texts(step: PastStep) -> list[str]:
+    """What a model reads of a step before, in words."""
+    return [step] if isinstance(step, str) else [call.text for call in step.calls]
+
+
+_Mode = Literal["bare", "words", "native"]
+"""How tools are sent: not at all, in the system message, or by the service's own means."""
+
+_NOT_SENT = CLIENT_KEYS | {SUMMARY, "cache", "n", "num_generations", "num_retries", "prompt_cache", "rollout_id"}
+"""Options of an LM that are not part of a request."""
+
+
+class RoleAdapter(dspy.ChatAdapter):
+    """dspy's chat format, with the system message rendered once per Signature and every value escaped.
+
+    The message stands before the steps of its turn, and the role last, in a message of its own. So all before the role
+    is the same from step to step and from role to role.
+
+    Args:
+        escape: What makes a rendered value harmless.
+    """
+
+    def __init__(self, *, escape: Callable[[str], str] = escape_markers) -> None:
+        super().__init__(use_json_adapter_fallback=False)
+        self._escape = escape
+        self._steps: Sequence[PastStep] = ()
+        self._mode: _Mode | None = None
+        self._final = False
+        self._cut_off = False
+        self.message: Message | None = None
+        self.cache: CacheConfig | None = None
+        self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
+        self._system = weakref.WeakKeyDictionary()
+        self._bare: weakref.WeakKeyDictionary[Signature, Signature] = weakref.WeakKeyDictionary()
+        self._forms: weakref.WeakKeyDictionary[Signature, dict[bool, Signature]] = weakref.WeakKeyDictionary()
+
+    def for_call(
+        self, inputs: Mapping[str, Any], *, steps: Sequence[PastStep] = (), native: bool = False, final: bool = False
+    ) -> RoleAdapter:
+        """This adapter for one call; what is rendered once stays shared.
+
+        Args:
+            inputs: The call's inputs; `offered_tools` are the tools, where there are any.
+            steps: The steps before.
+            native: Whether tools are sent by the service's own means.
+            final: Whether the model must answer: the tools are still sent, and their use is forbidden.
+        """
+        fork = copy.copy(self)
+        fork._mode = self._mode_of(bool(inputs.get(TOOLS)), native=native)
+        fork._steps, fork._final, fork.message = steps, final, None
+        if final and fork._mode == "words":
+            fork._steps = [*steps, LAST_STEP]
+        return fork
+
+    @property
+    def is_native(self) -> bool:
+        """Whether tools are sent by the service's own means in this call."""
+        return self._mode == "native"
+
+    @property
+    def step_texts(self) -> list[str]:
+        """The texts of the steps before, which the model may repeat."""
+        return [text for step in self._steps for text in step_texts(step)]
+
+    def _mode_of(self, tools: bool, *, native: bool) -> _Mode:
+        return "bare" if not tools else "native" if native else "words"
+
+    def sent(self, value: object) -> str:
+        """A text value as it stands in the prompt."""
+        return self._escape(whole_text(str(value)))
+
+    def parser(self, signature: Signature, field: str) -> FieldParser:
+        """What reads `field` out of a completion as it streams in."""
+        return AnswerFieldParser(field) if self._mode == "native" else ChatFieldParser(field)
+
+    def options(self, signature: Signature) -> dict[str, Any]:
+        """What a call of `signature` needs beside its messages."""
+        return {}
+
+    async def acall(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Ask a model by one request of lm15's, and read its response."""
+        call = self if self._mode is not None else self.for_call(inputs)
+        request = call.request(lm, lm_kwargs, signature, demos, inputs)
+        return [call.read(signature, await lm.acall(request, cache=False))]
+
+    def __call__(
+        self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        call = self if self._mode is not None else self.for_call(inputs)
+        request = call.request(lm, lm_kwargs, signature, demos, inputs)
+        return [call.read(signature, lm(request, cache=False))]
+
+    def request(
+        self,
+        lm: dspy.BaseLM,
+        options: Mapping[str, Any],
+        signature: Signature,
+        demos: list[Any],
+        inputs: dict[str, Any],
+    ) -> Request:
+        """What is sent in one call.
+
+        Args:
+            lm: The model.
+            options: Options of the call, which go over the model's own.
+            signature: The Signature.
+            demos: Examples.
+            inputs: The values of its input fields.
+        """
+        given = {**lm.kwargs, **options}
+        body = {name: value for name, value in given.items() if value is not None and name not in _NOT_SENT}
+        body |= {"model": lm.model, "messages": self.format(signature, demos, inputs)}
+        if self._mode == "native":
+            body |= {"tools": self._offered(inputs[TOOLS]), "tool_choice": "none" if self._final else "auto"}
+        request = _with_summary(request_from_openai_chat(body), given.get(SUMMARY))
+        own = (step.message for step in self._steps if isinstance(step, StepMade) and step.message is not None)
+        messages = [next(own, message) if message.parts_of(ToolCallPart) else message for message in request.messages]
+        return self._with_cache(replace(request, messages=tuple(messages)), signature, inputs)
+
+    def _with_cache(self, request: Request, signature: Signature, inputs: Mapping[str, Any]) -> Request:
+        """The request with its cache hints; a prompt that comes once is not worth a mark."""
+        told = self.cache
+        if told is None:
+            return request
+        if told.prefix is not None:
+            again = self._mode != "bare" or bool(_histories(signature))
+            own = inputs.get(ROLE) is not None or (self._mode == "words" and bool(self._steps))  # a message of its own
+            place = len(request.messages) - 1 - own
+            told = replace(told, prefix=None, prefix_until_index=place if again and place >= 0 else None)
+        if told == CacheConfig():  # which would mark what is static
+            return request
+        return replace(request, config=replace(request.config, cache=told))
+
+    def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The tools as they are sent by the service's own means."""
+        return list(tools)
+
+    # dspy wraps `format` and `parse` of every subclass in callbacks; ours never has any.
+    def format(self, signature: Signature, demos: list[Any], inputs: dict[str, Any]) -> list[_Message]:
+        if self._mode is None:
+            return self.for_call(inputs).format(signature, demos, inputs)
+        shown, histories = self._form(signature), _histories(signature)
+        bare = self._bare_of(shown)
+        messages: list[_Message] = [{"role": "system", "content": self._system_message(shown, inputs.get(TOOLS))}]
+        messages += self.format_demos(bare, [_without_role_value(demo) for demo in demos])
+        for name in histories:
+            for entry in _entries(inputs.get(name)):
+                messages += self._format_entry(bare, entry)
+        role = inputs.get(ROLE)
+        last = [f"[[ ## {ROLE} ## ]]\n{self.sent(role)}"] if role is not None else []
+        own = {name: value for name, value in inputs.items() if name not in (TOOLS, ROLE, *histories)}
+        alone = not last and not self._steps
+        # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here; text stays text.
+        messages.append({"role": "user", "content": self.format_user_message_content(shown, own, main_request=alone)})
+        for place, step in enumerate(self._steps):
+            messages += self._format_step(place, step)
+        if not alone:
+            last += filter(None, [self.user_message_output_requirements(shown)])
+        return [*messages, {"role": "user", "content": "\n\n".join(last)}] if last else messages
+
+    def format_system_message(self, signature: Signature) -> str:
+        return self._system_message(signature, None)
+
+    def _system_message(self, shown: Signature, tools: Any) -> str:
+        kept = self._system.setdefault(shown, {})
+        mode = self._mode or "bare"
+        # The instructions live in __doc__ and can be set in place.
+        if mode not in kept or kept[mode][0] is not shown.__doc__ or kept[mode][1] is not tools:
+            kept[mode] = (shown.__doc__, tools, self._render_system_message(shown, tools))
+        return kept[mode][2]
+
+    def _render_system_message(self, shown: Signature, tools: Any) -> str:
+        if self._mode == "native":
+            return _native_system_message(shown, self.format_task_description(shown))
+        text = str(super().format_system_message(shown))
+        return f"{text}\n\n{in_words(tools, answer_field(shown))}" if self._mode == "words" else text
+
+    def user_message_output_requirements(self, signature: Signature) -> str:
+        return "" if self._mode == "native" else str(super().user_message_output_requirements(signature))
+
+    def format_user_message_content(
+        self,
+        signature: Signature,
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> Any:
+        pieces: list[str | _Message] = [prefix] if prefix else []
+        for name, info in _given(signature, inputs):
+            media = parts_of(inputs[name])
+            if media is None:
+                pieces.append(f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, inputs[name]))}")
+            else:
+                pieces += [f"[[ ## {name} ## ]]", *media]
+        if main_request:
+            pieces += filter(None, [self.user_message_output_requirements(signature)])
+        if suffix:
+            pieces.append(suffix)
+        return _content(pieces)
+
+    def format_assistant_message_content(
+        self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
+    ) -> str:
+        shown = {
+            name: self.sent(_rendered(info, outputs.get(name, missing_field_message)))
+            for name, info in signature.output_fields.items()
+        }
+        if self._mode == "native":
+            return "\n\n".join(shown.values())
+        parts = [f"[[ ## {name} ## ]]\n{value}" for name, value in shown.items()]
+        return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
+
+    def read(self, signature: Signature, response: Response) -> dict[str, Any]:
+        """The output fields of a response: of its text, and of the calls that a service gives apart from it.
+
+        Raises:
+            AdapterParseError: They cannot be read.
+        """
+        self._cut_off = response.finish_reason not in _WHOLE
+        shown = self._form(signature)
+        if self._final and CALLS in shown.output_fields:  # no call is made of it, so none can make the answer unusable
+            shown = shown.delete(CALLS)
+        text = "".join(part.text for part in response.message.parts if isinstance(part, TextPart | RefusalPart))
+        try:
+            calls = _calls_in(response.message) if self._mode == "native" else []
+            fields = self._read_text(shown, text, calls)
+        except (ValueError, RecursionError, MemoryError) as error:  # the last two where dspy reads literals of Python
+            _refuse(type(self).__name__, signature, error)
+        if calls and _is_sendable(response.message):  # by now it is within the bounds of an answer
+            self.message = response.message
+        return _defaulted(signature, fields | ({CALLS: calls} if calls else {}))
+
+    def _read_text(self, shown: Signature, text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
+        if not text.strip() and self._mode == "native":  # nothing was said, or beside calls
+            return _defaulted(shown, {} if calls else {str(answer_field(shown)): ""})
+        if not text.strip():
+            _refuse(type(self).__name__, shown)
+        try:
+            return dict(self.parse(shown, text))
+        except (AdapterParseError, ValueError):
+            # What stands beside calls need not be an answer.
+            beside = {} if calls else self._calls_in_words(shown, text)
+            if beside is None:
+                raise
+            return beside
+
+    def _calls_in_words(self, shown: Signature, text: str) -> dict[str, Any] | None:
+        """The calls in a completion whose answer cannot be read; None where it has none."""
+        answer = answer_field(shown)
+        if answer is None or CALLS not in shown.output_fields:
+            return None
+        try:
+            found = dict(self.parse(shown.delete(answer), text))
+        except (AdapterParseError, ValueError):
+            return None
+        return found if found.get(CALLS) else None
+
+    def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        _check_length(completion)
+        reader = JsonReader(repairs=not self._cut_off)
+        found = list(_HEADER.finditer(completion))
+        if len(found) > MOST_SECTIONS:
+            raise Unreadable
+        headers = {header[1] for header in found}
+        if not signature.output_fields.keys() & headers:
+            native, only = self._mode == "native", answer_field(signature)
+            read = _read_as_json(signature, completion, alone=native)
+            if read is not None:
+                return read
+            if only is not None and signature.output_fields[only].annotation is str:
+                # A model that leaves the markers out has still answered. A native answer may show some of its own.
+                ends = found and not (native and headers.isdisjoint({CALLS, "completed"}))
+                return _defaulted(signature, {only: completion[: found[0].start() if ends else None].strip()})
+            if only is not None and (native or not found):
+                return _value_in(signature, only, completion, reader)
+        fields = _fields_in(_sections(completion, found, signature), signature, reader)
+        if fields is None:
+            _refuse("ChatAdapter", signature)
+        return fields
+
+    def _form(self, signature: Signature) -> Signature:
+        """The Signature as it stands in the prompt: its history and its tools are not fields there."""
+        words = self._mode == "words"
+        forms = self._forms.setdefault(signature, {})
+        if words not in forms:
+            found = signature
+            for name in _histories(signature):
+                found = found.delete(name)
+            if CALLS in found.output_fields and TOOLS in found.input_fields:
+                found = found.delete(TOOLS) if words else found.delete(TOOLS).delete(CALLS)
+            if found is signature:  # kept here it would keep itself
+                return signature
+            forms[words] = found
+        return forms[words]
+
+    def _format_entry(self, bare: Signature, entry: Mapping[str, Any]) -> Iterator[_Message]:
+        if NOTE in entry:
+            yield {"role": "user", "content": self.sent(entry[NOTE])}
+            return
+        if any(name in entry for name in bare.input_fields):
+            yield {"role": "user", "content": self.format_user_message_content(bare, dict(entry))}
+        if any(name in entry for name in bare.output_fields):
+            outputs = _defaulted(bare, dict(entry))
+            yield {"role": "assistant", "content": self.format_assistant_message_content(bare, outputs)}
+
+    def _format_step(self, place: int, step: PastStep) -> Iterator[_Message]:
+        if isinstance(step, str) or step.message is None or self._mode != "native":
+            for text in step_texts(step):
+                yield {"role": "user", "content": self.sent(text)}
+            return
+        asked = step.message.parts_of(ToolCallPart)
+        shown = [
+            {
+                "id": part.id,
+                "type": "function",
+                "function": {"name": part.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for part, call in zip(asked, step.calls, strict=True)
+        ]
+        yield {"role": "assistant", "content": None, "tool_calls": shown}
+        for part, call in zip(asked, step.calls, strict=True):
+            yield {"role": "tool", "tool_call_id": part.id, "name": part.name, "content": self.sent(call.result)}
+
+    def _bare_of(self, signature: Signature) -> Signature:
+        """The Signature without what this call alone may have, so that what stands before it is the same without."""
+        own = [name for name in (ROLE, *MEDIA_FIELDS) if _is_of_the_call(signature, name)]
+        if not own:
+            return signature
+        bare = self._bare.get(signature)
+        if bare is None:
+            bare = signature
+            for name in own:
+                bare = bare.delete(name)
+            self._bare[signature] = bare
+        return bare
+
+
+class PlainAdapter(RoleAdapter):
+    """The embedded model's format: instructions, bare messages, and JSON where the outputs are more than one text.
+
+    A tiny model loses its way in field markers, so a lone input stands bare; the role stands last under its header.
+    Its steps go back as calls and results, also those of an earlier run.
+    """
+
+    def for_call(
+        self, inputs: Mapping[str, Any], *, steps: Sequence[PastStep] = (), native: bool = False, final: bool = False
+    ) -> RoleAdapter:
+        # Its own messages hold nothing beside the calls, and are not escaped.
+        bare = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
+        return super().for_call(inputs, steps=bare, native=native, final=final)
+
+    def _mode_of(self, tools: bool, *, native: bool) -> _Mode:
+        return "native" if tools and native else "bare"
+
+    def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The tools without control tokens; one that needs some in its arguments cannot be offered."""
+        safe: list[Mapping[str, Any]] = []
+        for each in tools:
+            function = each["function"]
+            needed = json.dumps([function["name"], function["parameters"]], ensure_ascii=False)
+            if self._escape(needed) == needed:
+                about = self._escape(function["description"])
+                safe.append({**each, "function": {**function, "description": about}})
+        return safe
+
+    def _format_step(self, place: int, step: PastStep) -> Iterator[_Message]:
+        if isinstance(step, str) or self._mode != "native":
+            yield from super()._format_step(place, step)
+            return
+        # The arguments are left out: the model reads results, and the engine the names of what was called.
+        shown = [
+            {
+                "id": f"c{place}_{at}",
+                "type": "function",
+                "function": {"name": _plain_name(call.tool), "arguments": "{}"},
+            }
+            for at, call in enumerate(step.calls)
+        ]
+        yield {"role": "assistant", "content": None, "tool_calls": shown}
+        for asked, call in zip(shown, step.calls, strict=True):
+            content = self.sent(call.result)
+            yield {"role": "tool", "tool_call_id": asked["id"], "name": _plain_name(call.tool), "content": content}
+
+    def parser(self, signature: Signature, field: str) -> FieldParser:
+        return PlainFieldParser() if sole_text_output(self._form(signature)) else JsonFieldParser(field)
+
+    def options(self, signature: Signature) -> dict[str, Any]:
+        shown = self._form(signature)
+        if sole_text_output(shown):
+            return {}
+        schema = _object_schema({name: info.annotation for name, info in shown.output_fields.items()})
+        for name, info in shown.output_fields.items():
+            with suppress(GrammarUnfit):  # else any JSON will do for the grammar
+                if (declared := _declared(info)) is not None:
+                    schema["properties"][name] = bounded(declared)
+        return {"response_format": {"type": "json_schema", "json_schema": {"name": "outputs", "schema": schema}}}
+
+    def user_message_output_requirements(self, signature: Signature) -> str:
+        return ""
+
+    def _render_system_message(self, shown: Signature, tools: Any) -> str:
+        text = str(shown.instructions)
+        if not sole_text_output(shown):
+            text += f"\nReply as JSON with the keys {', '.join(shown.output_fields)}."
+        # Descriptions of tools are part of it, and may hold the model's control tokens.
+        return self._escape(text)
+
+    def format_user_message_content(
+        self,
+        signature: Signature,
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> Any:
+        given = _given(signature, inputs)
+        lone = len([name for name, _ in given if name != ROLE]) == 1
+        parts = []
+        for name, info in given:
+            value = self.sent(_rendered(info, inputs[name]))
+            parts.append(value if lone and name != ROLE else f"[[ ## {name} ## ]]\n{value}")
+        return "\n\n".join(parts).strip()
+
+    def format_assistant_message_content(
+        self, signature: Signature, outputs: dict[str, Any], missing_field_message: str | None = None
+    ) -> str:
+        only = sole_text_output(signature)
+        if only:
+            return self.sent(outputs.get(only, ""))
+        shown = {name: serialize_for_json(outputs.get(name)) for name in signature.output_fields}
+        return self.sent(json.dumps(shown, ensure_ascii=False))
+
+    def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        _check_length(completion)
+        only = sole_text_output(signature)
+        if only:
+            return {only: completion.strip()}
+        reader = JsonReader(repairs=not self._cut_off)
+        read = reader.read(completion)
+        fields = _fields_in(read if isinstance(read, dict) else {}, signature, reader)
+        if fields is None:
+            _refuse("PlainAdapter", signature)
+        return fields
+
+
+def _with_summary(request: Request, summary: Any) -> Request:
+    """The request with thoughts asked for. The engine asks for them beside an effort only."""
+    effort = request.config.reasoning or Reasoning(effort="medium")
+    if summary is None or effort.is_off:
+        return request
+    return replace(request, config=replace(request.config, reasoning=replace(effort, summary=summary)))
+
+
+def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) -> NoReturn:
+    # The answer itself is left out: it is as long as the model made it.
+    raise AdapterParseError(adapter_name=adapter, signature=signature, lm_response="") from cause
+
+
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST:
+        raise Unreadable
+
+
+def _plain_name(name: str) -> str:
+    """A tool's name as it stands on the wire, but for names that are the same there."""
+    return name.replace(".", "_")[:64]
+
+
+def _calls_in(message: Message) -> list[ToolCall]:
+    """The calls of a response; their arguments are within the bounds of an answer."""
+    parts = message.parts_of(ToolCallPart)
+    if len(parts) > MOST_SECTIONS:
+        raise Unreadable
+    reader = JsonReader()
+    return [ToolCall(tool=part.name, arguments=_arguments(part.input, reader)) for part in parts]
+
+
+def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
+    text = given.get(_UNREAD)
+    if len(given) == 1 and isinstance(text, str):
+        return reader.read(text, repair=False)  # a part of the arguments would be another call
+    reader.count(given)
+    return dict(given)
+
+
+def _value_in(signature: Signature, name: str, completion: str, reader: JsonReader) -> dict[str, Any]:
+    """The one output field, which is no text, of a completion that is its value."""
+    text = completion.strip()
+    if text.startswith(_FENCE) and text.endswith(_FENCE):
+        text = _unfenced(text)
+    fields = _fields_in({name: text}, signature, reader)
+    if fields is None:
+        _refuse("ChatAdapter", signature)
+    return fields
+
+
+def _unfenced(text: str) -> str:
+    begin = _FENCE_BEGIN.match(text)
+    return text.removesuffix(_FENCE)[begin.end() if begin else 0 :].strip()
+
+
+def _defaulted(signature: Signature, fields: dict[str, Any]) -> dict[str, Any]:
+    return dict(apply_output_field_defaults(signature, fields))
+
+
+def _histories(signature: Signature) -> list[str]:
+    return [name for name, info in signature.input_fields.items() if info.annotation is dspy.History]
+
+
+def _entries(history: Any) -> History:
+    if isinstance(history, Mapping):  # as a saved example has it
+        history = history.get("messages")
+    return history.messages if isinstance(history, dspy.History) else history or ()
+
+
+def _native_system_message(shown: Signature, task: str) -> str:
+    """The system message where the answer is the completion itself."""
+    only = answer_field(shown)
+    assert only is not None, "a Signature with tools has one answer"
+    info: Any = shown.output_fields[only]
+    about = "" if info.annotation is str else f" {info.json_schema_extra.get('desc', '')}"
+    how = "Answer with the text alone" if info.annotation is str else "Answer with the JSON value alone"
+    return (
+        f"Your input fields are:\n{get_field_description_string(shown.input_fields)}\n\n"
+        f"Each of them stands under a line with its name, such as [[ ## {next(iter(shown.input_fields))} ## ]]. "
+        f"{how}, without such lines.{about}\n\n{task}"
+    )
+
+
+def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signature) -> dict[str, str]:
+    """The texts of the output fields, as dspy reads them: the first of a name counts, and any marker ends it.
+
+    Sections of optional fields that say nothing are left out, so that their defaults stand instead of an error.
+    """
+    sections: dict[str, str] = {}
+    ends = [*(header.start() for header in found[1:]), len(completion)]
+    for header, end in zip(found, ends, strict=True):
+        info = signature.output_fields.get(header[1])
+        if info is None or header[1] in sections:
+            continue
+        # What stands behind the marker in its line is stripped by itself.
+        first, *lines = completion[header.end() : end].splitlines() or [""]
+        text = "\n".join([first.strip(), *lines]).strip()
+        if info.is_required() or info.annotation is str or text.strip("`").strip().lower() not in _NOTHING:
+            sections[header[1]] = text
+    return sections
+
+
+def _is_read_as_json(annotation: Any) -> bool:
+    """Whether dspy reads a text as JSON for a field of this type (`parse_value`)."""
+    origin, kinds = get_origin(annotation), get_args(annotation)
+    if annotation is str or isinstance(annotation, EnumMeta) or origin is Literal:
+        return False
+    return not (origin in (Union, UnionType) and str in kinds and type(None) in kinds)
+
+
+def answer_field(signature: Signature) -> str | None:
+    """The name of the output field that is the answer; None where there are several beside `calls`."""
+    names = [name for name in signature.output_fields if name != CALLS]
+    return names[0] if len(names) == 1 else None
+
+
+def sole_text_output(signature: Signature) -> str | None:
+    """The name of the only output field, if it is a text."""
+    outputs = signature.output_fields
+    name = next(iter(outputs))
+    return name if len(outputs) == 1 and outputs[name].annotation is str else None
+
+
+def _given(signature: Signature, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The fields that have a value, in order; an earlier message has its media behind them."""
+    fields = signature.input_fields
+    named = [(name, info) for name, info in fields.items() if name in inputs]
+    return [*named, *((name, None) for name in MEDIA_FIELDS if name in inputs and name not in fields)]
+
+
+def _is_of_the_call(signature: Signature, name: str) -> bool:
+    """Whether a field was put there for one call, and is not one of the Signature's own that is called the same."""
+    info: Any = signature.input_fields.get(name)
+    return info is not None and (name == ROLE or info.json_schema_extra.get("desc") == MEDIA_DESCRIPTIONS[name])
+
+
+def _content(pieces: Sequence[str | _Message]) -> str | list[_Message]:
+    """One text where there is nothing else; else texts and other parts in their order."""
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    if len(texts) == len(pieces):
+        return "\n\n".join(texts).strip()
+    content: list[_Message] = []
+    for is_text, run in groupby(pieces, key=lambda piece: isinstance(piece, str)):
+        if is_text:
+            content.append({"type": "text", "text": "\n\n".join(map(str, run)).strip()})
+        else:
+            content += [part for part in run if not isinstance(part, str)]
+    return content
+
+
+def _without_role_value(demo: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict(demo).items() if name != ROLE}
+
+
+def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict[str, Any] | None:
+    """The output fields of a completion that is one JSON object which holds them, bare or in a fence; else None.
+
+    Models that know other formats answer so now and then. Nothing is repaired: what is not JSON is not one of these.
+
+    Args:
+        signature: What has the fields.
+        completion: The completion.
+        alone: Whether the object may have no other key, since the completion may be the answer itself.
+    """
+    text = completion.strip()
+    if text.startswith(_FENCE) and text.endswith(_FENCE):
+        text = _unfenced(text)
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    reader = JsonReader()
+    try:
+        given = reader.read(text, repair=False)
+        if not isinstance(given, dict) or not signature.output_fields.keys() & given.keys():
+            return None
+        if _declares_one_of(signature, given) or (alone and given.keys() - signature.output_fields.keys()):
+            return None  # it is the answer itself
+        texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
+        sound = all(isinstance(given.get(name, ""), str) for name in texts)
+        return _fields_in(given, signature, reader) if sound else None
+    except ValueError:
+        return None
+
+
+def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any] | None:
+    """The output fields from what a completion gives; None where one is missing or is not of its type."""
+    fields: dict[str, Any] = {}
+    for name, info in signature.output_fields.items():
+        if name in given:
+            try:
+                fields[name] = parse_value(_sound(given[name], info.annotation, reader), info.annotation)
+            except (ValueError, ValidationError):
+                return None
+    fields = apply_output_field_defaults(signature, fields)
+    return fields if fields.keys() == signature.output_fields.keys() else None
+
+
+def _declares_one_of(signature: Signature, names: Iterable[str]) -> bool:
+    """Whether the value of an output field declares a field that is called as an output field is, one of `names`."""
+    names = signature.output_fields.keys() & set(names)
+    for info in signature.output_fields.values():
+        schema = _declared(info) or {}
+        kind = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+        if not kind.get("properties", {}).keys().isdisjoint(names):
+            return True
+    return False
+
+
+def _is_sendable(message: Message) -> bool:
+    """Whether a model's message can be sent back: halves of surrogate pairs, which models emit, cannot."""
+    try:
+        json.dumps(asdict(message), ensure_ascii=False, default=str).encode()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _sound(value: Any, annotation: Any, reader: JsonReader) -> Any:
+    """A value that may be JSON in a text of JSON."""
+    if not isinstance(value, str) or not _is_read_as_json(annotation):
+        return value
+    read = reader.read(value)
+    return value if read == "" else json.dumps(read)
+
+
+def whole_text(text: str) -> str:
+    """Replace halves of surrogate pairs: models emit them, JSON lets them in, and nothing can send or store them."""
+    # A text of ASCII alone, the usual case, has none.
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _rendered(info: Any, value: Any) -> str:
+    # dspy builds a pydantic TypeAdapter for every value; a plain text needs none.
+    return value if type(value) is str else str(format_field_value(info, value))
+
+
+def _declared(info: Any) -> Any:
+    """The JSON Schema that an output field keeps of its value; None where it keeps none."""
+    return info.json_schema_extra.get(DECLARED)
+
+
+def _object_schema(fields: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {name: (annotation, ...) for name, annotation in fields.items()}
+    model: type[BaseModel] = create_model("outputs", **made)
+    return model.model_json_schema()

@@ -1,0 +1,71 @@
+"""Where model calls go: any model string of dspy's own HTTP engine, a user's `dspy.LM`, or the embedded model.
+
+Not here: adapters, predictors and time limits (`signatures`), retries and what a failure means to a turn (`graphs`).
+Names load on first use (PEP 562), so that `start_loading` can run before dspy is imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .abilities import Abilities, abilities_of
+    from .addresses import ADDRESS_REMEDY, address_problem
+    from .classification import classify, refuses_form
+    from .connect import ModelConnection, check_model, connect_model
+    from .costs import CostTracker
+    from .engine_errors import AnswerTooLong
+    from .grammars import GrammarUnfit, bounded
+    from .headers import sending
+    from .local import start_loading
+    from .pace import HeldBack
+    from .providers import PROVIDERS, is_local
+
+_HOMES = {
+    "ADDRESS_REMEDY": ".addresses",
+    "address_problem": ".addresses",
+    "Abilities": ".abilities",
+    "abilities_of": ".abilities",
+    "AnswerTooLong": ".engine_errors",
+    "PROVIDERS": ".providers",
+    "CostTracker": ".costs",
+    "GrammarUnfit": ".grammars",
+    "HeldBack": ".pace",
+    "ModelConnection": ".connect",
+    "bounded": ".grammars",
+    "check_model": ".connect",
+    "classify": ".classification",
+    "connect_model": ".connect",
+    "is_local": ".providers",
+    "refuses_form": ".classification",
+    "sending": ".headers",
+    "start_loading": ".local",
+}
+
+__all__ = [
+    "ADDRESS_REMEDY",
+    "PROVIDERS",
+    "Abilities",
+    "AnswerTooLong",
+    "CostTracker",
+    "GrammarUnfit",
+    "HeldBack",
+    "ModelConnection",
+    "abilities_of",
+    "address_problem",
+    "bounded",
+    "check_model",
+    "classify",
+    "connect_model",
+    "is_local",
+    "refuses_form",
+    "sending",
+    "start_loading",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -1,0 +1,110 @@
+"""What models can do, for people who choose one. Nothing is contacted, and no call depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...core.errors import ModelNotConfigured
+from .http import find_route
+from .listed import listed_models
+from .providers import is_local
+
+_VENDORS: Final = {
+    "azure-anthropic": "azure_ai",
+    "bedrock-anthropic": "bedrock",
+    "bedrock-chat": "bedrock",
+    "moonshotai": "moonshot",
+    "openai-chat": "openai",
+    "vertex-anthropic": "vertex_ai",
+    "vertex-express": "vertex_ai",
+    "vertex": "vertex_ai",
+}
+"""What the list calls a service that the engine calls otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a model can do; None is not known.
+
+    Attributes:
+        tools: Whether it takes tools by its service's own means, or, embedded, under a grammar.
+        images: Whether it takes images.
+        files: Whether it takes documents.
+        json_schema: Whether its answers can be held to a JSON Schema.
+        reasoning: Whether it can be told how much to think before it answers.
+        context: How many tokens a prompt may have.
+        answer: How many tokens an answer may have.
+    """
+
+    tools: bool | None = None
+    images: bool | None = None
+    files: bool | None = None
+    json_schema: bool | None = None
+    reasoning: bool | None = None
+    context: int | None = None
+    answer: int | None = None
+
+
+def abilities_of(models: Iterable[str], *, strict: bool = True) -> list[Abilities]:
+    """What each of some model strings can do, in their order.
+
+    Args:
+        models: Model strings. One behind an address of its own is not known, whatever the list says of its name.
+        strict: Whether a model string that names no known service is an error; else nothing is known of it.
+
+    Raises:
+        ModelNotConfigured: There is one.
+    """
+    listed, found = listed_models(), list[Abilities]()
+    for model in models:
+        try:
+            found.append(_embedded() if is_local(model) else _told(_entry(model, listed)))
+        except ModelNotConfigured:
+            if strict:
+                raise
+            found.append(Abilities())
+    return found
+
+
+def _embedded() -> Abilities:
+    from .local import CONTEXT, MAX_TOKENS
+
+    return Abilities(
+        tools=True, images=False, files=False, json_schema=True, reasoning=False, context=CONTEXT, answer=MAX_TOKENS
+    )
+
+
+def _entry(model: str, listed: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    route = find_route(model, api_key="none", api_base=None)
+    if route.api_base is not None:
+        return None
+    vendor = _VENDORS.get(route.provider, route.provider.replace("-", "_"))
+    found = listed.get(f"{vendor}/{route.model}")
+    bare = listed.get(route.model)
+    if found is None and bare is not None and str(bare.get("litellm_provider")).startswith(vendor):
+        found = bare
+    return found
+
+
+def _told(entry: Mapping[str, Any] | None) -> Abilities:
+    """The list writes down what a model can do, and leaves out what it cannot."""
+    if entry is None:
+        return Abilities()
+    return Abilities(
+        tools=entry.get("supports_function_calling") is True,
+        images=entry.get("supports_vision") is True,
+        files=entry.get("supports_pdf_input") is True,
+        json_schema=entry.get("supports_response_schema") is True,
+        reasoning=entry.get("supports_reasoning") is True,
+        context=_tokens(entry.get("max_input_tokens")),
+        answer=_tokens(entry.get("max_output_tokens")),
+    )
+
+
+def _tokens(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+__all__ = ["Abilities", "abilities_of"]

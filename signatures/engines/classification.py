@@ -1,0 +1,224 @@
+"""From what a model call raised to the error that a turn may keep (D5).
+
+Not here: retries (the caller looks at `retryable` and `retry_after`) and the hook that hands an embedder the original.
+Providers echo prompts in their messages, so nothing of the original's text is read, only its type, its numbers, and the
+codes and ids that have the form of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from dspy.utils import exceptions as dspy_errors
+
+from ...core.errors import (
+    AgentClosed,
+    ContextExceeded,
+    HostError,
+    ModelNotConfigured,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnavailable,
+    OutputInvalid,
+    WorldAgentError,
+)
+from .engine_errors import AnswerTooLong, EngineClosed, PromptTooLong
+
+_Make = Callable[[str, BaseException], WorldAgentError]
+_Kind = type[WorldAgentError]
+
+_CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_REQUEST: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+
+def classify(error: BaseException, *, model: str) -> WorldAgentError:
+    """Return the typed error that stands for `error`, fresh and without its text. Raise it outside the `except` block.
+
+    Args:
+        error: What a call of a predictor or a model raised. An error of this package is returned as it is; of an
+            exception group the first member counts.
+        model: The model's name, for the text.
+
+    Raises:
+        BaseException: `error` itself where it is no failure but an order to stop (cancellation, interrupt, exit).
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return classify(error.exceptions[0], model=model)
+    if not isinstance(error, Exception):
+        raise error
+    if isinstance(error, WorldAgentError):
+        return error
+    make = next((make for kind, make in _TABLE if isinstance(error, kind)), _unknown)
+    made = _own(error, model) or make(model, error)
+    if isinstance(made, HostError):
+        made.status = _status(error)
+        made.service_code = _form(_CODE, getattr(error, "provider_code", None))
+        made.request_id = _form(_REQUEST, getattr(error, "request_id", None))
+    return made
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) and _LOWEST <= status <= _HIGHEST else None
+
+
+def _form(form: re.Pattern[str], value: object) -> str | None:
+    """A code or an id; a text of another form may be anything, and is dropped."""
+    return value if isinstance(value, str) and form.fullmatch(value) else None
+
+
+def _answer(error: BaseException) -> str:
+    """What is known of the service's answer, for the text: status and code, else the type of the original."""
+    status, code = _status(error), _form(_CODE, getattr(error, "provider_code", None))
+    if status is None:
+        return type(error).__name__
+    return f"HTTP {status}" if code is None else f"HTTP {status}, {code}"
+
+
+def _own(error: Exception, model: str) -> WorldAgentError | None:
+    """What our own engines said; dspy wraps it and keeps it as the cause."""
+    cause = error if isinstance(error, AnswerTooLong | EngineClosed | PromptTooLong) else error.__cause__
+    if isinstance(cause, EngineClosed):
+        return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
+    if isinstance(cause, AnswerTooLong):
+        return OutputInvalid(
+            f"the model {model!r} answered more than is read", remedy="ask for less, or set max_tokens"
+        )
+    if isinstance(cause, PromptTooLong):
+        size = f"is {cause.prompt_tokens} tokens long" if cause.prompt_tokens else "is too long"
+        room = f"takes {cause.limit} tokens" if cause.limit else "takes fewer"
+        return ContextExceeded(f"the prompt {size} and the model {model!r} {room}", remedy=_SHORTEN)
+    return None
+
+
+_SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
+_LOWEST, _HIGHEST = 100, 599  # the HTTP statuses that there are
+_NOT_FOUND = 404
+_CLIENT_ERROR, _SERVER_ERROR = 4, 5  # the classes of HTTP statuses from 400 to 499, and from 500 to 599
+_RETRY = "try again later, and check the service's status and your network"
+
+
+def _fixed(kind: _Kind, problem: str, remedy: str) -> _Make:
+    def make(model: str, error: BaseException) -> WorldAgentError:
+        return kind(f"the model {model!r} {problem} ({_answer(error)})", remedy=remedy)
+
+    return make
+
+
+def _rate_limited(model: str, error: BaseException) -> WorldAgentError:
+    seconds = _number(getattr(error, "retry_after", None))
+    wait = "wait" if seconds is None else f"wait {seconds:g} seconds"
+    problem = f"the model {model!r} is rate limited ({_answer(error)})"
+    return ModelRateLimited(problem, remedy=f"{wait} and try again", retry_after=seconds)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value < float("inf") else None
+
+
+_key_refused = _fixed(ModelNotConfigured, "refused the API key", "give a key that this service accepts for this model")
+_refused = _fixed(ModelRefused, "refused the request", "check that the model takes what is sent to it")
+_not_found = _fixed(
+    ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
+)
+_timeout = _fixed(ModelTimeout, "did not answer in time", "try again, or allow more time")
+_unavailable = _fixed(ModelUnavailable, "cannot be reached or failed", _RETRY)
+_unknown = _fixed(ModelUnavailable, "failed in a way that is not known", _RETRY)
+
+
+def _invalid(model: str, error: BaseException) -> WorldAgentError:
+    return (_not_found if _status(error) == _NOT_FOUND else _refused)(model, error)
+
+
+def _by_status(model: str, error: BaseException) -> WorldAgentError:
+    """A provider's error of no finer type: its HTTP status decides."""
+    match getattr(error, "status", None):
+        case 401 | 403:
+            return _key_refused(model, error)
+        case int(status) if status == _NOT_FOUND:
+            return _not_found(model, error)
+        case 408 | 504:
+            return _timeout(model, error)
+        case 429:
+            return _rate_limited(model, error)
+        case int(status) if status // 100 == _CLIENT_ERROR:
+            return _refused(model, error)
+        case _:
+            return _unavailable(model, error)
+
+
+_MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
+"""Statuses with which servers refuse tools or the order of messages, among other things."""
+_OTHERWISE: Final = re.compile(
+    r"content_(filter|policy)|context_(length|window)|string_above_max|too_(long|large)|rate_limit|quota|billing|balance"
+    r"|api_key|auth|permission|model_not|safety|moderation",
+    re.IGNORECASE,
+)
+"""Codes that say that something else is wrong."""
+
+
+def refuses_form(error: BaseException) -> bool:
+    """Whether a service may have refused how it was asked, and not what: the same request in words would tell.
+
+    Args:
+        error: What a call of a model raised.
+    """
+    if isinstance(error, dspy_errors.ContextWindowExceededError) or _OTHERWISE.search(
+        str(getattr(error, "provider_code", None))
+    ):
+        return False
+    status = _status(error)
+    if status is None:
+        return isinstance(error, dspy_errors.LMUnsupportedFeatureError)
+    return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and "tool" in str(error).lower())
+
+
+# The first row that fits counts, so subclasses stand above their parents.
+_TABLE: tuple[tuple[type[Exception], _Make], ...] = (
+    (
+        dspy_errors.AdapterParseError,
+        _fixed(
+            OutputInvalid, "answered something that is not the fields asked for", "try again, or use a larger model"
+        ),
+    ),
+    (
+        dspy_errors.ContextWindowExceededError,
+        _fixed(ContextExceeded, "takes fewer tokens than the prompt has", _SHORTEN),
+    ),
+    (dspy_errors.LMAuthError, _key_refused),
+    (dspy_errors.LMBillingError, _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")),
+    (dspy_errors.LMRateLimitError, _rate_limited),
+    (
+        dspy_errors.LMUnsupportedModelError,
+        _fixed(ModelNotConfigured, "is not known to the service", "check the model's name and what the key may use"),
+    ),
+    (dspy_errors.LMInvalidRequestError, _invalid),
+    (dspy_errors.LMTimeoutError, _timeout),
+    (TimeoutError, _timeout),
+    (dspy_errors.LMServerError, _unavailable),
+    (dspy_errors.LMProviderError, _by_status),
+    (dspy_errors.LMTransportError, _unavailable),
+    (dspy_errors.LMLockTimeoutError, _unavailable),
+    (
+        dspy_errors.LMUnsupportedFeatureError,
+        _fixed(ModelRefused, "cannot do what was asked of it", "use a model with this ability"),
+    ),
+    (
+        dspy_errors.LMConfigurationError,
+        _fixed(ModelNotConfigured, "is not configured", "check the model's name, its API key and its address"),
+    ),
+    (
+        dspy_errors.LMCollectionLimitError,
+        _fixed(ModelRefused, "answered more than can be held", "ask for less, or set max_tokens"),
+    ),
+    (dspy_errors.LMStreamAssemblyError, _unavailable),
+    (dspy_errors.LMError, _unknown),
+    # Raised before anything is sent, for instance for text that is not valid Unicode: trying again changes nothing.
+    (ValueError, _refused),
+    (TypeError, _refused),
+)
+
+__all__ = ["classify", "refuses_form"]

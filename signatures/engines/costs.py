@@ -1,0 +1,173 @@
+"""What a model call costs: what its service reports, else what dspy's bundled price list says. No network, no litellm.
+
+A service that is reached at an address of one's own has its own prices. What is not known is None, never 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+import dspy
+from dspy.lm15 import Usage
+from dspy.utils.usage_tracker import UsageTracker
+
+from ...core import ModelUsage
+from .listed import listed_models
+
+_USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # tiers of service that the list's prices are of
+_MOST: Final = 10**9  # tokens, or dollars, of one call
+_LONG: Final = 128_000  # input tokens above which a model may have other prices
+_THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"})  # whose output leaves thinking out
+
+
+class CostTracker(UsageTracker):
+    """dspy's tracker of tokens, and what our own engines say beside it: dspy does not know how their services count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: list[ModelUsage] = []
+        self._listed: tuple[str, Mapping[str, float]] | None = None
+
+    def add(self, used: ModelUsage, *, provider: str = "", prices: Mapping[str, float] | None = None) -> None:
+        """Take what one request used, and the listed prices of its model, where there are some."""
+        self._told.append(used)
+        self._listed = None if prices is None else (provider, prices)
+
+    def estimated(self, sent: int, received: int) -> float | None:
+        """About what so many tokens cost by the list, where a service does not say how many there were."""
+        if self._listed is None:
+            return None
+        provider, prices = self._listed
+        return estimate(provider, Usage(input_tokens=sent, output_tokens=received), prices)
+
+    def used(self) -> ModelUsage | None:
+        """What one call used, over all its requests; None where nothing is said."""
+        told = self._told or [_of_entry(entry) for entries in self.usage_data.values() for entry in entries]
+        return replace(sum(told, ModelUsage()), calls=1) if told else None
+
+
+async def note_cost(
+    provider: str, models: tuple[str | None, ...], usage: Usage | None, data: Any, *, own: bool
+) -> None:
+    """Tell the tracker of the running call what it used and cost, where there is one.
+
+    Args:
+        provider: lm15's name of the service.
+        models: The model's names, the one that answered before the one that was asked for.
+        usage: Its tokens.
+        data: What the service gave beside the answer.
+        own: Whether the service is reached at an address of one's own.
+    """
+    tracker = dspy.settings.usage_tracker
+    if not isinstance(tracker, CostTracker):
+        return
+    given = data if isinstance(data, Mapping) else {}
+    told = given.get("usage")
+    cost = _amount(told.get("cost")) if isinstance(told, Mapping) else None
+    prices: Mapping[str, float] | None = None
+    used = _alike(provider, usage or Usage(), cost)
+    if cost is None and not own and given.get("service_tier") in _USUAL:
+        prices = await asyncio.to_thread(_prices_of, provider, models)  # it may have to be read
+        if usage is not None and prices is not None and used.input_tokens is not None:
+            used = replace(used, cost=estimate(provider, usage, prices))
+    tracker.add(used, provider=provider, prices=prices)
+
+
+def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float | None:
+    """What tokens cost by a list, in US dollars; None where a price is missing that is needed.
+
+    Args:
+        provider: lm15's name of the service, which says how it counts.
+        usage: The tokens as the service counts them.
+        prices: Dollars a token by the list's names.
+    """
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    if usage.input_audio_tokens or usage.output_audio_tokens:
+        return None
+    cached, written, thought = (
+        usage.cache_read_tokens or 0,
+        usage.cache_write_tokens or 0,
+        usage.reasoning_tokens or 0,
+    )
+    inputs = usage.input_tokens if "anthropic" in provider else usage.input_tokens - cached - written
+    outputs = usage.output_tokens if provider in _THINKS_APART else usage.output_tokens - thought
+    if min(inputs, outputs) < 0 or (inputs + cached + written > _LONG and any("_above_" in name for name in prices)):
+        return None
+    price = prices.get
+    parts = (
+        (inputs, price("input_cost_per_token")),
+        (outputs, price("output_cost_per_token")),
+        (thought, price("output_cost_per_reasoning_token", price("output_cost_per_token"))),
+        (cached, price("cache_read_input_token_cost")),
+        (written, price("cache_creation_input_token_cost")),
+    )
+    if any(count and each is None for count, each in parts):
+        return None
+    return sum(count * each for count, each in parts if each is not None)
+
+
+def _prices_of(provider: str, models: tuple[str | None, ...]) -> Mapping[str, float] | None:
+    vendor = provider.removesuffix("-chat").removesuffix("-responses")
+    for model in filter(None, models):
+        own = _list().get(f"{vendor}/{model}") or _list().get(model)
+        if own is not None and own[0] == vendor:
+            return own[1]
+    return None
+
+
+@cache
+def _list() -> dict[str, tuple[str, dict[str, float]]]:
+    """The vendor and the prices of each model; empty where dspy has no such list any more."""
+    return {
+        name: (
+            str(entry.get("litellm_provider")),
+            {key: float(value) for key, value in entry.items() if "_cost" in key and _amount(value) is not None},
+        )
+        for name, entry in listed_models().items()
+    }
+
+
+def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
+    """What a service says, counted as for all services: its own words count what it cached or reasoned in or out."""
+    sent, received = _tokens(usage.input_tokens), _tokens(usage.output_tokens)
+    if sent is not None and "anthropic" in provider:
+        sent += (_tokens(usage.cache_read_tokens) or 0) + (_tokens(usage.cache_write_tokens) or 0)
+    if received is not None and provider in _THINKS_APART:
+        received += _tokens(usage.reasoning_tokens) or 0
+    return ModelUsage(
+        input_tokens=sent or None,  # a stream that leaves it out may say 0
+        output_tokens=received,
+        cached_tokens=_tokens(usage.cache_read_tokens) or 0,
+        reasoning_tokens=_tokens(usage.reasoning_tokens) or 0,
+        cost=cost,
+    )
+
+
+def _of_entry(entry: Mapping[str, Any]) -> ModelUsage:
+    """What dspy says of a request."""
+    return ModelUsage(
+        input_tokens=_tokens(entry.get("prompt_tokens")) or None,
+        output_tokens=_tokens(entry.get("completion_tokens")),
+        cached_tokens=_tokens((entry.get("prompt_tokens_details") or {}).get("cached_tokens")) or 0,
+        reasoning_tokens=_tokens((entry.get("completion_tokens_details") or {}).get("reasoning_tokens")) or 0,
+        cost=_amount(entry.get("cost")),
+    )
+
+
+def _amount(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+        return None
+    return float(value)
+
+
+def _tokens(value: int | None) -> int | None:
+    """A number of tokens; one that no call can have used counts as not said."""
+    return value if value is not None and 0 <= value <= _MOST else None
+
+
+__all__ = ["CostTracker", "estimate", "note_cost"]

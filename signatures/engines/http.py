@@ -1,0 +1,391 @@
+"""Model strings over dspy's bundled HTTP client (lm15), one connection pool per event loop and service (D6).
+
+Not here: the embedded model (`local`) and what a failure means (`classify`). Nothing here imports litellm or a
+vendor's SDK, whatever the environment holds: dspy picks litellm only for LMs without an engine of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import weakref
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, Final
+from urllib.request import getproxies
+
+import dspy
+from dspy.lm15 import (
+    AmbiguousModelError,
+    AsyncLMRouter,
+    DocumentPart,
+    FunctionTool,
+    ImagePart,
+    LM15Error,
+    Message,
+    NotConfiguredError,
+    Request,
+    Response,
+    RouterConfig,
+    ThinkingPart,
+    Timeouts,
+    UnknownModelError,
+    UnsupportedFeatureError,
+    Usage,
+)
+from dspy.utils.exceptions import LMError
+
+from ...core.errors import ModelNotConfigured
+from ..media import MediaKind
+from .addresses import ADDRESS_REMEDY, address_problem
+from .costs import note_cost
+from .engine_errors import AnswerTooLong, EngineClosed
+from .headers import HEADERS
+from .providers import advice, declared, engine_string, setup
+
+_MAX_CONNECTIONS = 1000
+_LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed, twice its characters in the longest escapes
+_TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
+_GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
+_THINKS_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
+"""Services that want unsigned thoughts back beside calls, in a field of their own, and refuse a step without them."""
+_NO_KEY = "none"  # what a server of one's own is sent where no key is configured
+_SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
+    "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
+    "file": DocumentPart(media_type="application/pdf", data="JVBERi0="),
+}
+_OWN_LM = "or make the agent with a `dspy.LM` of your own"
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a model string leads.
+
+    Attributes:
+        provider: lm15's name of the service.
+        model: The model's id on the wire.
+        api_key: The key, or None where lm15 finds the credentials itself (a cloud's own chain, a stored login).
+        api_base: The service's address, or None for its own.
+        variable: The environment variable that the service's key is usually in.
+    """
+
+    provider: str
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    api_base: str | None = field(default=None, repr=False)
+    variable: str | None = None
+
+
+def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Mapping[str, str] | None = None) -> Route:
+    """Return where `model` leads. No network.
+
+    Args:
+        model: A model string as dspy takes it, such as `openai/gpt-4o`.
+        api_key: The key; without it the service's own environment variable is read.
+        api_base: The address; without it `OPENAI_API_BASE` or `OPENAI_BASE_URL` (for other vendors likewise) is read.
+            A server given by its address needs no key.
+        env: Instead of the process's environment.
+
+    Raises:
+        ModelNotConfigured: The vendor is not known, there is no key, or the address is none.
+    """
+    env = os.environ if env is None else env
+    router = AsyncLMRouter(RouterConfig(env=env, providers=declared()))
+    found = None
+    for spelling in dict.fromkeys((engine_string(model), model.replace("/", ":", 1))):  # then the engine's own names
+        with contextlib.suppress(UnknownModelError, AmbiguousModelError, UnsupportedFeatureError):
+            found = router.resolve_openai_chat(spelling)
+            break
+    if found is None or not found.model:
+        raise ModelNotConfigured(
+            f"the model string {model!r} names no service that is known here",
+            remedy=f"{advice(model)}, {_OWN_LM}",
+        )
+    variable, base = ("api_base", api_base) if api_base else _base_from(env, model, found.provider)
+    api_base = base or None
+    problem = None if api_base is None else address_problem(api_base)
+    if problem is not None:
+        raise ModelNotConfigured(f"{variable}: {problem}", remedy=ADDRESS_REMEDY)
+    key = api_key or (env.get(found.env_key) if found.env_key else None)
+    if not key and found.credential_policy == "key" and found.placeholder_key is None:
+        if api_base is None and found.env_key is not None:
+            raise ModelNotConfigured(
+                f"there is no API key for the model {model!r}",
+                remedy=f"set the environment variable {found.env_key}, set api_base to the address of a server that "
+                f"needs no key, {_OWN_LM}",
+            )
+        key = _NO_KEY if api_base is not None else None
+    return Route(found.provider, found.model, key or None, api_base, found.env_key)
+
+
+def _base_from(env: Mapping[str, str], model: str, provider: str) -> tuple[str, str]:
+    """The variable that says where a service is, and what it says; empty where none does."""
+    vendor, slash, _ = model.partition("/")
+    prefix = (vendor if slash else provider.split("-", 1)[0]).upper().replace("-", "_")
+    return next(((name, env[name]) for name in (f"{prefix}_API_BASE", f"{prefix}_BASE_URL") if env.get(name)), ("", ""))
+
+
+@dataclass
+class _Shared:
+    router: AsyncLMRouter
+    users: int = 0
+
+
+class _Parts:
+    """Numbers the parts of one streamed answer, where lm15 begins at 0 with each event.
+
+    Else a call would take the place of the text before it, and two calls would become one.
+    """
+
+    def __init__(self) -> None:
+        self._number, self._kind = -1, ""
+
+    def numbered(self, event: Any) -> Any:
+        """The event with the number of its part."""
+        kind = event.delta.type
+        if kind != "continuation":  # it belongs to the part before
+            self._number += kind == "tool_call" or kind != self._kind
+            self._kind = kind
+        return replace(event, delta=replace(event.delta, part_index=max(self._number, 0)))
+
+
+class _Routers:
+    """The routers in use, per event loop and connection. A router owns its sockets, which belong to one loop."""
+
+    def __init__(self) -> None:
+        self._live: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Route, _Shared]]
+        self._live = weakref.WeakKeyDictionary()
+
+    def acquire(self, route: Route) -> AsyncLMRouter:
+        """Return the running loop's router for `route`, counting one more user of it."""
+        live, key = self._of_loop(), self._key(route)
+        if key not in live:
+            live[key] = _Shared(_router(route))
+        shared = live[key]
+        shared.users += 1
+        return shared.router
+
+    async def release(self, route: Route) -> None:
+        """Count one user less; the last one closes the sockets."""
+        live, key = self._of_loop(), self._key(route)
+        if key not in live:
+            return  # released under another loop: the sockets close when the router is collected
+        live[key].users -= 1
+        if not live[key].users:
+            await live.pop(key).router.aclose()
+
+    def _of_loop(self) -> dict[Route, _Shared]:
+        return self._live.setdefault(asyncio.get_running_loop(), {})
+
+    @staticmethod
+    def _key(route: Route) -> Route:
+        return replace(route, model="")
+
+
+_ROUTERS = _Routers()  # the sockets of this process, as its event loops are; an agent's own state is its engine
+
+
+def _router(route: Route) -> AsyncLMRouter:
+    return AsyncLMRouter(
+        RouterConfig(
+            providers=declared(),
+            api_keys={route.provider: route.api_key} if route.api_key else None,
+            base_urls={route.provider: route.api_base} if route.api_base else None,
+            transport=_BoundedTransport(),
+        )
+    )
+
+
+class _BoundedTransport:
+    """lm15's connections to a service, with a bound on answers that come whole. Of a stream lm15 bounds each event."""
+
+    def __init__(self) -> None:
+        transports: Any = import_module("dspy._vendor.lm15.transports")  # `dspy.lm15` leaves it out
+        self._transport = transports.StdlibAsyncTransport(
+            max_connections=_MAX_CONNECTIONS,
+            connect_timeout=_TIMEOUTS.connect,
+            read_timeout=_TIMEOUTS.read,
+            write_timeout=_TIMEOUTS.write,
+            pool_timeout=_TIMEOUTS.pool,
+            trust_env=bool(getproxies()),  # else it looks through the whole environment at every call
+        )
+
+    def stream(self, request: Any) -> Any:
+        """Send a request with the headers of the running call; the answer is read inside the block."""
+        if headers := HEADERS.get():
+            kept = [(name, value) for name, value in request.headers if name.lower() not in headers]
+            request = replace(request, headers=[*kept, *headers.items()])
+        return self._bounded(self._transport.stream(request))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _bounded(self, sent: Any) -> AsyncGenerator[Any, None]:
+        async with sent as answer:
+
+            async def read() -> bytes:
+                body = bytearray()
+                async for chunk in answer:
+                    body += chunk
+                    if len(body) > _LONGEST_BODY:
+                        raise AnswerTooLong
+                return bytes(body)
+
+            answer.read = read
+            yield answer
+
+
+class HttpEngine:
+    """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that will use it."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._wire_model = f"{route.provider}:{route.model}"
+        self._router = _ROUTERS.acquire(route)
+        self._closed = False
+
+    @property
+    def route(self) -> Route:
+        """Where its calls go."""
+        return self._route
+
+    async def complete(self, request: Request) -> Response:
+        """Ask once and return the whole answer."""
+        response = await self._router.complete(self._routed(request))
+        await self._note_cost(response.model, response.usage, response.provider_data)
+        return response
+
+    async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
+        """Ask once and give the answer piece by piece; closing the generator closes the connection."""
+        events = self._router.stream(self._routed(request))
+        async with contextlib.AsyncExitStack() as stack:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                stack.push_async_callback(close)
+            parts = _Parts()
+            async for event in events:
+                if event.type == "end":
+                    await self._note_cost(None, event.usage, event.provider_data)
+                yield parts.numbered(event) if self._route.provider in _GEMINI and event.type == "delta" else event
+
+    async def _note_cost(self, model: str | None, usage: Usage | None, data: Any) -> None:
+        route = self._route
+        await note_cost(route.provider, (model, route.model), usage, data, own=route.api_base is not None)
+
+    async def aclose(self) -> None:
+        """Give the connection pool back. A second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            await _ROUTERS.release(self._route)
+
+    def check(self) -> None:
+        """Find the credentials without using them.
+
+        Raises:
+            NotConfiguredError: There are none.
+        """
+        self._router.lm(self._wire_model)
+
+    def takes(self) -> frozenset[MediaKind]:
+        """What the service's interface has a place for; not every model behind it takes all of that. No network."""
+        return frozenset(kind for kind, part in _SAMPLES.items() if self._has_place(part))
+
+    def tools(self) -> bool:
+        """Whether the service's interface has a place for tools; a server of one's own may not take them."""
+        asked = Request(model=self._wire_model, messages=(Message.user("Go."),), tools=(FunctionTool(name="go"),))
+        return self._plans(asked)
+
+    def _has_place(self, part: ImagePart | DocumentPart) -> bool:
+        return self._plans(Request(model=self._wire_model, messages=(Message.user((part,)),)))
+
+    def _plans(self, request: Request) -> bool:
+        try:
+            self._router.plan(request)
+        except (LM15Error, ValueError):
+            return False
+        return True
+
+    def _routed(self, request: Request) -> Request:
+        if self._closed:  # a closed router would open a new pool in silence
+            raise EngineClosed
+        if self._route.provider not in _THINKS_BACK:
+            request = replace(request, messages=tuple(map(_spoken, request.messages)))
+        return replace(request, model=self._wire_model)
+
+
+def _spoken(message: Message) -> Message:
+    """A message without thoughts that the service did not sign: lm15 would give them back as what the model said."""
+    parts = tuple(part for part in message.parts if not isinstance(part, ThinkingPart) or part.continuation)
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
+
+
+class HttpAbilities:
+    """The half that dspy reads a model's abilities from; it makes no calls.
+
+    They are looked up on first use only: dspy fetches a price list over the network for it, once a process, unless
+    `LITELLM_LOCAL_MODEL_COST_MAP=true` is set.
+    """
+
+    def __init__(self, route: Route) -> None:
+        ours = any(each.id == route.provider for each in declared())  # dspy's own LM does not know these
+        model = f"{'openai-chat' if ours else route.provider}:{route.model}"
+        self._probe = dspy.LM(model, engine="lm15", api_key=_NO_KEY, cache=False)
+
+    @property
+    def supports_function_calling(self) -> bool:
+        """Whether the model takes tools."""
+        return bool(self._probe.supports_function_calling)
+
+    @property
+    def supports_reasoning(self) -> bool:
+        """Whether the model can be told to reason."""
+        return bool(self._probe.supports_reasoning)
+
+    @property
+    def supports_response_schema(self) -> bool:
+        """Whether the model's output can be held to a JSON schema."""
+        return bool(self._probe.supports_response_schema)
+
+    @property
+    def supported_params(self) -> frozenset[str]:
+        """The generation settings that the model takes."""
+        return frozenset(self._probe.supported_params)
+
+    def complete(self, request: Request) -> Response:
+        """Refuse: only the async half makes calls."""
+        raise UnsupportedFeatureError("this model is called through acall only")
+
+
+async def open_http(model: str, *, api_key: str | None, api_base: str | None) -> tuple[dspy.LM, HttpEngine]:
+    """Return an LM for `model` and the engine to close after use. No network.
+
+    Raises:
+        ModelNotConfigured: The vendor is not known, there is no key, or the service's settings are incomplete.
+    """
+    route = find_route(model, api_key=api_key, api_base=api_base)
+    engine = HttpEngine(route)
+    try:
+        engine.check()
+        return (
+            dspy.LM(model, engine=HttpAbilities(route), async_engine=engine, cache=False, num_retries=0),
+            engine,
+        )
+    except NotConfiguredError as error:
+        variables = " or ".join(error.env_keys) or route.variable
+    except (LM15Error, LMError, ValueError):
+        variables = None
+    except BaseException:
+        await engine.aclose()
+        raise
+    await engine.aclose()
+    how = "" if route.api_base else setup(route.provider)
+    if not how:
+        how = f"set the environment variable {variables}" if variables else "check its name and address"
+    raise ModelNotConfigured(f"the model {model!r} is not configured", remedy=f"{how}, {_OWN_LM}")
+
+
+__all__ = ["HttpEngine", "Route", "find_route", "open_http"]

@@ -1,0 +1,152 @@
+r"""Reversible escapes: no input text can pass for a field header or a control token (R15).
+
+One rule serves everything here. Backslashes aside, wherever a dangerous sequence starts, one backslash is added behind
+its first character: `[[ ## role ## ]]` becomes `[\[ ## role ## ]]`, and `[\[ ## role ## ]]` becomes
+`[\\[ ## role ## ]]`. Taking one away at the same places undoes it. Why that is exact: a text is its letters without
+the backslashes, plus the number of backslashes behind each letter. The places depend on the letters only, and escaping
+changes the numbers only, so nothing is lost and no two texts meet. For the same reason escapes can be put one upon the
+other in any order.
+
+This module knows texts only. Which fields are escaped is decided by the adapters beside it; the control tokens of a
+model file are read by `gguf`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+_SLASH = "\\"
+_LEFT_AS_IT_IS = frozenset("\t\n \xa0\u1680\u202f\u205f\u3000") | frozenset(map(chr, range(0x2000, 0x200B)))
+_PIECE = re.compile(r"([^\\])(\\*)", re.DOTALL)
+
+# What a reader may overlook between the parts of a header: white space but for the line feed, control characters, and
+# characters that show nothing (Unicode's default ignorable ones, the blank fillers).
+_UNSEEN = (
+    "\\x00-\\x09\\x0b-\\x20\\x7f-\\xa0\\xad\\u034f\\u061c\\u115f\\u1160\\u1680\\u17b4\\u17b5\\u180b-\\u180f"
+    "\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u2800\\u3000\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb"
+    "\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
+)
+_INVISIBLE = re.compile(f"[{_UNSEEN}]")
+# One line feed may stand in a gap, a blank line ends it: so values put together with a blank line between them, which
+# is how every adapter does it, form nothing new.
+_GAP = f"[{_UNSEEN}]*(?:\\n[{_UNSEEN}]*)?"
+_BRACKET = "[\\[\\uff3b\\ufe47]"
+_HASH = "[#\\uff03\\ufe5f]"
+# dspy's own header is `[[ ## name ## ]]`; the second alternative is what its adapters expand into message parts.
+_MARKER = re.compile(f"{_BRACKET}(?={_GAP}{_BRACKET}{_GAP}{_HASH})|<(?=<CUSTOM-TYPE-(?:START|END)-IDENTIFIER>>)")
+
+
+def escape_markers(text: str) -> str:
+    """Make a text safe to stand in a field of a prompt (R15).
+
+    What counts as the start of a header: two opening square brackets and a hash sign, in ASCII or in a compatibility
+    form (full width, small, vertical), with any white space, control or invisible characters between them, a single
+    line feed included. The markers by which dspy nests custom types in a message (`<<CUSTOM-TYPE-...>>`) count too.
+    A header in other clothes, such as `## role ##` without brackets or other look-alike letters, is out of reach.
+
+    Args:
+        text: Any text; it may be escaped already, then it is escaped once more.
+
+    Returns:
+        The text with one more backslash in each such place, or the very same text where there is none.
+    """
+    return _shift(text, _MARKER, by=1)
+
+
+def unescape_markers(text: str) -> str:
+    """Undo `escape_markers`: for every text, `unescape_markers(escape_markers(text)) == text`.
+
+    Args:
+        text: An escaped text. A marker without a backslash, which no escaped text has, stays as it is.
+
+    Returns:
+        The text before it was escaped.
+    """
+    return _shift(text, _MARKER, by=-1)
+
+
+def escape_description(text: str) -> str:
+    r"""Make a description of a tool, which may be a stranger's, safe to stand in instructions (R15).
+
+    It is made as harmless as a result, by `escape_markers`. Characters that show nothing or change how others look,
+    such as ESC and U+202E, are written as in JSON (`\u202e`): a text that only the model sees could steer it unnoticed.
+    Spaces and line feeds stay.
+
+    Args:
+        text: The description, or JSON of which it is a part.
+    """
+    return escape_markers(text if text.isascii() and text.isprintable() else _INVISIBLE.sub(_shown, text))
+
+
+def escape_descriptions(value: Any) -> Any:
+    """The same JSON value with `escape_description` for every text in it, also for names of properties."""
+    if isinstance(value, str):
+        return escape_description(value)
+    if isinstance(value, Mapping):
+        return {escape_description(str(name)): escape_descriptions(each) for name, each in value.items()}
+    return [escape_descriptions(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def escape_control(text: str, tokens: Iterable[str]) -> str:
+    """Break every control token of a model, such as `<|im_end|>`, so that its tokeniser reads plain characters (R15).
+
+    Args:
+        text: Any text; it may be escaped already, then it is escaped once more.
+        tokens: The texts of the control tokens, as `control_tokens` in `gguf` returns them; a `frozenset` is the
+            fastest. Tokens of one character and tokens with a backslash cannot be broken this way and are passed over.
+
+    Returns:
+        The text with one more backslash behind the first character of each token, or the very same text.
+    """
+    pattern = _any_of(frozenset(tokens))
+    return text if pattern is None else _shift(text, pattern, by=1)
+
+
+def unescape_control(text: str, tokens: Iterable[str]) -> str:
+    """Undo `escape_control` with the same tokens.
+
+    Args:
+        text: An escaped text.
+        tokens: The tokens that it was escaped with.
+
+    Returns:
+        The text before it was escaped.
+    """
+    pattern = _any_of(frozenset(tokens))
+    return text if pattern is None else _shift(text, pattern, by=-1)
+
+
+def _shown(match: re.Match[str]) -> str:
+    letter = match[0]
+    if letter in _LEFT_AS_IT_IS:
+        return letter
+    return f"\\u{ord(letter):04x}" if letter < "\U00010000" else json.dumps(letter)[1:-1]
+
+
+def _shift(text: str, pattern: re.Pattern[str], *, by: int) -> str:
+    """Change the number of backslashes behind each letter at which `pattern` matches the letters."""
+    places = {match.start() for match in pattern.finditer(text.replace(_SLASH, ""))}
+    if not places:
+        return text
+    lead = len(text) - len(text.lstrip(_SLASH))
+    pieces = [text[:lead]]
+    for place, piece in enumerate(_PIECE.finditer(text, lead)):
+        slashes = len(piece[2]) + by if place in places else len(piece[2])
+        pieces.append(piece[1] + _SLASH * slashes)
+    return "".join(pieces)
+
+
+@lru_cache(maxsize=8)
+def _any_of(tokens: frozenset[str]) -> re.Pattern[str] | None:
+    """A pattern that matches the first letter of any token, so that overlapping tokens are all found."""
+    tails: defaultdict[str, list[str]] = defaultdict(list)
+    for token in sorted(tokens):
+        if len(token) > 1 and _SLASH not in token:
+            tails[token[0]].append(re.escape(token[1:]))
+    heads = [f"{re.escape(head)}(?={'|'.join(tail)})" for head, tail in tails.items()]
+    return re.compile("|".join(heads)) if heads else None

@@ -1,0 +1,347 @@
+"""Streaming of one output field: text deltas of a completion in, text deltas of the field's value out (D18).
+
+The parsers follow the formats of dspy's adapters delta by delta. The text that dspy parses in the end stays the
+authority: a caller compares it with what was streamed. Not here: what may be shown (`echo`), retries and events.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .bounds import LONGEST
+from .echo import EchoGuard
+from .engines import AnswerTooLong
+from .steps import SLICE, Pause
+
+
+class FieldParser(Protocol):
+    """Turns the deltas of one completion into the deltas of one output field of type `str`."""
+
+    def feed(self, text: str) -> str:
+        """Take the completion's next delta and return the field's."""
+        ...
+
+    def close(self) -> str:
+        """The completion ends here; return what is left of the field."""
+        ...
+
+
+class PlainFieldParser:
+    """The whole completion is the field, stripped."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._blank = ""  # white space at the end: shown once something follows it
+
+    def feed(self, text: str) -> str:
+        """Take the completion's next delta and return the field's."""
+        text = self._blank + text if self._begun else text.lstrip()
+        shown = text.rstrip()
+        self._blank = text[len(shown) :]
+        self._begun = self._begun or bool(shown)
+        return shown
+
+    def close(self) -> str:
+        """The completion ends here; nothing is left, white space at the end is dropped."""
+        self.drop_blank()
+        return ""
+
+    def drop_blank(self) -> None:
+        """Forget the white space at the end of what came up to now."""
+        self._blank = ""
+
+
+_LINE_BREAK = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")  # the breaks of str.splitlines
+_HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
+_HEADER_BEGIN, _HEADER_END = "[[ ## ", " ## ]]"
+_NAME = re.compile(r"\w*")
+
+
+class ChatFieldParser:
+    """The field stands under its header `[[ ## name ## ]]`, in the format of dspy's `ChatAdapter`.
+
+    As there, a header counts at the beginning of a line, the first one of the field wins, and any next header ends it.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._value = PlainFieldParser()
+        self._inside = self._ended = False  # where the field is: before it both are false
+        self._line: str | None = ""  # the line up to now while it may become a header; None: it is none
+        self._header_line = False
+        self._after_return = False
+
+    def feed(self, text: str) -> str:
+        """Take the completion's next delta and return the field's."""
+        if not text:
+            return ""
+        *lines, rest = _LINE_BREAK.split(text)
+        if self._after_return and text.startswith("\n"):  # the break \r\n came in two deltas
+            del lines[0]
+        self._after_return = text.endswith("\r")
+        return "".join([self._go_on(line) + self._end_line() for line in lines]) + self._go_on(rest)
+
+    def close(self) -> str:
+        """The completion ends here; return what was held back because it could have become a header."""
+        return self._decide() + self._value.close()
+
+    def _go_on(self, text: str) -> str:
+        if self._line is None:
+            return self._put(text)
+        self._line += text
+        return "" if _may_become_header(self._line) else self._decide()
+
+    def _end_line(self) -> str:
+        shown = self._decide()
+        if self._header_line:  # the parser strips what stands behind a header
+            self._value.drop_blank()
+        self._line, self._header_line = "", False
+        return shown + self._put("\n")
+
+    def _decide(self) -> str:
+        """The line is a header or it never becomes one."""
+        line, self._line = self._line or "", None
+        header = _HEADER.match(line.lstrip())
+        if header is None:
+            return self._put(line)
+        self._ended = self._ended or self._inside
+        self._inside = not self._ended and header[1] == self._field
+        self._header_line = True
+        return self._put(line[header.end() :])  # from the indented line, as ChatAdapter.parse does it
+
+    def _put(self, text: str) -> str:
+        return self._value.feed(text) if self._inside else ""
+
+
+def _may_become_header(line: str) -> bool:
+    start = line.lstrip()
+    if len(start) <= len(_HEADER_BEGIN):
+        return _HEADER_BEGIN.startswith(start)
+    if not start.startswith(_HEADER_BEGIN):
+        return False
+    name = _NAME.match(start, len(_HEADER_BEGIN))
+    end = start[name.end() :] if name else ""
+    return end != _HEADER_END and _HEADER_END.startswith(end)
+
+
+class AnswerFieldParser:
+    """The whole completion is the field, unless it begins with a marker: then it is read as one with markers."""
+
+    def __init__(self, field: str) -> None:
+        self._chat = ChatFieldParser(field)
+        self._begin = ""
+        self._parser: FieldParser | None = None
+
+    def feed(self, text: str) -> str:
+        """Take the completion's next delta and return the field's."""
+        if self._parser is not None:
+            return self._parser.feed(text)
+        self._begin += text
+        if _may_become_header(self._begin.lstrip().partition("\n")[0]) and "\n" not in self._begin.lstrip():
+            return ""
+        return self._decide()
+
+    def close(self) -> str:
+        """The completion ends here; return what was held back because it could have become a marker."""
+        shown = "" if self._parser is not None else self._decide()
+        assert self._parser is not None
+        return shown + self._parser.close()
+
+    def _decide(self) -> str:
+        self._parser = self._chat if _HEADER.match(self._begin.lstrip()) else PlainFieldParser()
+        text, self._begin = self._begin, ""
+        return self._parser.feed(text)
+
+
+_OBJECT = re.compile("{")
+_STRUCTURE = re.compile(r'["{}\[\]:,]')
+_HEX = "[0-9a-fA-F]"
+# A piece of a JSON string: plain text, a pair of surrogates, one escape.
+_STRING_PIECE = re.compile(
+    rf'[^"\\]+|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}|\\[^u]|\\u', re.DOTALL
+)
+# What may be the beginning of an escape, or of the second half of a pair.
+_UNFINISHED = re.compile(
+    rf"\\(?:u(?:{_HEX}{{0,3}}|[dD][89abAB]{_HEX}{{2}}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)?)?\Z"
+)
+
+
+class JsonFieldParser:
+    """The field is the string under its key in the first JSON object of the completion, as for dspy's `JSONAdapter`.
+
+    Exact for valid JSON with string values and no key twice, whatever stands before the object. dspy repairs other text
+    by rules of its own, which are not followed here.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._rest = ""  # an escape that is not complete
+        self._depth = 0
+        self._in_string = self._in_value = self._ended = False
+        self._key = ""
+
+    def feed(self, text: str) -> str:
+        """Take the completion's next delta and return the field's."""
+        text = self._rest + text
+        self._rest = ""
+        shown: list[str] = []
+        at = 0
+        while at < len(text) and not self._ended:
+            at = self._string(text, at, shown) if self._in_string else self._structure(text, at)
+        return "".join(shown)
+
+    def close(self) -> str:
+        """The completion ends here; nothing is left."""
+        return ""
+
+    @property
+    def _wanted(self) -> bool:
+        return self._depth == 1 and self._in_value and self._key == self._field
+
+    def _structure(self, text: str, at: int) -> int:
+        """Step to the next character that has a meaning outside of strings."""
+        found = (_STRUCTURE if self._depth else _OBJECT).search(text, at)
+        if found is None:
+            return len(text)
+        match found[0]:
+            case '"':
+                self._in_string = True
+                if self._depth == 1 and not self._in_value:
+                    self._key = ""
+            case "{" | "[":
+                self._depth += 1
+            case "}" | "]":
+                self._depth -= 1
+                self._ended = not self._depth
+            case mark if self._depth == 1:
+                self._in_value = mark == ":"
+            case _:  # inside of some other value
+                pass
+        return found.end()
+
+    def _string(self, text: str, at: int, shown: list[str]) -> int:
+        """Step over one piece of a string."""
+        if text[at] == '"':
+            self._in_string = False
+            self._ended = self._wanted
+            return at + 1
+        if _UNFINISHED.match(text, at):
+            self._rest = text[at:]
+            return len(text)
+        piece = _STRING_PIECE.match(text, at)
+        end = piece.end() if piece else at + 1
+        if self._wanted:
+            shown.append(_decoded(text[at:end]))
+        elif self._depth == 1 and not self._in_value:
+            self._key += _decoded(text[at:end])
+        return end
+
+
+def _decoded(piece: str) -> str:
+    if not piece.startswith("\\"):
+        return piece
+    try:
+        return str(json.loads(f'"{piece}"'))
+    except ValueError:  # no escape of JSON; a lenient reader drops the backslash
+        return piece[1:]
+
+
+class AnswerStream:
+    """Given to dspy as `send_stream`: parser, then echo guard, then `emit` (D18).
+
+    One for each call, never in any state. dspy sends it every chunk of the completion; of those it takes the text.
+
+    Attributes:
+        text: What was emitted up to now.
+    """
+
+    def __init__(
+        self,
+        parser: FieldParser | None,
+        guard: EchoGuard | None,
+        emit: Callable[[str], None],
+        reason: Callable[[str], None] | None = None,
+    ) -> None:
+        """Connect the parts.
+
+        Args:
+            parser: Finds the field in the completion; None where no field is wanted.
+            guard: Withholds the role in the field and, apart from it, in the reasoning; None where the call has none.
+            emit: Called in the event loop with each part that is not empty; it must not block.
+            reason: The same for the model's reasoning; None where it is not wanted.
+        """
+        self.text = ""
+        self._parser, self._emit, self._reason = parser, emit, reason
+        self._guard = None if guard is None else guard.filter()
+        self._reason_guard = None if guard is None or reason is None else guard.filter()
+        self._left = self._reason_left = LONGEST
+        self._pause = Pause()  # of all chunks: many may come without the loop's other work in between
+
+    @property
+    def withheld(self) -> int:
+        """How many stretches of the role were withheld up to now."""
+        return self._guard.withheld if self._guard else 0
+
+    async def send(self, chunk: Any) -> None:
+        """Take one chunk, in the form of OpenAI's chat completion chunks, which is what dspy sends.
+
+        Args:
+            chunk: Of `choices[0].delta`, `content` and `reasoning_content` are read, and `tool_calls` counted; chunks
+                without them, such as status messages and the last one, are passed over.
+
+        Raises:
+            AnswerTooLong: The answer is longer than what is read of one; dspy closes the connection.
+        """
+        for choice in getattr(chunk, "choices", None) or ():
+            text = getattr(choice.delta, "content", None)
+            if text:
+                await self._take(text)
+            for call in getattr(choice.delta, "tool_calls", None) or ():
+                self._left -= 1 + len(getattr(getattr(call, "function", None), "arguments", None) or "")
+                if self._left < 0:
+                    raise AnswerTooLong
+            if self._reason is not None and (thought := getattr(choice.delta, "reasoning_content", None)):
+                await self._take_thought(thought)
+
+    async def _take(self, text: str) -> None:
+        self._left -= len(text)
+        if self._left < 0:
+            raise AnswerTooLong
+        if self._parser is None:
+            return
+        for begin in range(0, len(text), SLICE):
+            self._put(self._parser.feed(text[begin : begin + SLICE]))
+            await self._pause()
+
+    async def _take_thought(self, text: str) -> None:
+        self._reason_left -= len(text)
+        if self._reason_left < 0:
+            raise AnswerTooLong
+        for begin in range(0, len(text), SLICE):
+            piece = text[begin : begin + SLICE]
+            self._think(self._reason_guard.feed(piece) if self._reason_guard else piece)
+            await self._pause()
+
+    def close(self) -> None:
+        """The completion has ended: emit what was held back."""
+        if self._reason_guard:
+            self._think(self._reason_guard.close())
+        if self._parser is not None:
+            self._put(self._parser.close())
+        if self._guard:
+            self._show(self._guard.close())
+
+    def _think(self, text: str) -> None:
+        if text and self._reason is not None:
+            self._reason(text)
+
+    def _put(self, text: str) -> None:
+        self._show(self._guard.feed(text) if self._guard else text)
+
+    def _show(self, text: str) -> None:
+        if text:
+            self.text += text
+            self._emit(text)

@@ -1,0 +1,639 @@
+"""The one place where a role is revealed and a model is called (D1, D4, D5, D18).
+
+A `Predictor` belongs to one Signature and holds two prebuilt `dspy.Predict`: with the role field and without. It keeps
+nothing of a call. What a turn is and which role applies is decided elsewhere; here the text is only handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NoReturn
+
+import dspy
+from dspy.lm15 import CacheConfig, Message
+from pydantic import BaseModel
+
+from ..core import ModelUsage, digest
+from ..core.errors import (
+    ModelNotConfigured,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    OutputInvalid,
+    RoleEchoed,
+    WorldAgentError,
+)
+from ..role_resolution import NO_ROLE, ResolvedRole
+from .adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, whole_text
+from .echo import EchoGuard
+from .engines import (
+    CostTracker,
+    HeldBack,
+    ModelConnection,
+    classify,
+    connect_model,
+    is_local,
+    refuses_form,
+    sending,
+)
+from .escape import escape_control, escape_markers
+from .fields import AnswerStream
+from .forms import Forms, user_follows
+from .gguf import control_tokens
+from .media import Media, MediaKind, as_dspy
+from .programs import fitting_program
+from .shown import shown_prompt
+from .signature import named, with_media, with_role
+from .steps import in_turns
+from .texts import with_texts
+
+_CHARACTERS = 1
+"""Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
+
+_REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
+
+Echo = Literal["withhold", "allow", "fail"]
+Takes = Literal["auto", "text", "images", "files"]
+Tools = Literal["auto", "native", "json"]
+CacheHints = Literal["auto", "on", "off"]
+OnError = Callable[[BaseException], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How models are called.
+
+    Attributes:
+        timeout: Seconds one call may take.
+        attempts: How often a call is tried that failed for a passing reason.
+        backoff: Seconds before the second try; it doubles with each further one.
+        echo: What happens to a role that the model repeats (R16).
+        takes: What it takes beside text: `text` is nothing, `images`, or `files` (images and documents); `auto` is what
+            is known of the model, and all where nothing is.
+        tools: How it is offered tools: `native`, by its service's own means, or `json`, in words; `auto` is by what is
+            known of the model.
+        cache_hints: Whether a service gets hints about which part of a prompt to keep; with `auto` a server behind an
+            address of one's own gets none.
+        workspace: Whose prompts are kept apart from those of others.
+    """
+
+    timeout: float = 120.0
+    attempts: int = 3
+    backoff: float = 0.5
+    echo: Echo = "withhold"
+    takes: Takes = "auto"
+    tools: Tools = "auto"
+    cache_hints: CacheHints = "auto"
+    workspace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCaller:
+    """What every call of one agent shares: the model, the adapter, the options.
+
+    Attributes:
+        connection: The model.
+        adapter: How prompts are written and completions read.
+        options: Time limits, retries, the echo setting.
+        on_error: Gets the original of a model error in process, which may hold the prompt; off by default (D5).
+        generation: How answers are generated, such as `temperature`, by the names that dspy knows.
+        headers: Headers for the model's service; the embedded model and an LM of the user's get none.
+    """
+
+    connection: ModelConnection
+    adapter: RoleAdapter
+    options: ModelOptions = field(default_factory=ModelOptions)
+    on_error: OnError | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def vendor(self) -> str:
+        """What the model's name begins with."""
+        return self.connection.name.partition("/")[0]
+
+    @property
+    def sent(self) -> Mapping[str, Any]:
+        """What of `generation` the model takes: the embedded one cannot reason."""
+        return {name: value for name, value in self.generation.items() if not (self.plain and name in _REASONING)}
+
+    @property
+    def plain(self) -> bool:
+        """Whether the model is the embedded one."""
+        return self.connection.plain
+
+    @property
+    def takes(self) -> frozenset[MediaKind]:
+        """What the model takes beside text."""
+        told: dict[Takes, frozenset[MediaKind]] = {
+            "text": frozenset(),
+            "images": frozenset({"image"}),
+            "files": frozenset({"image", "file"}),
+        }
+        return told.get(self.options.takes, self.connection.takes)
+
+    def cache_of(self, signature: str) -> CacheConfig | None:
+        """The cache hints for the prompts of a Signature; None is no hint."""
+        hints, options = self.connection.cache, self.options
+        if hints is None or options.cache_hints == "off" or (hints.own and options.cache_hints == "auto"):
+            return None
+        key = digest([options.workspace, signature]) if hints.key else None
+        # The adapter knows where the part ends that comes again.
+        return CacheConfig(key=key, prefix="history" if hints.mark else None)
+
+    @property
+    def history_characters(self) -> int | None:
+        """How many characters of history fit beside a long message, where the model's context is known."""
+        context = self.connection.context
+        return None if context is None else context * _CHARACTERS
+
+    async def aclose(self) -> None:
+        """Let the model go."""
+        await self.connection.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one call gave.
+
+    Attributes:
+        fields: The output fields, without any run of the role (R16).
+        withheld: How many runs of the role were withheld.
+        message: The model's own message, as its service may want it back at the next step; it is not scrubbed, and
+            belongs in no place that outlives the turn. None where tools were not sent natively.
+    """
+
+    fields: Mapping[str, Any]
+    withheld: int = 0
+    message: Message | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who hears of a call while it runs.
+
+    Attributes:
+        usage: Gets what every try used, and by name `model`, `seconds`, and `tokens` and `cost`: those that count for
+            limits.
+        field: The text output field whose deltas are wanted, or None.
+        emit: Gets each piece of its text.
+        withdraw: Called when what was emitted does not stand any more.
+        reason: Gets each piece of the model's reasoning, where its service shows that; None where it is not wanted.
+        prompt: Gets the messages of every try, with `[role: N characters]` in the role's place; None is nobody.
+        waiting: Called with the model's name and seconds before a call waits that long for the model's service.
+        before: Called before every try; what it raises is raised, and the model is not called.
+        after: Awaited once the call is over, well or not.
+    """
+
+    usage: Callable[..., None] = lambda used, **more: None
+    field: str | None = None
+    emit: Callable[[str], None] = lambda text: None
+    withdraw: Callable[[], None] = lambda: None
+    reason: Callable[[str], None] | None = None
+    prompt: Callable[[list[dict[str, Any]]], None] | None = None
+    waiting: Callable[[str, float], None] = lambda model, seconds: None
+    before: Callable[[], None] = lambda: None
+    after: Callable[[], Awaitable[None]] | None = None
+
+
+async def open_model(
+    lm: str | dspy.BaseLM,
+    *,
+    api_base: str | None = None,
+    options: ModelOptions | None = None,
+    generation: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    on_error: OnError | None = None,
+) -> ModelCaller:
+    """Make a model ready to be called from this event loop.
+
+    Args:
+        lm: A model string, `local`, or a `dspy.LM`.
+        api_base: Where a model string's service is, if not at its usual address; the others have none.
+        options: Time limits, retries, the echo setting.
+        generation: How answers are generated, by the names that dspy knows.
+        headers: Headers for a model string's service; the others get none.
+        on_error: Gets the original of a model error.
+
+    Raises:
+        ModelNotConfigured, MissingExtra, InvalidArgument: See their texts.
+    """
+    hosted = isinstance(lm, str) and not is_local(lm)
+    connection = await connect_model(lm, api_base=api_base if hosted else None)
+    adapter = RoleAdapter()
+    if connection.plain and connection.weights is not None:
+        try:
+            tokens = control_tokens(connection.weights)
+        except BaseException:
+            await connection.aclose()
+            raise
+        adapter = PlainAdapter(escape=lambda text: escape_control(escape_markers(text), tokens))
+    return ModelCaller(
+        connection=connection,
+        adapter=adapter,
+        options=options or ModelOptions(),
+        on_error=on_error,
+        generation=generation or {},
+        headers=(headers or {}) if hosted else {},
+    )
+
+
+_SILENT = Listener()
+_UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+_LETTERS: Final = 4  # of a token, where nothing counts them
+
+
+class Predictor:
+    """One Signature, ready to be called with or without a role (R5, R12).
+
+    Args:
+        signature: The role-free Signature.
+        demos: Static examples, shown to the model before the call's own messages. A role in them is dropped.
+
+    Raises:
+        FunctionInvalid: The Signature cannot carry a role.
+    """
+
+    def __init__(self, signature: Signature, *, demos: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.signature = signature
+        self.name = signature.__name__
+        self._plain = dspy.Predict(signature)
+        self._roled = dspy.Predict(with_role(signature))
+        bare = [{name: value for name, value in demo.items() if name != ROLE} for demo in demos]
+        self._plain.demos = self._roled.demos = bare
+
+    def program(self) -> dspy.Predict:
+        """A copy of the role-free program, to optimise and save; it never holds a role (R12)."""
+        return self._plain.deepcopy()
+
+    def optimised(self, program: dspy.Predict | str | os.PathLike[str]) -> Predictor:
+        """This predictor with an optimised, role-free program; the roled one is derived from it (D19).
+
+        Args:
+            program: The program, or the JSON file that it was saved to.
+
+        Raises:
+            FunctionInvalid: The file cannot be read, or the program's fields are not this Signature's.
+        """
+        fitting = fitting_program(program, self.signature)
+        found: Any = fitting.signature
+        return Predictor(named(found, self.name, found.instructions), demos=[dict(demo) for demo in fitting.demos])
+
+    def prompted(self, prompt: str) -> Predictor:
+        """This predictor, demos included, with `prompt` added to its instructions."""
+        instructions = f"{self.signature.instructions}\n\n{prompt}"
+        return Predictor(named(self.signature, self.name, instructions), demos=self._plain.demos)
+
+    def with_media(self, fields: Sequence[str]) -> Predictor:
+        """This predictor, demos included, with those of `MEDIA_FIELDS` as further input fields."""
+        return Predictor(with_media(self.signature, fields), demos=self._plain.demos)
+
+    async def __call__(
+        self,
+        inputs: Mapping[str, Any],
+        caller: ModelCaller,
+        *,
+        role: ResolvedRole = NO_ROLE,
+        steps: Sequence[PastStep] = (),
+        final: bool = False,
+        listener: Listener = _SILENT,
+    ) -> Answer:
+        """Call the model once; passing failures are retried.
+
+        Args:
+            inputs: The Signature's input fields, without the role.
+            caller: Model, adapter and options.
+            role: The turn's resolved role; it is revealed here and only if it has a text for this Signature.
+            steps: The steps before, where the answer takes several.
+            final: Whether the model must answer, and can call no tool any more.
+            listener: Who hears of deltas and tokens.
+
+        Raises:
+            OutputInvalid: The completion cannot be read as the output fields.
+            RoleEchoed: The model repeated the role and `echo` is `fail`.
+            HostError: The model failed; the text holds nothing of the prompt.
+        """
+        call = _Call(self, inputs, caller, role.reveal(self.name), listener, _How(steps=steps, final=final))
+        failure: WorldAgentError | None = None
+        answer: Answer | None = None
+        try:
+            answer = await _retried(call.run, caller.options)
+        except WorldAgentError as error:
+            failure = error
+        finally:
+            call.forget()
+        if listener.after is not None:
+            await listener.after()
+        if answer is None:
+            assert failure is not None
+            raise failure
+        return answer
+
+    def predict(self, *, roled: bool) -> dspy.Predict:
+        """The prebuilt module with or without the role field."""
+        return self._roled if roled else self._plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """What a call is like beside its inputs: the steps before it, and whether it must answer."""
+
+    steps: Sequence[PastStep]
+    final: bool
+
+
+class _Call:
+    """One call with its retries. It holds the role's text for as long as the call lasts, and no longer.
+
+    The traceback of what it raises keeps its frames, so no local variable of a frame that raises may hold the text, nor
+    an answer that is not scrubbed yet.
+    """
+
+    __slots__ = (
+        "_adapter",
+        "_caller",
+        "_emitted",
+        "_forms",
+        "_guard",
+        "_how",
+        "_inputs",
+        "_listener",
+        "_predictor",
+        "_refused",
+        "_role",
+        "_stream",
+    )
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        inputs: Mapping[str, Any],
+        caller: ModelCaller,
+        role: str | None,
+        listener: Listener,
+        how: _How,
+    ) -> None:
+        self._predictor, self._inputs, self._caller = predictor, inputs, caller
+        self._role, self._listener, self._how = role, listener, how
+        follows = user_follows(how.steps, role=role is not None)
+        self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
+        self._adapter = self._adapter_now()
+        self._refused = False  # the last try, perhaps for its form
+        self._emitted = ""
+        self._guard: EchoGuard | None = None
+        self._stream: AnswerStream | None = None
+        if role is not None and caller.options.echo != "allow":
+            others = [text for value in inputs.values() for text in _texts(value)]
+            self._guard = EchoGuard(role, others=[*others, *self._adapter.step_texts])
+
+    async def run(self) -> Answer:
+        options, connection = self._caller.options, self._caller.connection
+        name, waiting = connection.name, self._listener.waiting
+        async with connection.pace.place(
+            options.timeout, backoff=options.backoff, model=name, waiting=lambda seconds: waiting(name, seconds)
+        ):
+            return await self._tried()
+
+    def _adapter_now(self) -> RoleAdapter:
+        how, steps, form = self._how, self._how.steps, self._forms.now
+        if form == "told":
+            steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
+        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=how.final)
+        fork.cache = self._caller.cache_of(self._predictor.name)
+        return fork
+
+    async def _tried(self) -> Answer:
+        """Ask once, in another form where the service may have refused the first."""
+        while True:
+            try:
+                answer = await self._try()
+            except (OutputInvalid, RoleEchoed):  # it has answered
+                self._taken()
+                raise
+            except WorldAgentError as error:
+                failed = error
+            else:
+                self._taken()
+                return answer
+            if self._refused and self._adapter.is_native and self._forms.refused(failed):
+                self._adapter = self._adapter_now()
+            elif self._forms.first is not None and isinstance(failed, ModelRefused | ModelNotConfigured):
+                self._forms.restart()
+                self._adapter = self._adapter_now()
+                raise self._forms.first
+            else:
+                raise failed
+
+    def _taken(self) -> None:
+        if self._adapter.is_native or self._forms.first is not None:  # else no tools were sent
+            self._forms.taken()
+
+    async def _try(self) -> Answer:
+        self._refused = False
+        self._listener.before()
+        self._stream = self._open_stream()
+        usage, began = CostTracker(), time.perf_counter()
+        answer: Answer | None = None
+        settled = False
+        try:
+            answer = await self._read(await self._ask(usage))
+            if answer.withheld and self._caller.options.echo == "fail":
+                raise RoleEchoed(
+                    f"the model {self._caller.connection.name!r} repeated its role",
+                    remedy="try again, or set echo='withhold'",
+                )
+            self._settle(answer.fields)
+            settled = True
+            return answer
+        finally:
+            if self._stream is not None and self._stream.text and not settled:
+                self._listener.withdraw()
+            used = usage.used() or (_UNSAID if settled else None)
+            if used is not None:
+                self._note(used, usage, {} if answer is None else answer.fields, seconds=time.perf_counter() - began)
+
+    def _note(self, used: ModelUsage, usage: CostTracker, said: Mapping[str, Any], *, seconds: float) -> None:
+        """Say what a try used. What its service does not say counts for limits as about what it should be."""
+        sent, received, cost = used.input_tokens, used.output_tokens, used.cost
+        if sent is None:
+            texts = [self._predictor.signature.instructions, self._role or "", *self._adapter.step_texts]
+            sent = sum(map(len, (*texts, *_texts(self._inputs)))) // _LETTERS
+        if received is None:
+            received = sum(map(len, _texts(said))) // _LETTERS
+        if cost is None and None in (used.input_tokens, used.output_tokens):
+            cost = usage.estimated(sent, received)
+        name = self._caller.connection.name
+        self._listener.usage(used, model=name, seconds=seconds, tokens=sent + received, cost=cost or 0.0)
+
+    def forget(self) -> None:
+        """Let go of the role's text and of what the model said."""
+        self._role = self._guard = self._stream = None
+        self._adapter.message = None
+        self._emitted = ""
+
+    async def _ask(self, usage: CostTracker) -> dspy.Prediction:
+        """Call dspy; whatever it raises is replaced by a fresh error, outside the `except` (D5)."""
+        options, name = self._caller.options, self._caller.connection.name
+        failure: BaseException
+        problem: Exception | None = None
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                # A timer that was cancelled keeps its context for as long; this one would keep the turn and its role.
+                Context().run(limit.reschedule, asyncio.get_running_loop().time() + options.timeout)
+                return await self._acall(usage)
+        except asyncio.CancelledError:
+            # The frames of the original hold the role; a fresh one cancels just as well.
+            failure = asyncio.CancelledError()
+        except Exception as error:
+            problem = error
+            failure = classify(error, model=name)
+            self._refused = refuses_form(error)
+            if isinstance(error, TimeoutError) and limit.expired():
+                failure = ModelTimeout(
+                    f"the model {name!r} did not answer within {options.timeout:g} s",
+                    remedy="try again, or raise the setting model_timeout",
+                )
+        if problem is not None and self._caller.on_error is not None:
+            self._caller.on_error(problem)
+        del problem
+        raise failure
+
+    async def _acall(self, usage: CostTracker) -> dspy.Prediction:
+        inputs = {name: as_dspy(value) for name, value in self._inputs.items()}
+        predict = self._predictor.predict(roled=self._role is not None)
+        if self._role is not None:
+            inputs[ROLE] = self._role
+        settings = {
+            "lm": self._caller.connection.lm,
+            "adapter": self._adapter,
+            "disable_history": True,
+            "trace": None,
+            "callbacks": [],
+            "track_usage": False,
+            "usage_tracker": usage,
+            "warn_on_type_mismatch": False,
+            "send_stream": self._stream,
+            "stream_listeners": [],
+        }
+        signature: Any = predict.signature
+        if self._listener.prompt is not None:
+            self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
+        config = {**self._caller.sent, "cache": False, **self._adapter.options(signature)}
+        with _no_instrumentation(), sending(self._caller.headers), dspy.context(**settings):
+            return await predict.acall(**inputs, config=config)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a call holds role text and is never serialised or copied")
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
+
+    async def _read(self, prediction: dspy.Prediction) -> Answer:
+        fields = {name: prediction[name] for name in self._predictor.signature.output_fields}
+        del prediction
+        fields = with_texts(fields, lambda text, in_key: whole_text(text))
+        message = self._adapter.message if self._adapter.is_native else None
+        if self._guard is None:
+            return Answer(fields=fields, message=message)
+        steps = self._guard.scrubbing(fields)
+        del fields  # a turn may be cancelled meanwhile
+        scrubbed, withheld = await in_turns(steps)
+        return Answer(fields=scrubbed, withheld=withheld, message=message)
+
+    def _open_stream(self) -> AnswerStream | None:
+        listener, self._emitted = self._listener, ""
+        if listener.field is None and listener.reason is None:
+            return None
+        parser = None if listener.field is None else self._adapter.parser(self._predictor.signature, listener.field)
+        reason = None if listener.reason is None else self._think
+        return AnswerStream(parser, self._guard, self._emit, reason)
+
+    def _think(self, text: str) -> None:
+        if self._listener.reason is not None:
+            self._listener.reason(whole_text(text))
+
+    def _emit(self, text: str) -> None:
+        text = whole_text(text)
+        self._emitted += text
+        self._listener.emit(text)
+
+    def _settle(self, fields: Mapping[str, Any]) -> None:
+        """The final text is the authority: emit what the stream lacks, or withdraw it and emit the whole (D18)."""
+        stream = self._stream
+        if stream is None:
+            return
+        stream.close()
+        if self._listener.field is None:
+            return
+        # What was shown, piece by piece: a surrogate pair that came in two deltas was mended into two marks.
+        final, shown = str(fields[self._listener.field]), self._emitted
+        missing = final[len(shown) :]
+        if not final.startswith(shown):
+            self._listener.withdraw()
+            missing = final
+        if missing:
+            self._listener.emit(missing)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in an input, as the model may repeat it."""
+    match value:
+        case Media() | dspy.Type():
+            return  # no text
+        case Mapping():
+            for key, item in value.items():
+                yield from (*_texts(key), *_texts(item))
+        case list() | tuple() | set() | frozenset():
+            for item in value:
+                yield from _texts(item)
+        case BaseModel():
+            yield from _texts(dict(value))
+        case _:
+            yield str(value)
+
+
+async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
+    """Try until it works or fails for good. Retrying costs more than a call does, so it is set up only when needed."""
+    failed: WorldAgentError
+    try:
+        return await run()
+    except WorldAgentError as error:
+        if not error.retryable or options.attempts == 1 or isinstance(error, HeldBack):
+            raise
+        failed = error
+    import stamina
+
+    def passing(error: Exception) -> bool | float:
+        if not isinstance(error, WorldAgentError) or not error.retryable or isinstance(error, HeldBack):
+            return False
+        return 0.0 if isinstance(error, ModelRateLimited) else True  # the model's pace makes it wait
+
+    first: WorldAgentError | None = failed
+    async for attempt in stamina.retry_context(
+        on=passing, attempts=options.attempts, timeout=None, wait_initial=options.backoff, wait_jitter=options.backoff
+    ):
+        with attempt:
+            if first is not None:
+                made, first = first, None
+                raise made  # the first try is over
+            return await run()
+    raise AssertionError("retries end with an answer or an error")
+
+
+@contextlib.contextmanager
+def _no_instrumentation() -> Generator[None]:
+    """Instrumentors patch dspy's methods and would record prompts, so `callbacks=[]` does not reach them."""
+    instrumentation = sys.modules.get("opentelemetry.instrumentation.utils")
+    if instrumentation is None:
+        yield
+        return
+    with instrumentation.suppress_instrumentation():
+        yield

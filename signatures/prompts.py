@@ -1,0 +1,35 @@
+"""The static words that a conversation begins with. Imports nothing heavy, so that they can be read ahead of dspy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DEFAULT_IDENTITY = "You are a helpful assistant."
+
+# The embedded model needs examples to keep to one short answer; they say nothing of any role.
+REPLY_DEMOS: tuple[Mapping[str, str], ...] = (
+    {"message": "How many months are in a year?", "reply": "There are twelve months in a year."},
+    {"message": "Say goodbye.", "reply": "Goodbye!"},
+    {"message": "What is the capital of Japan?", "reply": "The capital of Japan is Tokyo."},
+)
+
+
+def brief_instructions(identity: str | None) -> str:
+    """The conversation's instructions for the embedded model."""
+    return f"{(identity or DEFAULT_IDENTITY).strip()} Answer briefly."
+
+
+def preload(path: str | None = None, *, identity: str | None = None, keep: bool = False) -> None:
+    """Begin to load the embedded model and to read what every prompt of its conversations begins with; never raises.
+
+    Args:
+        path: A GGUF file, if not the usual one.
+        identity: Who the agent will be.
+        keep: Never free its memory, for a command that ends with its process.
+    """
+    from .engines import start_loading
+
+    messages: list[Mapping[str, str]] = [{"role": "system", "content": brief_instructions(identity)}]
+    for demo in REPLY_DEMOS:
+        messages += [{"role": "user", "content": demo["message"]}, {"role": "assistant", "content": demo["reply"]}]
+    start_loading(path, warm=messages, keep=keep)

@@ -1,0 +1,45 @@
+"""A prompt as it may be kept: what the model gets, but for the role, and for the data of images and files (H5, R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .adapter import ROLE, RoleAdapter
+from .echo import EchoGuard
+
+
+def shown_prompt(
+    adapter: RoleAdapter, signature: Any, demos: list[Any], inputs: Mapping[str, Any], role: str | None
+) -> list[dict[str, Any]]:
+    """The messages of a call with `[role: N characters]` in the role's place.
+
+    Args:
+        adapter: What writes them, with what was said before.
+        signature: The call's Signature.
+        demos: Its examples.
+        inputs: Its input fields.
+        role: The role, where one is active.
+    """
+    given = dict(inputs)
+    if role is not None:
+        given[ROLE] = f"[role: {len(role)} characters]"
+    messages = [_without_media(message) for message in adapter.format(signature, demos, given)]
+    if role is None:
+        return messages
+    # What a person said and made a role stands in the log as said, and is copied nowhere else (R10).
+    scrubbed, _ = EchoGuard(role).scrub_value(messages)
+    return list(scrubbed)
+
+
+def _without_media(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return dict(message)
+    return {
+        **message,
+        "content": [part if part.get("type") == "text" else {"type": part.get("type")} for part in content],
+    }
+
+
+__all__ = ["shown_prompt"]

@@ -1,0 +1,166 @@
+"""The Signatures this package ships, and what every Signature that takes a role must satisfy (R5, R6, R12, D2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import dspy
+
+from ..core.errors import FunctionInvalid
+from .adapter import MEDIA_DESCRIPTIONS, ROLE, Signature
+from .calling import CALLS, DECLARED, TOOLS, with_calls
+from .prompts import DEFAULT_IDENTITY, brief_instructions
+
+ROLE_DESCRIPTION = "How to go about this; it shapes the answer and adds nothing to what is asked"
+
+CONVERSE = "Converse"
+"""The name of the conversation's entry Signature, which roles name in `applies_to`."""
+
+REPLY, RESULT = "reply", "result"
+"""The answers of a conversation and of a worker."""
+
+_MEDIA_TYPES: dict[str, Any] = {"attachments": str, "images": list[dspy.Image], "files": list[dspy.File]}
+_RESERVED = (ROLE, "completed")
+_TAKEN: Final = (RESULT, CALLS, TOOLS)
+# dspy takes inputs and its own options from the same keywords, so it would take such an input for an option.
+_DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
+
+
+def with_role(signature: Signature) -> Signature:
+    """The same Signature with `role` as its last input field (D2). The instructions are kept, byte for byte.
+
+    Raises:
+        FunctionInvalid: The Signature has a field of that name already.
+    """
+    check_signature(signature)
+    roled: Signature = signature.append(ROLE, dspy.InputField(desc=ROLE_DESCRIPTION), type_=str)
+    return roled
+
+
+def with_media(signature: Signature, fields: Iterable[str]) -> Signature:
+    """The same Signature with those of `MEDIA_FIELDS` as its last input fields; name and instructions are kept."""
+    made = signature
+    for name in fields:
+        made = made.append(name, dspy.InputField(desc=MEDIA_DESCRIPTIONS[name]), type_=_MEDIA_TYPES[name])
+    return named(made, signature.__name__, signature.instructions)
+
+
+def check_signature(signature: Signature) -> None:
+    """Refuse what cannot carry a role or be read back.
+
+    Raises:
+        FunctionInvalid: It is no Signature, lacks inputs or outputs, or has a field called `role` or `completed`, or
+            an input called as an option of dspy's is.
+    """
+    if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
+        raise FunctionInvalid(f"{signature!r} is not a Signature", remedy="pass a subclass of dspy.Signature")
+    name = signature.__name__
+    reserved = [field for field in _RESERVED if field in signature.fields]
+    reserved += [field for field in _DSPY_KEYWORDS if field in signature.input_fields]
+    if reserved:
+        raise FunctionInvalid(
+            f"the Signature {name!r} has a field called {reserved[0]!r}, which is reserved", remedy="rename the field"
+        )
+    if not signature.input_fields or not signature.output_fields:
+        raise FunctionInvalid(
+            f"the Signature {name!r} needs input and output fields", remedy="declare at least one of each"
+        )
+
+
+def named(signature: Signature, name: str, instructions: str) -> Signature:
+    """A copy of `signature` with another name and other instructions."""
+    made: Signature = signature.with_instructions(instructions)
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
+class _Converse(dspy.Signature):
+    history: dspy.History = dspy.InputField(default=None)
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+
+
+class _Work(dspy.Signature):
+    request: str = dspy.InputField()
+    result: str = dspy.OutputField()
+
+
+def converse_signature(
+    identity: str | None,
+    prompt: str | None = None,
+    *,
+    plain: bool = False,
+    output: Mapping[str, Any] | None = None,
+) -> Signature:
+    """The entry Signature of a conversation, which offers tools.
+
+    Args:
+        identity: Who the agent is; None is the default identity.
+        prompt: What comes after the identity in the instructions, such as a profile's.
+        plain: Whether it is for the embedded model, which needs short instructions.
+        output: The JSON Schema of the answer; None is a text.
+    """
+    who = "\n\n".join(filter(None, ((identity or DEFAULT_IDENTITY).strip(), prompt)))
+    instructions = brief_instructions(who) if plain else f"{who}\n\nReply to the message."
+    made = _Converse if output is None else _giving(_Converse, REPLY, output)
+    return with_calls(named(made, CONVERSE, instructions))
+
+
+def worker_signature(
+    name: str,
+    instructions: str,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    output: Mapping[str, Any] | None = None,
+    tools: bool = False,
+) -> Signature:
+    """A worker's entry Signature; it is called as the worker is.
+
+    Args:
+        name: The worker's.
+        instructions: The worker's, static.
+        fields: The JSON Schema of each of its params by name; None is one text, `request`.
+        output: The JSON Schema of its result; None is a text.
+        tools: Whether it can call tools.
+
+    Raises:
+        FunctionInvalid: A param is called as an output is.
+    """
+    made = named(_Work, name, instructions)
+    if fields is not None:
+        made = _with_fields(made, name, fields)
+    if output is not None:
+        made = _giving(made, RESULT, output)
+    made = named(made, name, instructions)
+    return with_calls(made) if tools else made
+
+
+def _giving(made: Signature, field: str, schema: Mapping[str, Any]) -> Signature:
+    """The Signature with JSON that fits a schema as its answer."""
+    wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
+    output: Any = dspy.OutputField(desc=wanted)
+    output.json_schema_extra[DECLARED] = dict(schema)  # for a grammar
+    given: Signature = made.delete(field).append(field, output, type_=_json(schema))
+    return given
+
+
+def _with_fields(made: Signature, name: str, fields: Mapping[str, Any]) -> Signature:
+    taken = [field for field in fields if field in _TAKEN or not field.isidentifier() or field.startswith("_")]
+    if taken or not fields:
+        problem = f"a param that cannot be called {taken[0]!r}" if taken else "no params"
+        raise FunctionInvalid(f"the worker {name!r} has {problem}", remedy="name its params as Python names arguments")
+    made = made.delete("request")
+    for field, schema in reversed(tuple(fields.items())):
+        about = schema.get("description")
+        info = dspy.InputField(**({"desc": about} if about else {}))
+        made = made.prepend(field, info, type_=str if schema.get("type") == "string" else Any)
+    return made
+
+
+def _json(schema: Mapping[str, Any]) -> Any:
+    """A type for any JSON value: what it should be is in the description, and is checked where a fault is reported."""
+    kinds = {"object": dict[str, Any], "array": list[Any]}
+    kind = schema.get("type")
+    return kinds.get(kind, Any) if isinstance(kind, str) else Any

@@ -1,0 +1,100 @@
+"""One connection to Postgres, made when it is needed and made again once it broke. For one thread at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from ...core.errors import InvalidArgument
+from ..address import URL_REMEDY, PostgresAddress
+from .failures import from_postgres
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "connect_timeout": 10,  # seconds
+    "keepalives_idle": 30,
+    "tcp_user_timeout": 30_000,  # milliseconds without an answer after which a server is taken to be gone
+    "application_name": "worldagent",
+}
+_SET: Final = (
+    "SET lock_timeout='30s'; SET idle_in_transaction_session_timeout='60s'; SET synchronous_commit=on; "
+    # The server lets go of a client whose machine is gone, and so of its threads, after a minute; else after hours.
+    "SET tcp_keepalives_idle=30; SET tcp_keepalives_interval=10; SET tcp_keepalives_count=3"
+)
+
+
+class Session:
+    """A connection in autocommit mode.
+
+    Args:
+        address: Where the database is.
+    """
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self._address = address
+        self._connection: psycopg.Connection | None = None
+
+    @property
+    def name(self) -> str:
+        """Names the database in errors."""
+        return str(self._address)
+
+    def connection(self) -> psycopg.Connection:
+        """The connection, which may have broken without anybody having noticed.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        InvalidArgument: The address cannot be used.
+        """
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(**arguments(self._address))
+            self._connection.execute(_SET)
+        return self._connection
+
+    def fresh(self) -> psycopg.Connection:
+        """The connection, after a round trip that shows that it works."""
+        try:
+            self.connection().execute("SELECT 1")
+        except psycopg.OperationalError:
+            self.close()  # the server was started again meanwhile; nothing was under way on it
+        return self.connection()
+
+    def close(self) -> None:
+        """Let go of it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+    @contextlib.contextmanager
+    def translated(self, *, read_only: bool = False) -> Generator[None]:
+        """Raise typed errors for what the host has to mend; a write in a `read_only` one is the caller's mistake."""
+        try:
+            yield
+        except psycopg.Error as error:
+            failure = from_postgres(error, self.name)
+            if read_only and isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                raise
+            if failure is None:
+                raise
+        else:
+            return
+        raise failure  # outside the handler: the server's text may hold values
+
+
+def arguments(address: PostgresAddress) -> dict[str, Any]:
+    """What `psycopg.connect` is called with; what the address says goes over what is usual here."""
+    said: dict[str, Any] | None = None
+    with contextlib.suppress(psycopg.ProgrammingError):  # its text may hold the password
+        said = conninfo_to_dict(address.url)
+    if said is None:
+        raise InvalidArgument("the database's url has a part that libpq does not know", remedy=URL_REMEDY)
+    return {**_DEFAULTS, **said, "autocommit": True}
+
+
+def query(sql: str) -> bytes:
+    """`sql` with psycopg's placeholders in the place of `?`. Our statements are constants and hold no other `?`."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -1,0 +1,248 @@
+"""`Database` over a SQLite file. `lane` has the connection and its thread, `failures` what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+from ..core.errors import StorageInvalid, StorageUnavailable
+from .database import Database
+from .failures import from_sqlite, from_system, is_busy
+from .lane import Lane, blame, closed, transaction
+from .locks import FileLocks, Locks
+from .schema import Schema, migrate, pending
+from .transaction import Transaction
+
+T = TypeVar("T")
+_BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
+_OPEN_TIMEOUT = 5.0  # seconds that opening waits for one that does not even let others read
+_MAKING = 1.0  # seconds that another process may take from making the file to writing into it
+_WAL_PAUSE = 0.01
+_PAGE_BYTES, _WAL_PAGES = 2048, 2000  # half of SQLite's default a page, and as many bytes before the log is folded in
+_OVERWRITE = "PRAGMA secure_delete=ON"  # of what is deleted; not each build of SQLite does it by itself
+
+
+class SqliteDatabase(Database):
+    """A SQLite file in WAL mode with `synchronous=FULL`: one connection writes, one reads, each on its own thread.
+
+    Safe to use from several event loops and from several processes at once.
+
+    Attributes:
+        path: The file.
+    """
+
+    path: Path
+    engine = "sqlite"
+
+    def __init__(self, path: Path, *, schemas: Sequence[Schema]) -> None:
+        self.path = path
+        self.name = str(path)
+        self._closed = False
+        self._writer = Lane(path, name="worldagent-writer", schemas=schemas)
+        self._reader = Lane(path, name="worldagent-reader", schemas=schemas, read_only=True)
+
+    @classmethod
+    async def at(cls, path: Path, *, schemas: Sequence[Schema], expendable: bool = False) -> Self:
+        """Open the file at `path`, made with its folder (0700) where missing, and bring all `schemas` up to date.
+
+        All migrations are one transaction: they are all there, or nothing is written.
+
+        Raises:
+            InvalidArgument: Two schemas have one name.
+            StorageInvalid: The file is something else than a SQLite database, was cut to nothing, or has other tables
+                of those names.
+            SchemaTooNew: The file was written by a newer version; nothing is written (D15).
+            StorageUnavailable: Folder or file cannot be made, read or written, or another process kept it: for 5 s so
+                that nobody else could read, or for 30 s so that it could not be brought up to date.
+        """
+        database = cls(path, schemas=schemas)
+
+        try:
+            await database._writer.open(lambda: _connect_writer(path, schemas, expendable=expendable))
+            await database._reader.open(lambda: _connect_reader(path))
+        except GeneratorExit:  # nobody awaits it: the collector may be in a thread pool that holds its locks
+            raise
+        except BaseException:
+            await database.aclose()
+            raise
+        return database
+
+    async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
+        """Run `work` in one write transaction on the writer's thread and return what it returns.
+
+        If `work` raises, nothing is written and the error comes out. If the awaiting task is cancelled, the
+        transaction still ends as it would have, and only then does the cancellation go on.
+
+        Raises:
+            AgentClosed: The database is closed.
+            StorageUnavailable: The disk is full, failing or read-only, or another process kept the file for 30 s.
+            StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
+        """
+        self._check_open()
+        return await self._writer.run(work, synced=synced)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on one snapshot: all that was committed before, and never half a transaction. It cannot write.
+
+        Raises:
+            AgentClosed: The database is closed.
+            StorageUnavailable: The disk fails.
+            StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
+        """
+        self._check_open()
+        return await self._reader.run(work)
+
+    async def scrub(self) -> None:
+        """See `Database.scrub`."""
+        self._check_open()
+        await self._writer.alone(lambda connection: _scrub(connection, self.path))
+
+    def locks(self, folder: Path | None) -> Locks:
+        """See `Database.locks`."""
+        return FileLocks(self.path.parent / "locks" if folder is None else folder)
+
+    async def aclose(self) -> None:
+        """Finish what is under way, then let go of the file and end both threads. Closing again does nothing."""
+        self._closed = True
+        try:
+            await self._reader.aclose()
+        except GeneratorExit:  # as where it is opened
+            raise
+        except BaseException:  # cancelled, too: both have a thread
+            await self._writer.aclose()
+            raise
+        await self._writer.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed(self.path)
+
+
+def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = not path.exists()
+        if not expendable:
+            _check_not_cut(path)
+    except OSError as error:
+        raise from_system(error, path.parent) from error
+    connection = sqlite3.connect(path, isolation_level=None, timeout=_OPEN_TIMEOUT)
+    try:
+        if fresh:
+            # By name, not through a descriptor of our own: closing one drops every lock SQLite holds on the file.
+            os.chmod(path, 0o600)
+        # A turn changes a row here and there, and each change writes a whole page. A file that exists keeps its size.
+        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
+        _enter_wal(connection, path)
+        connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(_OVERWRITE).fetchall()
+        _bring_up_to_date(connection, path, schemas)
+        _wait_up_to(_BUSY_TIMEOUT, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_not_cut(path: Path) -> None:
+    """Refuse an empty file in a home where turns ran: SQLite takes it as new, and what was in it would be gone.
+
+    A first start that was interrupted leaves an empty file too, but no turn has run then. Another process that makes
+    the file at this moment is waited for.
+
+    Raises:
+        StorageInvalid: The file is empty and was in use before.
+    """
+    deadline = time.monotonic() + _MAKING
+    while _is_empty(path) and _was_used(path):
+        if time.monotonic() > deadline:
+            raise StorageInvalid(
+                f"file {str(path)!r} is empty, and this home was used before",
+                remedy="restore it from a copy, or delete it to start without what was in it",
+            )
+        time.sleep(_WAL_PAUSE)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.exists() and path.stat().st_size == 0
+
+
+def _was_used(path: Path) -> bool:
+    """Whether a turn has run in the home: each makes a lock file and, without the setting `role_key`, `role.key`."""
+    log = path.with_name(f"{path.name}-wal")
+    marks = (path.with_name("role.key"), path.with_name("locks"))
+    return any(mark.exists() for mark in marks) or (log.exists() and log.stat().st_size > 0)
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:
+    try:
+        if not _migrated_at_once(connection, path, schemas) and pending(connection, path, schemas):
+            _wait_up_to(_BUSY_TIMEOUT, connection)
+            with transaction(connection):
+                migrate(connection, path, schemas)
+    except sqlite3.Error as error:
+        failure = from_sqlite(error, path) or blame(error, connection, path, schemas)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def _migrated_at_once(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> bool:
+    """Migrate, unless another process writes: who has nothing to migrate need not wait for it."""
+    _wait_up_to(0, connection)
+    try:
+        with transaction(connection):
+            migrate(connection, path, schemas)
+        return True
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+    _wait_up_to(_OPEN_TIMEOUT, connection)
+    return False
+
+
+def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout={seconds * 1000:.0f}")
+
+
+def _scrub(connection: sqlite3.Connection, path: Path) -> None:
+    # The new file's pages are made in buffers of old ones, and hold what is in them unless they are overwritten.
+    connection.execute(_OVERWRITE).fetchall()
+    connection.execute("VACUUM")  # no page is left that a deleted row was on
+    # While another connection does the same, SQLite gives up straight away: its own busy timeout does not cover that.
+    deadline = time.monotonic() + _BUSY_TIMEOUT
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+        if time.monotonic() > deadline:
+            raise StorageUnavailable(
+                f"database {str(path)!r} is being read by another process, so its write-ahead log cannot be emptied",
+                remedy="end the process that reads, or try again when that is done",
+            )
+        time.sleep(_WAL_PAUSE)
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_TIMEOUT)
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _enter_wal(connection: sqlite3.Connection, path: Path) -> None:
+    # While another connection writes to a file that is not in WAL mode yet, as two that make it at once do, the switch
+    # fails straight away: SQLite's own busy timeout does not cover it.
+    deadline = time.monotonic() + _OPEN_TIMEOUT
+    while True:
+        try:
+            [(mode,)] = connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            break
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(_WAL_PAUSE)
+    if mode != "wal":
+        raise StorageUnavailable(f"database {str(path)!r} cannot use WAL", remedy="put the home on a local disk")

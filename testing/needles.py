@@ -1,0 +1,197 @@
+"""How a text can be written down: every encoding the scan looks for, and how much of the text a match stands for.
+
+A needle is one canary in one encoding. `matcher` finds where a few bytes of a needle stand; the needle itself then
+says exactly how many whole characters of the canary stand there in a row.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+_LAST_DIGITS = (b"+/", b"-_")  # standard and URL-safe
+_FIRST_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_VALUES = {byte: value for last in _LAST_DIGITS for value, byte in enumerate(_FIRST_DIGITS + last)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needle:
+    """One canary in one encoding.
+
+    Attributes:
+        canary: Its number.
+        encoding: The encoding's name.
+        data: The encoded text.
+        bounds: Where in `data` each character begins, and the end of the last.
+        need: How many characters in a row are a finding.
+    """
+
+    canary: int
+    encoding: str
+    data: bytes
+    bounds: tuple[int, ...]
+    need: int
+
+    def certain(self) -> range:
+        """The part of `data` that is the same wherever the text stands."""
+        return range(len(self.data))
+
+    def run(self, text: bytes, at: int, own: int) -> tuple[int, int]:
+        """Grow the match of `text[at]` with `data[own]` to both sides.
+
+        Returns:
+            Where in `text` the match begins, and how many whole characters of the canary it holds.
+        """
+        left, right = _grow(text, at, self.data, own)
+        return at - left, _whole(self.bounds, own - left, own + right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base64Needle(Needle):
+    """A canary in base64, `pad` bytes after a multiple of three. `bounds` count bytes of the canary, not of `data`.
+
+    A digit holds six bits, so the first and last digits of a run share their bits with what stands around it.
+    """
+
+    pad: int
+
+    def certain(self) -> range:
+        bits = 8 * self.pad, 8 * (self.pad + self.bounds[-1])
+        return range(-(-bits[0] // 6), bits[1] // 6)
+
+    def run(self, text: bytes, at: int, own: int) -> tuple[int, int]:
+        left, right = _grow(text, at, self.data, own)
+        first, end = 6 * (own - left), 6 * (own + right)
+        before = self._differing(text, at - left - 1, own - left - 1)
+        if before:
+            first -= (before & -before).bit_length() - 1
+        after = self._differing(text, at + right, own + right)
+        if after:
+            end += 6 - after.bit_length()
+        return at - left, _whole(self.bounds, -(-first // 8) - self.pad, end // 8 - self.pad)
+
+    def _differing(self, text: bytes, at: int, own: int) -> int | None:
+        """The bits in which two digits differ; None where there is no digit."""
+        if not (0 <= at < len(text) and 0 <= own < len(self.data)):
+            return None
+        there = _VALUES.get(text[at])
+        return None if there is None else there ^ _VALUES[self.data[own]]
+
+
+def needles(canary: str, number: int, need: int) -> list[Needle]:
+    """Return `canary` in every encoding, each different one once."""
+    found: dict[bytes, Needle] = {}
+    for encoding, encode in _ENCODERS:
+        data, bounds = _encode(canary, encode)
+        found.setdefault(data, Needle(canary=number, encoding=encoding, data=data, bounds=bounds, need=need))
+    raw, bounds = _encode(canary, _utf8)
+    for pad in range(3):
+        for last in _LAST_DIGITS:
+            data = base64.b64encode(bytes(pad) + raw + bytes(-(pad + len(raw)) % 3), altchars=last)
+            fresh = Base64Needle(canary=number, encoding="base64", data=data, bounds=bounds, need=need, pad=pad)
+            found.setdefault(data, fresh)
+    return list(found.values())
+
+
+def _utf8(character: str) -> bytes:
+    return character.encode("utf-8", "surrogatepass")
+
+
+def _json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _json_ascii(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def _json_ascii_upper(text: str) -> str:
+    return re.sub(r"(?<=\\u)[0-9a-f]{4}", lambda found: found[0].upper(), _json_ascii(text))
+
+
+def _repr(text: str) -> str:
+    return "".join(each if each in "'\"" else repr(each)[1:-1] for each in text)
+
+
+def _repr_of_both(text: str) -> str:
+    """As a `repr` writes a text that has quotes of both kinds, which JSON has as soon as the text has single ones."""
+    return "".join("\\'" if each == "'" else _repr(each) for each in text)
+
+
+def _chain(*steps: Callable[[str], str]) -> Callable[[str], bytes]:
+    """One encoding inside of the next; all of them go by characters, so the places of each stay known."""
+
+    def encode(character: str) -> bytes:
+        for step in steps:
+            character = step(character)
+        return _utf8(character)
+
+    return encode
+
+
+def _nested_json() -> Iterator[Callable[[str], bytes]]:
+    """JSON up to `JSON_DEPTH` deep. Behind the first step with ASCII escapes there is nothing left to escape so."""
+    for depth in range(1, JSON_DEPTH + 1):
+        yield _chain(*[_json] * depth)
+        for first in (_json_ascii, _json_ascii_upper):
+            for before in range(depth):
+                yield _chain(*[_json] * before, first, *[_json] * (depth - before - 1))
+
+
+JSON_DEPTH = 3
+"""JSON is found in JSON in JSON."""
+
+LONGEST_CHARACTER = 18
+"""Bytes of a character that is none of the basic plane, in JSON that deep."""
+
+_ENCODERS: tuple[tuple[str, Callable[[str], bytes]], ...] = (
+    ("utf-8", _utf8),
+    *(("json", encode) for encode in _nested_json()),
+    ("repr", _chain(_repr)),
+    ("repr", _chain(_repr_of_both)),
+    *(("json", _chain(written, encode)) for written in (_repr, _repr_of_both) for encode in (_json, _json_ascii)),
+    *(("repr", _chain(encode, _repr_of_both)) for encode in (_json, _json_ascii)),
+    ("utf-16-le", lambda character: character.encode("utf-16-le", "surrogatepass")),
+    ("utf-16-be", lambda character: character.encode("utf-16-be", "surrogatepass")),
+    ("hex", lambda character: _utf8(character).hex().encode()),
+    ("hex", lambda character: _utf8(character).hex().upper().encode()),
+)
+
+
+def _encode(text: str, encode: Callable[[str], bytes]) -> tuple[bytes, tuple[int, ...]]:
+    parts = [encode(character) for character in text]
+    return b"".join(parts), tuple(accumulate(map(len, parts), initial=0))
+
+
+def _grow(text: bytes, at: int, data: bytes, own: int) -> tuple[int, int]:
+    """How many bytes agree before `at` and `own`, and from there on."""
+    left = _agreeing(zip(_down(text, at), _down(data, own), strict=False))
+    right = _agreeing(zip(_up(text, at), _up(data, own), strict=False))
+    return left, right
+
+
+def _agreeing(pairs: Iterable[tuple[int, int]]) -> int:
+    count = 0
+    for one, other in pairs:
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _down(data: bytes, end: int) -> Iterator[int]:
+    return (data[at] for at in range(end - 1, -1, -1))
+
+
+def _up(data: bytes, start: int) -> Iterator[int]:
+    return (data[at] for at in range(start, len(data)))
+
+
+def _whole(bounds: tuple[int, ...], start: int, end: int) -> int:
+    """How many characters lie between `start` and `end` with all their bytes."""
+    return max(0, bisect_right(bounds, end) - 1 - bisect_left(bounds, start))

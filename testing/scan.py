@@ -1,0 +1,157 @@
+"""The scan for roles (R7): nothing that the package wrote, kept or said may hold 40 characters of a role in a row.
+
+`files` and `walk` say where text can be, `_matcher` says whether a role's stands there. White space and case are
+compared as they are; compressed and encrypted data are not looked into.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+from .files import Snapshot, rows, snapshots
+from .matcher import OVERLAP, Matcher
+from .report import Finding, RoleLeak, ScanReport
+from .walk import walk
+
+_CHUNK = 4 << 20
+
+
+def assert_no_role_leak(
+    paths_or_objects: object,
+    canaries: str | Iterable[str],
+    *,
+    skip: type | tuple[type, ...] = (),
+    frame_locals: bool = False,
+) -> ScanReport:
+    """Check that no text of a role stands in files, databases, objects or captured logs (R7).
+
+    Args:
+        paths_or_objects: One thing or a list of things: a `Path` is a file or a folder to read (with the databases in
+            it), everything else an object to walk through. A text is a text, not a path.
+        canaries: The roles' contents, or one of them. Of a long one any 40 characters in a row are a finding, a
+            shorter one (4 characters at least) is searched as a whole.
+        skip: Types of objects that may hold a role, such as `Role` itself.
+        frame_locals: Whether to look at the local variables of tracebacks and suspended coroutines too.
+
+    Returns:
+        What was looked through.
+
+    Raises:
+        RoleLeak: Something was found; it names each place, never the text.
+        InvalidArgument: A path does not exist, or a canary cannot be searched for.
+        StorageUnavailable: A file cannot be read.
+    """
+    report = scan_for_roles(paths_or_objects, canaries, skip=skip, frame_locals=frame_locals)
+    if report.findings:
+        raise RoleLeak(report)
+    return report
+
+
+def scan_for_roles(
+    paths_or_objects: object,
+    canaries: str | Iterable[str],
+    *,
+    skip: type | tuple[type, ...] = (),
+    frame_locals: bool = False,
+) -> ScanReport:
+    """Search as `assert_no_role_leak` does and return the report, whatever was found.
+
+    Raises:
+        InvalidArgument: A path does not exist, or a canary cannot be searched for.
+        StorageUnavailable: A file cannot be read.
+    """
+    search = _Search(Matcher([canaries] if isinstance(canaries, str) else list(canaries)))
+    skipped = skip if isinstance(skip, tuple) else (skip,)
+    several = isinstance(paths_or_objects, list | tuple | set | frozenset)
+    things = cast("Iterable[object]", paths_or_objects if several else [paths_or_objects])
+    for number, thing in enumerate(things):
+        if isinstance(thing, PathLike):
+            search.path(Path(thing))
+        else:
+            name = f"{type(thing).__name__} {number}"
+            for place, text in walk(thing, name, skip=skipped, frame_locals=frame_locals):
+                search.text(place, text)
+    return search.report()
+
+
+class _Search:
+    """What has been looked through so far."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._bytes = self._places = 0
+        self._findings: list[Finding] = []
+        self._raw_only: list[str] = []
+
+    def path(self, path: Path) -> None:
+        """Search a file or a folder: names, bytes, and the values of databases."""
+        with snapshots(path) as found:
+            for snapshot in found:
+                self.text("name of a file", snapshot.place)
+                self._chunks(snapshot.place, _chunks(snapshot.copy))
+                if snapshot.database is not None:
+                    self._values(snapshot)
+
+    def text(self, place: str, text: str | bytes) -> None:
+        """Search one text."""
+        if len(text) < self._matcher.shortest:  # no encoding makes a text shorter
+            self._places += 1
+            self._bytes += len(text)
+            return
+        self._chunks(place, [(0, text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)])
+
+    def report(self) -> ScanReport:
+        return ScanReport(
+            bytes_scanned=self._bytes,
+            places=self._places,
+            findings=tuple(self._findings),
+            raw_only=tuple(self._raw_only),
+        )
+
+    def _values(self, snapshot: Snapshot) -> None:
+        assert snapshot.database is not None
+        try:
+            for place, value in rows(snapshot.database):
+                self.text(f"{snapshot.place}: {place}", value)
+        except sqlite3.Error:
+            self._raw_only.append(self._shown(snapshot.place))
+
+    def _chunks(self, place: str, chunks: Iterable[tuple[int, bytes]]) -> None:
+        self._places += 1
+        known: set[tuple[int, str]] = set()
+        end = 0
+        for start, chunk in chunks:
+            end = start + len(chunk)
+            for hit in self._matcher.search(chunk, known):
+                finding = Finding(
+                    place=self._shown(place),
+                    encoding=hit.needle.encoding,
+                    canary=hit.needle.canary,
+                    length=hit.length,
+                    offset=start + hit.offset,
+                )
+                self._findings.append(finding)
+        self._bytes += end
+
+    def _shown(self, place: str) -> str:
+        """The name of a place; keys, files and tables may be named after a role."""
+        if any(self._matcher.search(place.encode("utf-8", "surrogatepass"), set())):
+            return f"(a place of {len(place)} characters, whose name holds a role)"
+        return place
+
+
+def _chunks(file: Path) -> Iterator[tuple[int, bytes]]:
+    with file.open("rb") as source:
+        start, chunk = 0, source.read(_CHUNK)
+        while chunk:
+            yield start, chunk
+            fresh = source.read(_CHUNK)
+            if not fresh:
+                return
+            kept = chunk[-OVERLAP:]
+            start += len(chunk) - len(kept)
+            chunk = kept + fresh

@@ -1,0 +1,263 @@
+"""A real `dspy.LM` that says what a test told it to. The script itself is in `_script`; here is what dspy asks for.
+
+It streams, can be cancelled and fails as a service would. It is no stand-in for a model's judgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+import dspy
+from dspy.lm15 import (
+    DocumentPart,
+    FinishReason,
+    FunctionTool,
+    ImagePart,
+    Message,
+    Request,
+    Response,
+    StreamDeltaEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+    TextDelta,
+    TextPart,
+    ToolCallDelta,
+    ToolCallPart,
+    ToolResultPart,
+    Usage,
+)
+from dspy.utils.exceptions import LMError
+from pydantic_core import to_json
+
+from ..core.errors import InvalidArgument
+from ..signatures import LAST_STEP, OFFERED
+from .script import Format, Reply, Script, ScriptedCall, pieces, render
+
+__all__ = ["ScriptExhausted", "ScriptedCall", "ScriptedLM"]
+
+
+class ScriptExhausted(LMError, AssertionError):
+    """The model was called more often than there are replies, or less often than a test claims."""
+
+
+class ScriptedLM(dspy.LM):
+    """A model that gives scripted replies and records every prompt.
+
+    A reply is one of:
+
+    * a text: the raw completion;
+    * a mapping of output fields, rendered as the chat (or JSON) adapter expects it, values that are not text as JSON;
+    * an exception or exception class, raised as the engine's failure: dspy turns errors of `dspy.lm15` into its own
+      `LM...Error`, and anything else into `LMUnexpectedError`;
+    * an awaitable that gives one of these, which holds the call open until it is done;
+    * an async iterator of texts, streamed piece by piece as it yields;
+    * a function of the `ScriptedCall`, sync or async, that returns any of these.
+
+    Example:
+        `lm = ScriptedLM([{"reply": "Queen Ada."}])`, then `WorldAgent("novel", lm=lm)`.
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] | Callable[[ScriptedCall], Any],
+        *,
+        delay: float = 0.0,
+        chunk: int | None = None,
+        model: str = "scripted",
+        form: Format = "chat",
+        on_call: Callable[[ScriptedCall], None] | None = None,
+    ) -> None:
+        """Make a model.
+
+        Args:
+            replies: Consumed in order, or one function that answers every call (for concurrent calls, whose order
+                is not fixed).
+            delay: Seconds before the first token of each reply.
+            chunk: Characters in one streamed piece; whole words by default.
+            model: The name that the model reports.
+            form: Which adapter a mapping is rendered for, `"chat"` or `"json"`. A `"native"` one takes tools by its
+                service's own means: where it is offered tools, the `calls` of a mapping are tool calls, and the one
+                other field is its text. Else it is as `"chat"`.
+            on_call: Called with each `ScriptedCall` before it is answered.
+
+        Raises:
+            InvalidArgument: `replies` is one text or mapping, `form` is unknown, or `chunk` is below 1.
+        """
+        if isinstance(replies, str | bytes | Mapping):
+            raise InvalidArgument("replies is a single reply", remedy="give a list of replies, or a function")
+        if form not in get_args(Format):
+            raise InvalidArgument(f"form {form!r} is unknown", remedy="use 'chat', 'json' or 'native'")
+        if chunk is not None and chunk < 1:
+            raise InvalidArgument(f"chunk {chunk!r} is below 1", remedy="give 1 or more, or None for words")
+        self._script = Script(replies, on_call)
+        engine = _Engine(self._script, delay=delay, chunk=chunk, form=form)
+        super().__init__(model, engine=engine, async_engine=_AsyncEngine(engine), cache=False, num_retries=0)
+
+    @property
+    def calls(self) -> list[ScriptedCall]:
+        """Every call so far, those of copies of this model too."""
+        return self._script.calls
+
+    def assert_all_used(self) -> None:
+        """Check that there were exactly as many calls as replies.
+
+        An agent replaces errors of a model by its own, so a test that must see too many calls asks here.
+
+        Raises:
+            ScriptExhausted: There were fewer calls, or more.
+        """
+        size = self._script.size
+        if size is not None and len(self.calls) != size:
+            raise ScriptExhausted(f"the scripted model has {size} replies and was called {len(self.calls)} times")
+
+
+class _Engine:
+    """What dspy calls without a loop; it also holds what both halves share."""
+
+    def __init__(self, script: Script, *, delay: float, chunk: int | None, form: Format) -> None:
+        self.script, self.delay, self.chunk = script, delay, chunk
+        self.form: Format = form
+        self.supports_function_calling = form == "native"  # what dspy and others read an engine's abilities from
+
+    def complete(self, request: Request) -> Response:
+        call, reply = self.begin(request)
+        time.sleep(self.delay)
+        while callable(reply) and not isinstance(reply, type):
+            reply = reply(call)
+        if inspect.isawaitable(reply) or isinstance(reply, AsyncIterable):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise InvalidArgument("this scripted reply is async", remedy="call the program with `acall`")
+        return self.response(request, call, *self.said(call, reply))
+
+    def begin(self, request: Request) -> tuple[ScriptedCall, Reply]:
+        system = request.system or ""
+        if not isinstance(system, str):
+            system = "".join(getattr(part, "text", "") for part in system)
+        messages = tuple((message.role, text) for message in request.messages for text in _texts(message))
+        media = tuple(found for message in request.messages for found in _media(message))
+        tools = tuple(tool.name for tool in request.tools or () if isinstance(tool, FunctionTool))
+        choice = request.config.tool_choice
+        in_words = OFFERED in system and all(text != LAST_STEP for _, text in messages)
+        may_call = (bool(tools) and (choice is None or choice.mode != "none")) or in_words
+        call, reply = self.script.take(system, messages, media, tools, may_call=may_call)
+        if reply is None:
+            raise ScriptExhausted(
+                f"the scripted model was called {call.index} times and has {self.script.size} replies; "
+                "add replies, or give a function that answers every call"
+            )
+        return call, reply
+
+    def said(self, call: ScriptedCall, outcome: Any) -> tuple[str, tuple[ToolCallPart, ...]]:
+        """What an outcome is as a text, and as tool calls beside it."""
+        if not (call.tools and self.supports_function_calling and isinstance(outcome, Mapping)):
+            return self.text(outcome), ()
+        asked = tuple(
+            # Services take no dots in names, so tools have others there.
+            ToolCallPart(f"call_{call.index}_{place}", each["tool"].replace(".", "_"), each.get("arguments") or {})
+            for place, each in enumerate(outcome.get("calls", ()))
+        )
+        rest = [value for name, value in outcome.items() if name != "calls"]
+        text = "\n\n".join(value if isinstance(value, str) else to_json(value).decode() for value in rest)
+        return text, asked
+
+    def text(self, outcome: Any) -> str:
+        if isinstance(outcome, type) and issubclass(outcome, BaseException):
+            raise outcome("scripted failure")
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if isinstance(outcome, str | Mapping):
+            return render(outcome, self.form)
+        raise InvalidArgument(
+            f"a {type(outcome).__name__!r} is not a scripted reply",
+            remedy="give a text, a mapping of output fields, an exception, or something that gives one of these",
+        )
+
+    def response(
+        self, request: Request, call: ScriptedCall, text: str, asked: tuple[ToolCallPart, ...] = ()
+    ) -> Response:
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant((*((TextPart(text),) if text else ()), *asked) if asked else text),
+            finish_reason="tool_call" if asked else "stop",
+            usage=_usage(call, text),
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _AsyncEngine:
+    """What dspy awaits. A plain completion is a stream that is read to its end, so both behave alike."""
+
+    def __init__(self, engine: _Engine) -> None:
+        self.engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        call, reply = self.engine.begin(request)
+        async with contextlib.aclosing(self._deltas(call, reply)) as deltas:
+            said = [delta async for delta in deltas]
+        text = "".join(delta for delta in said if isinstance(delta, str))
+        return self.engine.response(request, call, text, tuple(each for each in said if not isinstance(each, str)))
+
+    async def stream(
+        self, request: Request
+    ) -> AsyncGenerator[StreamStartEvent | StreamDeltaEvent | StreamEndEvent, None]:
+        call, reply = self.engine.begin(request)
+        said: list[str | ToolCallPart] = []
+        async with contextlib.aclosing(self._deltas(call, reply)) as deltas:
+            yield StreamStartEvent(id=None, model=request.model)
+            async for delta in deltas:
+                said.append(delta)
+                if isinstance(delta, str):
+                    yield StreamDeltaEvent(TextDelta(text=delta))
+                else:
+                    told = to_json(delta.input).decode()
+                    yield StreamDeltaEvent(ToolCallDelta(told, len(said), id=delta.id, name=delta.name))
+        text = "".join(delta for delta in said if isinstance(delta, str))
+        reason: FinishReason = "stop" if all(isinstance(delta, str) for delta in said) else "tool_call"
+        yield StreamEndEvent(finish_reason=reason, usage=_usage(call, text))
+
+    async def _deltas(self, call: ScriptedCall, reply: Any) -> AsyncGenerator[str | ToolCallPart, None]:
+        await asyncio.sleep(self.engine.delay)
+        while not isinstance(reply, type) and (callable(reply) or inspect.isawaitable(reply)):
+            reply = await reply if inspect.isawaitable(reply) else reply(call)
+        if isinstance(reply, AsyncIterable):
+            async for delta in reply:
+                yield delta
+            return
+        text, asked = self.engine.said(call, reply)
+        for delta in pieces(text, self.engine.chunk):
+            # A real stream lets others run between tokens, and can be cancelled there.
+            await asyncio.sleep(0)
+            yield delta
+        for each in asked:
+            yield each
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def _texts(message: Message) -> list[str]:
+    """The text of a message; of results of calls one for each."""
+    if message.role == "tool":
+        results = message.parts_of(ToolResultPart)
+        return ["\n\n".join(each.text for each in part.content if isinstance(each, TextPart)) for part in results]
+    return ["\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))]
+
+
+def _media(message: Message) -> Iterator[tuple[str, str]]:
+    for part in message.parts:
+        if isinstance(part, ImagePart | DocumentPart):
+            yield part.type, part.url or f"data:{part.media_type};base64,{part.data}"
+
+
+def _usage(call: ScriptedCall, text: str) -> Usage:
+    asked, said = len(call.text.split()), len(text.split())
+    return Usage(input_tokens=asked, output_tokens=said, total_tokens=asked + said)

@@ -1,0 +1,199 @@
+"""What is in a file, opened at a place that `Roots` found, and how it is put there. What a model is told is elsewhere.
+
+Only regular files are opened: a pipe or a device can hang whoever opens it, or do things. A file is replaced whole, so
+that nobody reads a part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from ...core.errors import ToolFailed
+from .handle import Handle
+from .roots import Place, shown, told
+
+if sys.platform != "win32":
+    import fcntl
+
+_FRESH: Final = os.O_EXCL | os.O_CREAT | os.O_WRONLY
+_TRIES: Final = 200
+_WAIT: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file that is open.
+
+    Attributes:
+        file: Reads it.
+        found: What it was when it was opened.
+    """
+
+    file: BinaryIO
+    found: os.stat_result
+
+
+@contextmanager
+def opened(place: Place, *, writable: bool = False) -> Generator[Opened]:
+    """Open the file at a place to read it.
+
+    Args:
+        place: Where it is.
+        writable: Whether it must be one that this process may write.
+
+    Raises:
+        ToolFailed: There is none, it is no regular file, or it may not be read (or written).
+    """
+    handle = told(place.given, lambda: _handle(place, os.O_RDWR if writable else os.O_RDONLY))
+    with os.fdopen(handle, "rb") as file:
+        yield Opened(file, os.fstat(handle))
+
+
+def _handle(place: Place, flags: int) -> int:
+    if not place.name or stat.S_ISDIR((before := place.handle.stat(place.name)).st_mode):
+        raise ToolFailed(
+            f"{shown(place.given)} is a folder", remedy="name a file; glob_files lists what is in a folder"
+        )
+    if stat.S_ISREG(before.st_mode):
+        handle = place.handle.open(place.name, flags)
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # it may be another by now
+            return handle
+        os.close(handle)
+    raise ToolFailed(f"{shown(place.given)} is neither a file nor a folder", remedy="name another path")
+
+
+def write(place: Place, content: bytes) -> bool:
+    """Make the file at a place, or put `content` in its place.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        ToolFailed: There is something else than a file, or it cannot be written.
+    """
+    return told(place.given, lambda: _write(place, content))
+
+
+def _write(place: Place, content: bytes) -> bool:
+    try:
+        old = _handle(place, os.O_WRONLY)
+    except FileNotFoundError:
+        _put(place, content, None)
+        return False
+    with os.fdopen(old, "wb", closefd=True) as file:
+        like = os.fstat(old)
+        _put(place, content, like, _lockable(file))
+    return True
+
+
+def replace(place: Place, content: bytes, was: Opened) -> None:
+    """Put `content` in place of the file that was read.
+
+    Args:
+        place: Where it is.
+        content: What is put there.
+        was: The file, still open.
+
+    Raises:
+        ToolFailed: It is no longer the one that was read, or cannot be written.
+    """
+
+    def changed() -> bool:
+        return _state(place.handle.stat(place.name)) != _state(was.found)
+
+    def put() -> None:
+        _put(place, content, was.found, _lockable(was.file), changed)
+
+    told(place.given, put)
+
+
+def _put(
+    place: Place,
+    content: bytes,
+    like: os.stat_result | None,
+    lock: int | None = None,
+    changed: Callable[[], bool] = lambda: False,
+) -> None:
+    beside = f".worldagent-{secrets.token_hex(8)}.tmp"
+    with ExitStack() as undo:
+        undo.callback(_drop, place.handle, beside)
+        _fill(place.handle, beside, content, like)
+        if lock is not None:
+            _lock(lock, place.given)  # it is let go where the file is closed
+        if changed():
+            raise ToolFailed(
+                f"{shown(place.given)} was changed meanwhile", remedy="read it again, and edit what it says now"
+            )
+        place.handle.replace(beside, place.name)
+        undo.pop_all()
+
+
+def _lockable(file: BinaryIO) -> int | None:
+    """What can be locked while the file is replaced; Windows replaces none that is open."""
+    if sys.platform == "win32":
+        file.close()
+        return None
+    return file.fileno()
+
+
+def _lock(file: int, given: str) -> None:
+    """Keep out others who replace the same file in this way, of this process or another one."""
+    if sys.platform == "win32":
+        return
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_WAIT)
+        except OSError:  # the file system has no locks
+            return
+        else:
+            return
+    raise ToolFailed(f"{shown(given)} is locked by another program", remedy="try again later")
+
+
+def _fill(handle: Handle, name: str, content: bytes, like: os.stat_result | None) -> None:
+    """Make a file with this content, for nobody's eyes but those that may see the one that it takes the place of."""
+    mode = 0o666 if like is None else stat.S_IMODE(like.st_mode) & 0o777
+    made = handle.open(name, _FRESH, mode if like is None else mode & 0o700)
+    with os.fdopen(made, "wb") as file:
+        if like is not None and sys.platform != "win32":
+            _give(made, like)
+            os.fchmod(made, mode)
+        file.write(content)
+        file.flush()
+        os.fsync(made)
+
+
+def _give(made: int, like: os.stat_result) -> None:
+    now = os.fstat(made)
+    if sys.platform == "win32" or (now.st_uid, now.st_gid) == (like.st_uid, like.st_gid):
+        return
+    for owner in (like.st_uid, -1):  # the group alone is what a member of it may give
+        try:
+            os.fchown(made, owner, like.st_gid)
+        except PermissionError:
+            continue
+        return
+
+
+def _drop(handle: Handle, name: str) -> None:
+    try:
+        handle.remove(name)
+    except OSError:
+        return
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+__all__ = ["Opened", "opened", "replace", "write"]

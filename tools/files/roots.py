@@ -1,0 +1,338 @@
+"""The folders that tools may look into, and paths in them that lead nowhere else.
+
+A path is walked name by name from one of the folders, each name relative to the open folder that it is in; links are
+read here and walked in the same way. So nothing outside is ever touched, not even to find out whether it is there, and
+nobody who moves files about meanwhile changes that. What is done with a place that was found is in the modules beside.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn, TypeVar
+
+from ...core.errors import InvalidArgument, PathRefused, ToolFailed
+from .handle import Handle, Identity
+
+T = TypeVar("T")
+Parts = tuple[str, ...]
+
+_LINKS: Final = 40
+"""How many links one path may lead over, as on Linux."""
+_LONGEST: Final = 4096
+"""How many characters a path may have, as on Linux."""
+_SHOWN: Final = 200
+_IS_LINK: Final = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
+"""What systems say of a link that is not to be followed."""
+_ODD: Final = frozenset('<>:"|?*')
+_WINDOWS: Final = os.name == "nt"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads: a name in an open folder. It is no link; it may be missing.
+
+    Attributes:
+        handle: The folder.
+        name: The name in it; empty where the path leads to the folder itself.
+        path: Where that is, links resolved.
+        given: The path as it was asked for.
+    """
+
+    handle: Handle
+    name: str
+    path: Path
+    given: str
+
+
+class Roots:
+    """The folders that tools may look into, and everything below them.
+
+    Args:
+        folders: The folders; relative paths start at the first. None at all is possible, and every path refused then.
+        hidden: A folder that tools do not see where one of the folders holds it: the home of the agent.
+
+    Raises:
+        InvalidArgument: One of them is no folder, or is the hidden one or below it.
+    """
+
+    def __init__(self, folders: Iterable[Path], *, hidden: Path | None = None) -> None:
+        declared = [Path(os.path.abspath(folder)) for folder in folders]
+        self._folders = tuple(_real(folder) for folder in declared)
+        self.hidden = None if hidden is None else Path(os.path.realpath(hidden))
+        for folder in self._folders:
+            _refuse_below(folder, self.hidden)
+        parts = {_key(folder.parts): folder for folder in self._folders}
+        # A root inside a root adds nothing, and whoever may write above it could make a link of it.
+        self._tops = {key: each for key, each in parts.items() if not any(key[:n] in parts for n in range(len(key)))}
+        aliases = [(_key(spelled.parts), real.parts) for spelled, real in zip(declared, self._folders, strict=True)]
+        self._aliases = sorted(aliases, key=lambda each: len(each[0]), reverse=True)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders, as absolute paths without links."""
+        return self._folders
+
+    def folder(self, path: str = ".") -> Path:
+        """An existing folder, such as one to run a program in.
+
+        What it is by the time that somebody uses the path, nobody can promise.
+
+        Args:
+            path: Relative to the first of the folders, or absolute.
+
+        Returns:
+            Its absolute path without links.
+
+        Raises:
+            PathRefused: It leads out of the folders, or there are none.
+            ToolFailed: There is no such folder.
+        """
+        with self.place(path, folder=True) as place:
+            return place.path
+
+    @contextmanager
+    def place(self, path: str, *, folder: bool = False, make: bool = False) -> Generator[Place]:
+        """Walk a path.
+
+        Args:
+            path: Relative to the first of the folders, or absolute.
+            folder: Whether it must lead to a folder, which is opened.
+            make: Whether folders that are missing on the way are made.
+
+        Raises:
+            PathRefused: It leads out of the folders, or there are none.
+            ToolFailed: A folder on the way is missing, or cannot be opened.
+        """
+        walk = _Walk(self, self._tops, path)
+        try:
+            names = self._names(path)
+            yield told(path, lambda: walk.to(names + (["."] if folder else []), make=make))
+        finally:
+            walk.close()
+
+    def _names(self, path: str) -> list[str]:
+        """The names to walk, beginning at the file system's own root."""
+        if not self._folders:
+            raise PathRefused(
+                "no folder is declared that tools may look into",
+                remedy="pass BuiltinTools(roots=[...]) or the setting tool_roots",
+            )
+        if len(path) > _LONGEST:
+            raise PathRefused(f"the path {shown(path)} is too long", remedy=f"use {_LONGEST:,} characters at most")
+        try:
+            bad = "\0" in path or b"\0" in os.fsencode(path)
+        except UnicodeEncodeError:
+            bad = True
+        if bad:
+            raise PathRefused(f"the path {shown(path)} has a character that no name can have", remedy="leave it out")
+        start = [] if os.path.isabs(path) else list(self._folders[0].parts)
+        return self.spelled(start + _split(path))
+
+    def name(self, path: Path) -> str:
+        """What tools call an absolute path, and are called with: relative to the first folder where it is in there."""
+        inside = self._folders and path.is_relative_to(self._folders[0])
+        return readable((path.relative_to(self._folders[0]) if inside else path).as_posix())
+
+    def spelled(self, names: list[str]) -> list[str]:
+        """The same names, where they begin as a folder was declared, by its real path."""
+        for key, real in self._aliases:
+            if _key(names[: len(key)]) == key:
+                return [*real, *names[len(key) :]]
+        return names
+
+
+class _Walk:
+    """One walk along one path: which folder it is in, and how it came there."""
+
+    def __init__(self, roots: Roots, tops: dict[Parts, Path], given: str) -> None:
+        self._roots = roots
+        self._tops = tops
+        self._given = given
+        self._at: list[str] = []
+        self._handle: Handle | None = None  # none above the roots, where nothing is opened
+        self._trail: list[Identity] = []
+        self._links = 0
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+            self._trail.clear()
+
+    def to(self, names: list[str], *, make: bool) -> Place:
+        todo = deque(names)
+        while todo:
+            name = todo.popleft()
+            if name == ".":
+                continue
+            if _WINDOWS and self._at and _odd(name):
+                raise PathRefused(
+                    f"the path {shown(self._given)} has a name that Windows reads differently",
+                    remedy="use the name that glob_files gives",
+                )
+            if name == "..":
+                self._up()
+            elif self._handle is None:
+                self._near(name)
+            elif todo:
+                self._down(self._handle, name, todo, make=make)
+            elif not self._linked(self._handle, name, todo):
+                return Place(self._handle, name, Path(*self._at, name), self._given)
+        if self._handle is None:
+            self._refuse()
+        return Place(self._handle, "", Path(*self._at), self._given)
+
+    def _near(self, name: str) -> None:
+        """Go down where there is no root yet: only towards one."""
+        self._at.append(name)
+        key = _key(self._at)
+        if key in self._tops:
+            self._enter(Handle(str(self._tops[key]), hidden=self._roots.hidden))
+        elif not any(top[: len(key)] == key for top in self._tops):
+            self._refuse()
+
+    def _down(self, handle: Handle, name: str, todo: deque[str], *, make: bool) -> None:
+        inner: Handle | None = None
+        try:
+            inner = handle.child(name)
+        except FileNotFoundError:
+            if not make or ".." in todo or todo[-1] == ".":
+                raise
+            handle.make(name)
+            inner = handle.child(name)
+        except OSError as error:
+            if error.errno not in _IS_LINK:
+                raise
+        if inner is not None:
+            self._at.append(name)
+            handle.close()
+            self._enter(inner)
+        elif not self._linked(handle, name, todo):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+    def _linked(self, handle: Handle, name: str, todo: deque[str]) -> bool:
+        """Whether it is a link; where it leads is walked next then."""
+        try:
+            target = handle.target(name)
+        except OSError:
+            return False
+        self._links += 1
+        if self._links > _LINKS or len(target) + sum(map(len, todo)) > _LONGEST:
+            raise PathRefused(f"the path {shown(self._given)} leads over too many links", remedy="name the file itself")
+        names = _split(target)
+        if os.path.isabs(target):
+            names = self._roots.spelled(names)
+            self._at.clear()
+            self.close()
+        todo.extendleft(reversed(names))
+        return True
+
+    def _up(self) -> None:
+        if len(self._at) == 1:  # above the file system's own root is that root
+            return
+        self._at.pop()
+        if self._handle is None or len(self._trail) == 1:
+            self.close()
+            return
+        self._trail.pop()
+        below, self._handle = self._handle, self._handle.parent()
+        below.close()
+        if self._handle.identity != self._trail[-1]:
+            raise ToolFailed(f"a folder on the path {shown(self._given)} was moved meanwhile", remedy="try again")
+
+    def _enter(self, handle: Handle) -> None:
+        self._handle = handle
+        self._trail.append(handle.identity)
+
+    def _refuse(self) -> NoReturn:
+        tops = ", ".join(repr(str(top)) for top in list(self._tops.values())[:3])
+        raise PathRefused(
+            f"the path {shown(self._given)} leads out of the folders that tools may look into",
+            remedy=f"name what is in {tops}",
+        )
+
+
+def told(path: str, work: Callable[[], T]) -> T:
+    """Do something with files; what the system says against it, a model is told.
+
+    Raises:
+        PathRefused: A name is too long.
+        ToolFailed: Anything else.
+    """
+    try:
+        return work()
+    except OSError as error:
+        number, problem = error.errno, (error.strerror or type(error).__name__).lower()
+    match number:
+        case errno.ENOENT:
+            raise ToolFailed(f"there is no {shown(path)}", remedy="see with glob_files what there is")
+        case errno.ENOTDIR:
+            raise ToolFailed(
+                f"a part of the path {shown(path)} is no folder", remedy="see with glob_files what there is"
+            )
+        case errno.ENAMETOOLONG:
+            raise PathRefused(f"the path {shown(path)} has a name that is too long", remedy="use a shorter one")
+        case _:
+            raise ToolFailed(f"{shown(path)} cannot be used: {problem}", remedy="use another path, or tell the user")
+
+
+def shown(path: str) -> str:
+    """A path as errors name it."""
+    return repr(path if len(path) <= _SHOWN else f"{path[:_SHOWN]}...")
+
+
+def readable(name: str) -> str:
+    """A name in one line of text; what cannot be shown is written as Python writes it."""
+    return name if name.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in name)
+
+
+def _real(folder: Path) -> Path:
+    try:
+        real = Path(os.path.realpath(folder, strict=True))
+        if real.is_dir():
+            return real
+        problem = "it is no folder"
+    except (OSError, ValueError) as error:
+        problem = str(getattr(error, "strerror", None) or type(error).__name__).lower()
+    raise InvalidArgument(
+        f"the root {str(folder)!r} cannot be used: {problem}", remedy="make the folder first, or leave it out"
+    )
+
+
+def _refuse_below(folder: Path, hidden: Path | None) -> None:
+    if hidden is not None and any(
+        each == hidden or (hidden.exists() and each.samefile(hidden)) for each in (folder, *folder.parents)
+    ):
+        raise InvalidArgument(
+            f"the root {str(folder)!r} is in the agent's home {str(hidden)!r}, which is out of reach of tools",
+            remedy="give tools a folder outside of it, or the agent another home",
+        )
+
+
+def _split(path: str) -> list[str]:
+    """The names of a path, the first of an absolute one being its drive or `/`."""
+    if _WINDOWS:
+        path = path.removeprefix("\\\\?\\").replace("/", "\\")
+    anchor = Path(path).anchor if os.path.isabs(path) else ""
+    names = [name for name in path[len(anchor) :].split(os.sep) if name]
+    if path.endswith(os.sep):  # it must be a folder
+        names.append(".")
+    return [anchor if _WINDOWS else os.sep, *names] if anchor else names
+
+
+def _key(names: Iterable[str]) -> Parts:
+    return tuple(os.path.normcase(name) for name in names)
+
+
+def _odd(name: str) -> bool:
+    """Whether Windows takes a name for another one, or for something that is no file."""
+    return name != ".." and (name[-1] in ". " or not _ODD.isdisjoint(name))
+
+
+__all__ = ["Place", "Roots", "readable", "shown", "told"]
