@@ -1,7 +1,7 @@
 """Hooks of `make docs`.
 
 Pages link to files outside `docs/`, such as the README and the examples, which a site does not have. The site gets
-copies of those files, and the links lead to the copies. So the same pages work on a forge, in an editor and in the site.
+copies of those files, and the links lead to the copies. So the same pages work on a forge, in an editor and in a site.
 """
 
 from __future__ import annotations

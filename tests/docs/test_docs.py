@@ -23,6 +23,7 @@ from support.pages import (
     rows,
     setting_rows,
     text_of,
+    vendor_rows,
 )
 from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
@@ -118,6 +119,10 @@ def test_the_tables_of_errors_are_those_of_the_code(heading: str, family: type[W
 
 def test_the_table_of_events_is_that_of_the_code() -> None:
     assert rows(DOCS / "turns.md", "type") == event_rows()
+
+
+def test_the_table_of_model_services_is_that_of_the_code() -> None:
+    assert rows(DOCS / "guides" / "vendors.md", "model string") == vendor_rows()
 
 
 def test_every_event_shown_as_json_is_one() -> None:

@@ -15,6 +15,9 @@ from support.house import ROOT
 from support.prompt_bytes import Shared
 from worldagent import Settings
 from worldagent.core import errors, events
+from worldagent.signatures._engines._connect import _caching as caching_of
+from worldagent.signatures._engines._http import find_route
+from worldagent.signatures._engines._providers import PROVIDERS, first_party
 
 DOCS = ROOT / "docs"
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -150,6 +153,21 @@ def _summary(kind: type) -> str:
     """The first paragraph of a docstring without the numbers of requirements."""
     text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     return re.sub(r" \([RTHD]\d+\)", "", text)
+
+
+def vendor_rows() -> list[str]:
+    """Give the rows of the table of model services, from what the code does for the example of each."""
+    found: list[str] = []
+    for each in PROVIDERS:
+        if each.api_base:
+            continue  # told below the table
+        route = find_route(each.example, api_key="none", api_base=None, env={})
+        hints = caching_of(route)
+        kinds = [] if hints is None else ["a mark"] * hints.mark + ["a key"] * hints.key
+        tools = "native" if first_party(route.provider) else "tried once"
+        key = " or ".join(f"`{name}`" for name in each.variables) or "none"
+        found.append(f"| `{each.example}` | {key} | {tools} | {' and '.join(kinds) or '-'} |")
+    return found
 
 
 def figure_rows(figures: Sequence[Shared]) -> list[str]:
