@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup link demo test check bench soak format clean
+.PHONY: help setup link demo test check docs bench soak format clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -63,12 +63,20 @@ demo: $(DEMO) ## Install what it needs, then show turns and a task on the embedd
 test: check ## Set up, then everything that CI runs: check, then all tests but soak
 	$(RUN) pytest -n $(JOBS) --dist worksteal -rs
 
-check: $(READY) ## Style, types and import contracts
+check: $(READY) ## Style, types, import contracts, and the site of the docs in strict mode
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	.venv/bin/lint-imports
 	@echo 'mypy and pyright, side by side: each takes one core'
 	@$(RUN) mypy & mypy=$$!; $(RUN) pyright || failed=1; wait $$mypy; [ -z "$${failed:-}" ]
+	$(SITE)
+
+# Strict: a page outside the navigation, or a link that leads nowhere, fails. The variable stops an advertisement.
+SITE = NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet
+
+docs: $(READY) ## Build the site of the docs into build/site (ten seconds; make check does it too)
+	$(SITE)
+	@echo 'Open build/site/index.html, or run: $(PY) -m http.server --directory build/site'
 
 bench: $(READY) ## Run every benchmark; each prints a table and a JSON line
 	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(PY) "$$file"; done

@@ -23,6 +23,7 @@ from support.pages import (
     rows,
     setting_rows,
     text_of,
+    vendor_rows,
 )
 from support.prompt_bytes import measure
 from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
@@ -35,10 +36,15 @@ PRINTED = re.compile(r"# ->(?: (.*))?$", re.MULTILINE)
 
 
 def examples() -> list[object]:
-    """Give every Python block; one that needs the embedded model says so with `lm="local"`."""
+    """Give every Python block; one that needs the embedded model says so with `lm="local"`.
+
+    A block with a title is a file that works with others, and the test of its page runs it. Programs of other
+    frameworks are marked `py`, which a forge colours likewise.
+    """
     return [
         pytest.param(block, id=str(block), marks=[pytest.mark.local] if 'lm="local"' in block.code else [])
         for block in blocks("python")
+        if not block.title
     ]
 
 
@@ -78,9 +84,15 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link} names no heading"
 
 
-def test_every_page_is_reached_from_the_index() -> None:
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
+    assert sorted(named) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
+def test_every_page_of_the_first_rank_is_reached_from_the_index() -> None:
     reached = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
-    assert not [page for page in DOCS.rglob("*.md") if page not in reached and page.name != "index.md"]
+    pages_with_rows = [*DOCS.glob("*.md"), *DECISIONS.glob("*.md")]
+    assert not [page for page in pages_with_rows if page not in reached and page.name != "index.md"]
     assert DOCS / "index.md" in {(ROOT / link).resolve() for link in links(ROOT / "README.md")}
 
 
@@ -102,6 +114,10 @@ def test_the_tables_of_errors_are_those_of_the_code(heading: str, family: type[W
 
 def test_the_table_of_events_is_that_of_the_code() -> None:
     assert rows(DOCS / "turns.md", "type") == event_rows()
+
+
+def test_the_table_of_model_services_is_that_of_the_code() -> None:
+    assert rows(DOCS / "guides" / "vendors.md", "model string") == vendor_rows()
 
 
 def test_every_event_shown_as_json_is_one() -> None:

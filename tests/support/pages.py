@@ -15,9 +15,12 @@ from support.house import ROOT
 from support.prompt_bytes import Shared
 from worldagent import Settings
 from worldagent.core import errors, events
+from worldagent.signatures._engines._connect import _caching as caching_of
+from worldagent.signatures._engines._http import find_route
+from worldagent.signatures._engines._providers import PROVIDERS, first_party
 
 DOCS = ROOT / "docs"
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _BOUNDS = {"Ge": "ge", "Gt": "gt", "Le": "le"}
 _WORDS = {"Ge": "at least", "Gt": "more than", "Le": "at most"}
@@ -34,12 +37,16 @@ def text_of(page: Path) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its page, the line on which its code begins, its language and its code."""
+    """A fenced block: its page, the line on which its code begins, its language, its code and its title.
+
+    The title, as in ```` ```python title="shop.py" ````, is the name of the file that the reader is told to make.
+    """
 
     page: Path
     line: int
     language: str
     code: str
+    title: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT).as_posix()}:{self.line}"
@@ -50,10 +57,15 @@ def blocks(language: str) -> list[Block]:
     return [block for page in pages() for block in _blocks(page) if block.language == language]
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """Give the files that a page tells its reader to make: what is in each, by its name."""
+    return {block.title: block.code for block in _blocks(page) if block.title}
+
+
 def _blocks(page: Path) -> Iterator[Block]:
     text = text_of(page)
     for found in _FENCE.finditer(text):
-        yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+        yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[3], found[2] or "")
 
 
 def links(page: Path) -> list[str]:
@@ -141,6 +153,21 @@ def _summary(kind: type) -> str:
     """The first paragraph of a docstring without the numbers of requirements."""
     text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     return re.sub(r" \([RTHD]\d+\)", "", text)
+
+
+def vendor_rows() -> list[str]:
+    """Give the rows of the table of model services, from what the code does for the example of each."""
+    found: list[str] = []
+    for each in PROVIDERS:
+        if each.api_base:
+            continue  # told below the table
+        route = find_route(each.example, api_key="none", api_base=None, env={})
+        hints = caching_of(route)
+        kinds = [] if hints is None else ["a mark"] * hints.mark + ["a key"] * hints.key
+        tools = "native" if first_party(route.provider) else "tried once"
+        key = " or ".join(f"`{name}`" for name in each.variables) or "none"
+        found.append(f"| `{each.example}` | {key} | {tools} | {' and '.join(kinds) or '-'} |")
+    return found
 
 
 def figure_rows(figures: Sequence[Shared]) -> list[str]:

@@ -1,0 +1,84 @@
+"""Hooks of `make docs`.
+
+Pages link to files outside `docs/`, such as the README and the examples, which a site does not have. The site gets
+copies of those files, and the links lead to the copies. So the same pages work on a forge, in an editor and in a site.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files, InclusionLevel
+
+# A relative link of Markdown: no scheme, no anchor of its own page. Links in code are no links.
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(\]\()((?![a-z]+:|#|/)[^)\s#]+)")
+_OUTSIDE = "checkout"
+"""The folder of the site that holds the files from outside `docs/`."""
+
+
+def on_config(config: Any, **_: Any) -> Any:
+    """Copy the package, and nothing else, to where the API reference reads it.
+
+    The reader of the API follows links, and `.dev/worldagent` leads back to the top of the checkout. It would walk
+    through every folder, the environment included, once for each module, which takes minutes.
+    """
+    root = Path(config["docs_dir"]).parent
+    package = root / "build" / "api" / "worldagent"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    for name in project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]:
+        source, ignore = root / name, shutil.ignore_patterns("__pycache__")
+        if source.is_dir():
+            shutil.copytree(source, package / name, ignore=ignore)
+        else:
+            shutil.copy2(source, package / name)
+    return config
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Add every file outside `docs/` that a page links to, and what those link to in turn."""
+    docs = Path(config["docs_dir"])
+    root = docs.parent
+    pages = [file.src_uri for file in files.documentation_pages()]
+    while pages:
+        page = pages.pop()
+        text = (docs / page if _in_docs(page) else root / page.removeprefix(f"{_OUTSIDE}/")).read_text("utf-8")
+        for _, link in _LINK.findall(_CODE.sub("", text)):
+            target = _target(page, link)
+            source = root / target.removeprefix(f"{_OUTSIDE}/")
+            if _in_docs(target) or files.get_file_from_path(target) or not source.is_file():
+                continue
+            level = InclusionLevel.NOT_IN_NAV  # reached by links alone
+            files.append(File.generated(config, target, abs_src_path=str(source), inclusion=level))
+            pages += [target] if target.endswith(".md") else []
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point the links of a page to where the site has the files."""
+    here = page.file.src_uri
+
+    def moved(link: re.Match[str]) -> str:
+        target = _target(here, link[2])
+        return f"{link[1]}{posixpath.relpath(target, posixpath.dirname(here) or '.')}"
+
+    parts = re.split(rf"({_CODE.pattern})", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if _CODE.fullmatch(part) else _LINK.sub(moved, part) for part in parts)
+
+
+def _in_docs(uri: str) -> bool:
+    return not uri.startswith(f"{_OUTSIDE}/")
+
+
+def _target(page: str, link: str) -> str:
+    """Where the site has what a page links to, as a path in the site's sources."""
+    place = f"docs/{page}" if _in_docs(page) else page.removeprefix(f"{_OUTSIDE}/")
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
+    return target.removeprefix("docs/") if target.startswith("docs/") else f"{_OUTSIDE}/{target}"
