@@ -1,6 +1,6 @@
 """One command in a process below a launcher: how that is started, waited for and let go.
 
-Nothing of a call is known here. What the launcher does is in `_launcher`; it does it too where this process is killed.
+Nothing of a call is known here. What the launcher does is in `launcher`; it does it too where this process is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...core.errors import ToolFailed
 from ..program import Program
 
-_LAUNCHER: Final = Path(__file__).with_name("_launcher.py")
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _FLOOD: Final = 256 << 20
 _PROCESSES: Final = 1000
 _GRACE: Final = 10.0  # seconds for the launcher, over the command's own

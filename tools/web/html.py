@@ -17,7 +17,7 @@ from typing import Final, Self
 from ...core.errors import MissingExtra, ToolFailed
 from ..program import Program
 
-_PROGRAM: Final = Path(__file__).with_name("_html_program.py")
+_PROGRAM: Final = Path(__file__).with_name("html_program.py")
 _PACKAGE: Final = "html_to_markdown"
 _KEPT: Final = ("LD_LIBRARY_PATH", "SYSTEMROOT")
 _SECONDS: Final = 10.0
