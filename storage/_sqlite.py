@@ -22,6 +22,7 @@ _BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
 _OPEN_TIMEOUT = 5.0  # seconds that opening waits for one that does not even let others read
 _MAKING = 1.0  # seconds that another process may take from making the file to writing into it
 _WAL_PAUSE = 0.01
+_PAGE_BYTES, _WAL_PAGES = 2048, 2000  # half of SQLite's default a page, and as many bytes before the log is folded in
 _OVERWRITE = "PRAGMA secure_delete=ON"  # of what is deleted; not each build of SQLite does it by itself
 
 
@@ -134,7 +135,10 @@ def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) 
         if fresh:
             # By name, not through a descriptor of our own: closing one drops every lock SQLite holds on the file.
             os.chmod(path, 0o600)
+        # A turn changes a row here and there, and each change writes a whole page. A file that exists keeps its size.
+        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
         _enter_wal(connection, path)
+        connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute(_OVERWRITE).fetchall()
