@@ -27,8 +27,7 @@ def harmless(on_error: OnError) -> OnError:
     def tell(problem: BaseException) -> None:
         try:
             on_error(problem)
-        # Not by name: this is the host's own callback, which can raise anything.
-        except Exception as error:
+        except Exception as error:  # not by name: the host's own callback can raise anything
             _LOG.warning("on_error failed with %s", type(error).__name__)
 
     return tell

@@ -48,6 +48,7 @@ CONVERSATION = Schema(
         KEPT_TABLES,
         ATTACHMENT_TABLES,
         TITLE_TABLES,
+        ("DROP INDEX wa_message_said",),  # the first message of a thread is in its first turn
     ),
 )
 _INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at, summary)

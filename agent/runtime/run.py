@@ -76,8 +76,7 @@ class TurnPath:
             failure = StorageUnavailable(
                 f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
             )
-        # Not by name: tools and handlers can raise anything, SystemExit too, and the stream must end with an event.
-        except BaseException as error:
+        except BaseException as error:  # not by name: tools can raise anything, SystemExit too; the stream must end
             clear_frames(error.__traceback__)
             self._end("failed", "internal")
             raise

@@ -43,7 +43,7 @@ _SHARED: Final = """WITH RECURSIVE chain(thread, id, parent, depth, summary, kin
                       ON earliest.thread=chain.thread AND earliest.depth=chain.depth"""
 _OWN: Final = """SELECT thread, body FROM wa_message WHERE id IN (
                    SELECT (SELECT m.id FROM wa_message m WHERE m.thread=t.thread AND m.kind='message'
-                           ORDER BY m.depth, m.at LIMIT 1)
+                           ORDER BY m.turn, m.depth, m.at LIMIT 1)
                    FROM (SELECT DISTINCT thread FROM wa_turn WHERE thread IN ({})) t)"""
 
 
