@@ -91,8 +91,8 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 def test_every_page_of_the_first_rank_is_reached_from_the_index() -> None:
     reached = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
-    pages_with_rows = [*DOCS.glob("*.md"), *DECISIONS.glob("*.md")]
-    assert not [page for page in pages_with_rows if page not in reached and page.name != "index.md"]
+    expected = [*DOCS.glob("*.md"), DECISIONS / "index.md"]
+    assert not [page for page in expected if page not in reached and page != DOCS / "index.md"]
     assert DOCS / "index.md" in {(ROOT / link).resolve() for link in links(ROOT / "README.md")}
 
 
@@ -155,8 +155,19 @@ def test_the_bytes_that_prompts_share_are_those_of_the_page() -> None:
     assert rows(DOCS / "roles.md", "prompt") == figure_rows(list(measure()))
 
 
+def decision_records() -> list[Path]:
+    return sorted(page for page in DECISIONS.glob("*.md") if page.name != "index.md")
+
+
+def test_decisions_are_listed_in_order_by_their_titles() -> None:
+    listed = re.findall(r"^\* (\d{4}): \[(.+)\]\((.+)\)$", text_of(DECISIONS / "index.md"), re.MULTILINE)
+    assert [name for _, _, name in listed] == [record.name for record in decision_records()]
+    for number, title, name in listed:
+        assert text_of(DECISIONS / name).startswith(f"# {number}: {title}\n"), name
+
+
 def test_decisions_are_numbered_short_and_of_one_form() -> None:
-    records = sorted(DECISIONS.glob("*.md"))
+    records = decision_records()
     assert [record.name[:4] for record in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
     for record in records:
         lines = text_of(record).splitlines()
