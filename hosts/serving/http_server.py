@@ -53,8 +53,8 @@ async def serve_http(
         The number of the signal.
 
     Raises:
-        InvalidArgument: Other machines can reach the address, but the options do not allow it or there are no tokens.
-            Or the address or the certificate cannot be used.
+        InvalidArgument: Other machines can reach the address, but the options do not allow it or the service has no
+            tokens. Or the address or the certificate cannot be used.
     """
     _check_reach(service, address, options, tokens_by)
     context = _tls_context(options)
@@ -174,7 +174,7 @@ def _allow_files(wanted: int) -> None:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < wanted:  # a negative number means that there is no limit
+        if 0 <= soft < wanted:  # a negative number means unlimited
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
