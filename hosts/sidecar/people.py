@@ -1,4 +1,4 @@
-"""Decides who can resume, answer and cancel a turn. `access` checks which workspace, account and thread a token reaches.
+"""Decides who can resume, answer and cancel a turn. `access` decides which workspaces, accounts and threads they reach.
 
 A turn belongs to the account that began it. A turn without an account belongs to every caller that reaches its
 workspace. An operator can resume, answer and cancel all turns. Other callers can only answer pauses that name them as
