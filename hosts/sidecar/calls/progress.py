@@ -1,6 +1,6 @@
 """Sends events as progress of a request, at the client's pace.
 
-While a model thinks, there are no events. Heartbeats let clients restart their timeout meanwhile.
+A thinking model sends no events. Heartbeats let clients restart their timeout meanwhile.
 """
 
 from __future__ import annotations
