@@ -1,4 +1,4 @@
-"""The process that measures turns for `crowd.py`, at once or one by one, and counts what is synced for them.
+"""The process that measures turns for `crowd.py`, concurrent or one by one, and counts their synced transactions.
 
 Run as `python -m worldagent.benchmarks._crowd JOB`, where `JOB` is the JSON of a `Job`. It prints the JSON of `Turns`.
 """
@@ -21,24 +21,24 @@ from worldagent.benchmarks._peers import FirstPieces, Job, Measured, Turn, at_on
 from worldagent.benchmarks._slow_disk import slow_syncs
 
 PAUSE = 0.02
-"""Seconds between two turns that run alone, so that none waits for what the one before has left to do."""
+"""Seconds between two turns that run alone, so that none waits for pending work of the previous one."""
 SETTLED = 0.3
-"""Seconds after which traces are written: they are gathered for 0.1 s."""
+"""Seconds after which traces are written. They are buffered for 0.1 s."""
 
-_LEFT_ALONE = 20.0  # seconds that the server has to notice that its clients are gone
+_LEFT_ALONE = 20.0  # seconds in which the server must notice that its clients have disconnected
 _OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname=current_database() AND pid<>pg_backend_pid()"
 _NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 _WAL_SYNCS = "SELECT COALESCE(sum(fsyncs), 0)::bigint FROM pg_stat_io WHERE object='wal'"
-_WITH_WAL_SYNCS = 180_000  # the version of Postgres that counts them there
+_WITH_WAL_SYNCS = 180_000  # the version of Postgres that counts syncs in this view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns(Measured):
-    """What turns cost.
+    """The cost of turns.
 
     Attributes:
-        synced: Synced transactions a turn; None where nothing is stored.
-        syncs: Syncs of the disk a turn; None where they cannot be counted.
+        synced: Synced transactions a turn; None if nothing is stored.
+        syncs: Syncs of the disk a turn; None if they cannot be counted.
     """
 
     synced: float | None = None
@@ -57,7 +57,7 @@ class Counts:
 
 
 class CountedConnection(sqlite3.Connection):
-    """A connection that counts the transactions which changed something and were synced at their commit."""
+    """A connection that counts transactions that changed something and were synced at their commit."""
 
     synced = 0  # of all connections
 
@@ -78,12 +78,12 @@ class CountedConnection(sqlite3.Connection):
 
 
 def sqlite_counts() -> Counts:
-    """What the connections of this process have synced; `sqlite3.connect` must have made `CountedConnection`s."""
+    """Count the synced transactions of this process; `sqlite3.connect` must have made `CountedConnection`s."""
     return Counts(CountedConnection.synced, slow_syncs())
 
 
 def postgres_counts(url: str) -> Counts:
-    """What a server that nobody else uses has synced: each transaction that writes gets the next number."""
+    """Count the synced transactions of a server without other clients; each writing one gets the next number."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
@@ -92,7 +92,7 @@ def postgres_counts(url: str) -> Counts:
 
 
 def left(url: str) -> None:
-    """Wait until the clients of a database have left: only then does the server have counted all of their syncs."""
+    """Wait until the clients of a database have disconnected. Only then has the server counted all of their syncs."""
     import psycopg
 
     deadline = time.monotonic() + _LEFT_ALONE
@@ -112,7 +112,7 @@ async def measure(job: Job) -> Turns:
     """Run a job in this process.
 
     Raises:
-        AssertionError: A turn that ran alone failed, or gave another answer than the service.
+        AssertionError: A turn that ran alone failed, or its answer differs from that of the service.
     """
     pieces = FirstPieces()
     counts = sqlite_counts if job.database is None else partial(postgres_counts, job.database)
@@ -133,7 +133,7 @@ async def measure(job: Job) -> Turns:
 
 
 async def alone(job: Job, turn: Turn, pieces: FirstPieces) -> Measured:
-    """Run the turns of a job one by one, each in a session of its own."""
+    """Run the turns of a job one by one, each in its own session."""
     firsts: list[float] = []
     walls: list[float] = []
     watch = Stopwatch()

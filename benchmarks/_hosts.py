@@ -1,6 +1,6 @@
-"""The reference role host for benchmarks: as a process, as a child, and counting what it is asked; and a bare client.
+"""The reference role host for benchmarks: as a process, as a child, and counting its requests; and a bare client.
 
-What is measured on them stands in `roles.py`.
+`roles.py` measures them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from worldagent.role_resolution import Role, SqliteRoleStore
 TOKEN = "token-of-a-benchmark"
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
 
-# Children of the MCP library get few variables; this one says whose package they run.
+# Children of the MCP library inherit few variables; this one says which package they run.
 _PATH = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 
 async def fill(file: Path, scope: Scope, text: str) -> None:
-    """Put a role for every tier that is stored."""
+    """Put a role into every stored tier."""
     store = await SqliteRoleStore.open(file)
     for tier in store.tiers:
         await store.put(tier, scope.id_of(tier) or "", Role(tier.value, text))
@@ -45,13 +45,13 @@ async def fill(file: Path, scope: Scope, text: str) -> None:
 
 
 def child(file: Path, mode: Any) -> StdioHost:
-    """The reference host over stdio; each connection starts one."""
+    """The reference host over stdio. Each connection starts a process."""
     return StdioHost([*COMMAND, "role-host", "--stdio", "--store", str(file)], _PATH, mode=mode)
 
 
 @contextmanager
 def process(file: Path) -> Generator[tuple[str, int], None, None]:
-    """The reference host over HTTP, which asks for a token; its address and process id."""
+    """Start the reference host over HTTP, which requires a token. Yields its address and process id."""
     words = [*COMMAND, "role-host", "--http", "127.0.0.1:0", "--store", str(file)]
     env = os.environ | {"WORLDAGENT_ROLE_HOST_TOKEN": TOKEN}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as host:
@@ -66,7 +66,7 @@ def process(file: Path) -> Generator[tuple[str, int], None, None]:
 
 @asynccontextmanager
 async def bare(host: HttpHost | StdioHost) -> AsyncGenerator[Client, None]:
-    """A client of the MCP library as its own documents show it. It knows the tools, so a call is one request."""
+    """A client of the MCP library, as its documentation shows it. It knows the tools, so a call is one request."""
     async with _client(host) as client:
         await client.list_tools()
         yield client
@@ -92,7 +92,7 @@ class Counted:
 
     Attributes:
         url: Its address.
-        asked: How many HTTP requests came, by their method of JSON-RPC, or of HTTP where they have no body.
+        asked: How many HTTP requests arrived, by their JSON-RPC method, or by their HTTP method if they have no body.
     """
 
     def __init__(self, file: Path) -> None:
@@ -124,7 +124,7 @@ class Counted:
         config = uvicorn.Config(counting, port=0, log_config=None, ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         running = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110 -- there is no event
+        while not server.started:  # noqa: ASYNC110 -- uvicorn has no event for it
             await asyncio.sleep(0.01)
         self.url = Address(address.host, server.servers[0].sockets[0].getsockname()[1]).url
         try:
@@ -136,8 +136,8 @@ class Counted:
 
 
 def cpu_of(pid: int) -> float | None:
-    """CPU seconds of another process so far; None where the system does not say."""
+    """CPU seconds of another process so far; None if the system does not report them."""
     try:
-        return time.clock_gettime((~pid << 3) | 2)  # Linux numbers the CPU clocks of processes like this
+        return time.clock_gettime((~pid << 3) | 2)  # how Linux numbers the CPU clocks of processes
     except (AttributeError, OSError):
         return None

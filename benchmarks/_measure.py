@@ -1,6 +1,6 @@
 """How benchmarks measure and report: interleaved rounds, medians of ratios, a table and one JSON line.
 
-Nothing of the product is imported here; what is measured stands in the scripts beside this file.
+This module imports nothing of the product. The scripts in this folder define what is measured.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Work = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds that something took: `cpu` over all threads of the process, `wall` by the clock."""
+    """The cost of some work in seconds: `cpu` of all threads of the process, and `wall` time."""
 
     cpu: float
     wall: float
 
 
 class Stopwatch:
-    """Measures from its making to `read`; garbage of what ran before is collected first and not counted.
+    """Measures from its creation to `read`. It collects earlier garbage first, which is not counted.
 
     Args:
-        inside: Whether another one runs meanwhile, which has collected.
+        inside: Whether it runs within another measurement, which has already collected garbage.
     """
 
     def __init__(self, *, inside: bool = False) -> None:
@@ -50,10 +50,10 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What each case cost a call, round by round, all of one run.
+    """The cost of a call of each case, by rounds.
 
     Attributes:
-        rounds: Costs by the case's name, in the order of the rounds.
+        rounds: Costs by the name of the case, in the order of the rounds.
     """
 
     rounds: Mapping[str, Sequence[Cost]]
@@ -67,16 +67,16 @@ class Costs:
         return median(cost.wall for cost in self.rounds[case])
 
     def cpu_ratio(self, case: str, base: str) -> float:
-        """Median over rounds of CPU over the base's in the same round, so that a slow moment hits both."""
+        """Median over rounds of CPU divided by the base's CPU in the same round, so that a slow moment hits both."""
         return median(a.cpu / b.cpu for a, b in zip(self.rounds[case], self.rounds[base], strict=True))
 
     def wall_ratio(self, case: str, base: str) -> float:
-        """The same of wall time."""
+        """The same for wall time."""
         return median(a.wall / b.wall for a, b in zip(self.rounds[case], self.rounds[base], strict=True))
 
 
 async def interleaved(cases: Mapping[str, Work], *, rounds: int, calls: int) -> Costs:
-    """Run every case in turn, `calls` times a round. What a first call sets up is not counted."""
+    """Run every case in turn, `calls` times a round. The setup in a first call is not counted."""
     for work in cases.values():
         for _ in range(min(calls, 5)):
             await work()
@@ -91,14 +91,14 @@ async def interleaved(cases: Mapping[str, Work], *, rounds: int, calls: int) -> 
 
 
 async def at_once(start: Callable[[int], Awaitable[object]], count: int) -> Cost:
-    """Start `count` works together and wait for all of them."""
+    """Start `count` pieces of work concurrently and wait for all of them."""
     watch = Stopwatch()
     await asyncio.gather(*(start(number) for number in range(count)))
     return watch.read()
 
 
 def processes(commands: Mapping[str, Sequence[str]], *, rounds: int) -> Costs:
-    """Start each command in turn and wait for it; CPU is the child's, user and system."""
+    """Start each command in turn and wait for it. CPU is the user and system time of the child."""
     taken: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
@@ -111,7 +111,7 @@ def processes(commands: Mapping[str, Sequence[str]], *, rounds: int) -> Costs:
 
 
 def bytes_written() -> int | None:
-    """Bytes that this process has handed to the system to write so far; None where the system does not say."""
+    """Bytes that this process has written to the system so far; None if the system does not report them."""
     try:
         lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -125,12 +125,12 @@ class Row:
 
     Attributes:
         key: Its name in the JSON line, which README.md explains.
-        value: The figure; None where it could not be measured, and `note` says why.
+        value: The figure; None if it could not be measured, and then `note` says why.
         unit: `x`, `ms`, `us`, `kB`.
-        aim: The most it should be, where there is an aim; for a figure that should be high, `least` is.
-        least: The least it should be.
-        spread: The figure in the lowest and in the highest round, where it is a median of rounds.
-        note: A word for the reader.
+        aim: The upper bound that it should meet, if it has one.
+        least: The lower bound that it should meet, for a figure that should be high.
+        spread: The figure in the lowest and in the highest round, for a median of rounds.
+        note: A remark for the reader.
     """
 
     key: str
@@ -148,7 +148,7 @@ class Row:
         return (self.aim is not None and self.value > self.aim) or (self.least is not None and self.value < self.least)
 
     def short(self) -> str:
-        """The figure with three digits or more, for a table of a page."""
+        """Format the figure with three digits or more, for a table of a page."""
         if self.value is None:
             return "-"
         digits = 0 if self.value >= 100 or self.value == int(self.value) else 1 if self.value >= 10 else 2
@@ -165,10 +165,10 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """The rows of one run; each section is printed as soon as it is measured, unless `quiet`.
+    """The rows of one run. Each section is printed as soon as it is measured, unless `quiet`.
 
     Attributes:
-        given: The command line, with the options that only this benchmark has.
+        given: The command line, including options that only this benchmark has.
     """
 
     benchmark: str
@@ -182,7 +182,7 @@ class Report:
         self.say(f"\n{title}", *(row.line() for row in rows))
 
     def say(self, *lines: str) -> None:
-        """Print lines that are no figures, unless `quiet`."""
+        """Print other lines than figures, unless `quiet`."""
         if not self.quiet:
             print(*lines, sep="\n", flush=True)
 
@@ -201,7 +201,7 @@ class Report:
 
 
 def with_measured(text: str, rows: Sequence[Row]) -> str:
-    """Give README.md's `text` with the figures of `rows` in the column `measured`, which is the last one."""
+    """Return README.md's `text` with the figures of `rows` in its last column, `measured`."""
     for row in rows:
         text = re.sub(rf"^(\| `{row.key}` \|.*\|)[^|]*\|$", rf"\1 {row.short()} |", text, flags=re.MULTILINE)
     return text
@@ -214,9 +214,9 @@ def main(
     *,
     options: Callable[[argparse.ArgumentParser], object] | None = None,
 ) -> None:
-    """Read the command line of the benchmark called `name` and run it; `options` adds what only it has."""
+    """Read the command line of the benchmark `name` and run it; `options` adds options that only this one has."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="a few calls of each: shows that it runs, measures little")
+    parser.add_argument("--quick", action="store_true", help="make only a few calls, to show that the script runs")
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     parser.add_argument("--readme", action="store_true", help="write the figures into README.md's column `measured`")
     if options is not None:

@@ -1,4 +1,4 @@
-"""The same by LangGraph alone: a task that is recorded, an interrupt, a resume, on its own saver in a SQLite file."""
+"""The same by LangGraph alone: a recorded task, an interrupt and a resume, on its own saver in a SQLite file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _add(value: int) -> int:
 
 
 class Peer:
-    """Turns by LangGraph's own means; each pause is on a thread of its own, and resumes take the oldest first.
+    """Turns by LangGraph alone. Each pause has its own thread, and resumes take the oldest first.
 
     Args:
         saver: Where checkpoints go.
@@ -58,16 +58,16 @@ class Peer:
         self._calls: Any = calls
 
     async def pause(self) -> object:
-        """Run a graph until it asks."""
+        """Run a graph until it interrupts."""
         return await self._run(self._graph, {"value": 1})
 
     async def resume(self) -> object:
-        """Answer the oldest one that asked."""
+        """Answer the oldest interrupt."""
         graph, config = self._paused.popleft()
         return await graph.ainvoke(Command(resume="1"), config, durability="sync")
 
     def with_calls(self, count: int) -> Work:
-        """Run `count` recorded tasks one after the other, then ask."""
+        """Run `count` recorded tasks one after the other, then interrupt."""
         return lambda: self._run(self._calls, count)
 
     async def _run(self, graph: Any, state: Any) -> object:
@@ -80,7 +80,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer(folder: Path) -> AsyncGenerator[Peer]:
-    """LangGraph over a SQLite file in `folder`, in WAL mode and with every commit synced, as it is by default."""
+    """LangGraph over a SQLite file in `folder`, in WAL mode and with every commit synced, which is the default."""
     async with AsyncSqliteSaver.from_conn_string(str(folder / "langgraph.db")) as saver:
         await saver.setup()
         yield Peer(saver)

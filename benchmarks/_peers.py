@@ -1,8 +1,8 @@
 """The frameworks that `peers.py` compares, each doing the same turns, and the process that measures one of them.
 
 Run as `python -m worldagent.benchmarks._peers JOB` in the peer's environment, where `JOB` is the JSON of a `Job`. It
-prints the JSON of a `Measured`. Each peer is imported by name where it is opened, because this module runs in
-environments that hold one of them and none of worldagent's dependencies. `peers.py` decides what is run, and when.
+prints the JSON of a `Measured`. Each peer is imported when it is opened, because this module runs in environments that
+have only one of the peers and none of worldagent's dependencies. `peers.py` decides what runs, and when.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ SYSTEM = "You are a helpful assistant that answers concisely."
 WORKER = "You are the worker. Do the subtask you are given and report back."
 DOES = "does subtasks"
 SESSION_TURNS = 10
-"""Turns of a session, thread or conversation that come one after the other, for every peer that keeps one."""
+"""Successive turns in one session, thread or conversation, for every peer that stores one."""
 THRESHOLDS = (50_000, 10, 10)
-"""For `gc.set_threshold`, where a job sets the collector: as the command `worldagent` sets it in its own processes."""
+"""Arguments of `gc.set_threshold` for jobs that set the collector. The command `worldagent` uses the same ones."""
 
 Ask = Callable[[str, str], Awaitable[str]]
-"""Runs one turn: takes the name of its session and what a person says, gives the answer."""
+"""Runs one turn: takes the name of its session and a person's text, returns the answer."""
 Turn = Callable[[str], Awaitable[None]]
-"""Runs one turn in the session of that name and checks its answer."""
+"""Runs one turn in the session with that name and checks its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one process measures.
+    """The work that one process measures.
 
     Attributes:
-        peer: Whose turns; a key of `PEERS`.
+        peer: The peer that runs the turns; a key of `PEERS`.
         work: What a turn does. A stream is a plain turn whose answer comes in pieces.
-        stored: Whether the peer keeps what was said, in files in `folder`.
+        stored: Whether the peer stores the conversation, in files in `folder`.
         url: The base of the stub's address, as the peer takes it.
         folder: An empty folder for the peer's files.
         warm: How many turns run before the measured ones.
         turns: How many turns are measured.
-        concurrent: Whether all of them run at once, each in a session of its own.
+        concurrent: Whether all of them run concurrently, each in its own session.
         collector_set: Whether Python's garbage collector gets `THRESHOLDS` first.
-        database: The url of a Postgres database that worldagent stores in; None is SQLite in `folder`.
+        database: The URL of a Postgres database that worldagent stores in; None means SQLite in `folder`.
     """
 
     peer: str
@@ -73,15 +73,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a job cost.
+    """The cost of a job.
 
     Attributes:
         cpu: CPU seconds of one turn, of all threads.
-        wall: Wall seconds of one turn; of all turns where they ran at once.
-        failed: How many concurrent turns failed. Where turns run one after the other, the process fails instead.
-        problem: The error of the first of them.
-        first: Median seconds from the start of all turns to the first piece of text of one; None without streams.
-        memory: Bytes by which peak memory grew, divided by the turns; None where the system does not report it.
+        wall: Wall seconds of one turn; of all turns if they ran concurrently.
+        failed: How many concurrent turns failed. If turns run one after the other, the process fails instead.
+        problem: The error of the first failed turn.
+        first: Median seconds from the start of all turns to the first piece of text of a turn; None without streams.
+        memory: Bytes by which peak memory grew, divided by the turns; None if the system does not report it.
     """
 
     cpu: float
@@ -93,7 +93,7 @@ class Measured:
 
 
 class FirstPieces:
-    """When the first piece of text of each session came."""
+    """The times of each session's first piece of text."""
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
@@ -102,7 +102,7 @@ class FirstPieces:
         self._at.setdefault(session, time.perf_counter())
 
     def since(self, start: float, session: str) -> float:
-        """Seconds from `start` to the first piece of a session."""
+        """Return the seconds from `start` to the first piece of a session."""
         return self._at[session] - start
 
     def median_since(self, start: float) -> float | None:
@@ -115,7 +115,7 @@ class FirstPieces:
 
 @asynccontextmanager
 async def openai_client(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
-    """A loop written by hand on the openai client. It keeps nothing."""
+    """A hand-written loop on the openai client. It stores nothing."""
     client = import_module("openai").AsyncOpenAI(base_url=job.url, api_key=KEY)
     parameters = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
     tools = [{"type": "function", "function": {"name": "worker", "description": DOES, "parameters": parameters}}]
@@ -191,7 +191,7 @@ async def openai_agents(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 @asynccontextmanager
 async def agno(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
-    """agno: an `Agent`, or a `Team` of one member. With storage it is set to send the session's history."""
+    """agno: an `Agent`, or a `Team` of one member. With storage it is configured to send the session's history."""
     chat = import_module("agno.models.openai").OpenAIChat
     one, team = import_module("agno.agent").Agent, import_module("agno.team").Team
     given: dict[str, Any] = {"instructions": SYSTEM, "telemetry": False}
@@ -216,7 +216,7 @@ async def agno(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 @asynccontextmanager
 async def deepagents(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
-    """deepagents, which delegates by its tool `task`; storage is LangGraph's `AsyncSqliteSaver`."""
+    """deepagents, which delegates with its tool `task`; storage is LangGraph's `AsyncSqliteSaver`."""
     async with AsyncExitStack() as stack:
         saver: Any = None
         if job.stored:
@@ -285,7 +285,7 @@ async def pydantic_ai(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 @asynccontextmanager
 async def ours(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
-    """worldagent as users have it; without storage it is the turn graph and the model call alone, as in `turn.py`."""
+    """worldagent with its defaults. Without storage it is only the turn graph and the model call, as in `turn.py`."""
     from worldagent import Settings, Storage, Worker, WorldAgent
     from worldagent.benchmarks._stubs import BareTurns
     from worldagent.core.events import TextDelta
@@ -328,7 +328,7 @@ PEERS: dict[str, Callable[[Job, FirstPieces], AbstractAsyncContextManager[Ask]]]
     "deepagents": deepagents,
     "ours": ours,
 }
-"""How each peer is opened for a job; in the order of the tables."""
+"""The function that opens each peer for a job, in the order of the tables."""
 
 
 # --- measuring ------------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ async def measure(job: Job) -> Measured:
     """Run a job in this process.
 
     Raises:
-        AssertionError: A turn gave another answer than the service.
+        AssertionError: The answer of a turn differs from that of the service.
     """
     pieces = FirstPieces()
     async with warmed(job, pieces) as turn:
@@ -347,10 +347,10 @@ async def measure(job: Job) -> Measured:
 
 @asynccontextmanager
 async def warmed(job: Job, pieces: FirstPieces) -> AsyncGenerator[Turn]:
-    """Open the peer and run the turns that come before the measured ones.
+    """Open the peer and run the turns before the measured ones.
 
     Raises:
-        AssertionError: A turn gave another answer than the service.
+        AssertionError: The answer of a turn differs from that of the service.
     """
     said = f"{DELEGATE} {QUESTION}" if job.work == "delegation" else QUESTION
     async with PEERS[job.peer](job, pieces) as ask:
@@ -373,7 +373,7 @@ async def _in_sequence(job: Job, turn: Turn) -> Measured:
 
 
 async def at_once(job: Job, turn: Turn, pieces: FirstPieces) -> Measured:
-    """Run the turns of a job at once, each in a session of its own."""
+    """Run the turns of a job concurrently, each in its own session."""
     if job.collector_set:
         gc.set_threshold(*THRESHOLDS)
     gc.collect()
@@ -393,7 +393,7 @@ async def at_once(job: Job, turn: Turn, pieces: FirstPieces) -> Measured:
 
 
 def _peak_memory(*, reset: bool = False) -> int | None:
-    """Peak bytes of memory of this process since its start or the last `reset`; None where the system reports none."""
+    """Peak memory of this process in bytes since its start or the last `reset`; None if the system has no figure."""
     try:
         if reset:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

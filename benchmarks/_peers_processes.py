@@ -1,6 +1,6 @@
-"""What `peers.py` starts: an environment for each framework, the stub, and one process a measurement.
+"""Starts what `peers.py` needs: an environment for each framework, the stub, and one process for each measurement.
 
-The measured process has a core of its own; the stub and everything else share the others. `_peers` does the measuring.
+The measured process has its own core; the stub and everything else share the others. `_peers` does the measuring.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import worldagent
 from worldagent.benchmarks._peers import KEY, Job, Measured
 
 FOLDER = Path(__file__).parent.parent / ".benchmarks"
-"""Where environments are kept, and files of measured processes while they run."""
+"""The folder of the environments, and of files of measured processes while they run."""
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "agent-framework": ("agent-framework-core==1.23.0", "agent-framework-openai==1.17.0", "openai==3.57.0"),
     "agno": ("agno==3.1.10", "sqlalchemy[asyncio]==2.1.9", "openai==3.57.0"),
@@ -41,11 +41,11 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "openai==3.57.0",
     ),
 }
-"""What each peer's environment gets. The others run in this one: worldagent brings dspy, and dspy the openai client."""
+"""The packages of each peer's environment. Other peers run in this one, which has dspy and the openai client."""
 
 _LONGEST = 300.0  # seconds of a measured process
 _INSTALL_LONGEST = 900.0  # seconds of an installation
-# What a shell may hold and a peer would read.
+# Variables that a shell can have and a peer would read.
 _LEFT_OUT = ("WORLDAGENT_", "OPENAI_", "LANGCHAIN_", "LANGSMITH_", "PYTHON", "VIRTUAL_ENV")
 
 
@@ -55,11 +55,11 @@ class Unmeasured(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What the stub counted.
+    """The counts of the stub.
 
     Attributes:
         calls: Model calls under one name.
-        most_at_once: The most of them that were open at once.
+        most_at_once: The most concurrent ones among them.
         cpu: CPU seconds of the stub so far, for all names.
     """
 
@@ -72,14 +72,14 @@ class Counted:
 
 
 def python_of(peer: str, say: Callable[[str], object]) -> Path:
-    """Return the Python that runs a peer; install the peer's environment if it is not there yet.
+    """Return the Python that runs a peer. Install the peer's environment if it does not exist yet.
 
     Args:
         peer: A key of `_peers.PEERS`.
-        say: Is called with a line before something is installed.
+        say: Called with a line before an installation.
 
     Raises:
-        Unmeasured: It cannot be installed.
+        Unmeasured: The peer cannot be installed.
     """
     if peer not in PACKAGES:
         if find_spec("worldagent.agent" if peer == "ours" else peer) is None:
@@ -116,15 +116,15 @@ def _install_commands(home: Path, python: Path, packages: tuple[str, ...]) -> li
 
 
 async def quiet_load(aim: float, *, wait: float) -> float | None:
-    """Wait until the machine's load average of one minute is below `aim`, for `wait` seconds at most.
+    """Wait until the machine's load average of one minute is below `aim`, for at most `wait` seconds.
 
     Returns:
-        The load average that there was then; None where the system does not say.
+        The load average at the end; None if the system does not report it.
     """
     if not hasattr(os, "getloadavg"):
         return None
     end = time.monotonic() + wait
-    while (load := os.getloadavg()[0]) >= aim and time.monotonic() < end:  # noqa: ASYNC110 -- there is no event
+    while (load := os.getloadavg()[0]) >= aim and time.monotonic() < end:  # noqa: ASYNC110 -- the system has no event for it
         await asyncio.sleep(1)
     return load
 
@@ -136,8 +136,8 @@ class Bench:
     """The stub and the processes that are measured against it.
 
     Args:
-        address: The stub's.
-        core: The core of measured processes; None is any.
+        address: The address of the stub.
+        core: The core of measured processes; None means any core.
     """
 
     def __init__(self, address: str, core: int | None) -> None:
@@ -146,7 +146,7 @@ class Bench:
         self._jobs = 0
 
     def url(self, latency: int) -> tuple[str, str]:
-        """A new name for what the stub counts, and the base address under it; `latency` in milliseconds."""
+        """Return a new name for the counts of the stub, and its base address; `latency` is in milliseconds."""
         self._jobs += 1
         return f"job{self._jobs}", f"{self._address}/{latency}/job{self._jobs}/v1"
 
@@ -155,7 +155,7 @@ class Bench:
             return Counted(**json.load(answer))
 
     async def measured(self, python: Path, job: Job) -> Measured:
-        """Run a job in a process of its own.
+        """Run a job in its own process.
 
         Raises:
             Unmeasured: The process failed, or took too long.
@@ -165,13 +165,13 @@ class Bench:
     async def run(
         self, python: Path, module: str, job: Job, environment: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Run a module of this folder in a process of its own and return what it measured.
+        """Run a module of this folder in its own process and return what it measured.
 
         Args:
             python: The Python that runs it.
-            module: Takes the JSON of a job as its argument and prints JSON.
+            module: The module. It takes the JSON of a job as its argument and prints JSON.
             job: The job.
-            environment: More variables of the process.
+            environment: Additional variables of the process.
 
         Raises:
             Unmeasured: The process failed, or took too long.
@@ -221,7 +221,7 @@ async def bench(*, pinned: bool) -> AsyncGenerator[Bench]:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """What a process finds: worldagent's folder, a key, and no reason to call anything but the stub."""
+    """Return the variables of a process: worldagent's folder, a key, and settings that disable telemetry."""
     kept = {
         name: value
         for name, value in os.environ.items()

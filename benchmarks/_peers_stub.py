@@ -1,10 +1,10 @@
 """The stub of a chat service that every peer talks to: chat completions over HTTP, plain and streamed, with tool calls.
 
-Run `python -m worldagent.benchmarks._peers_stub`. It prints its address, and ends when its standard input does. The
-path of a request holds the latency and a name: `/200/job3/v1/chat/completions` is answered after 200 ms and counted for
-`job3`, and `GET /job3` returns the counts. The answer depends on the request alone.
+Run `python -m worldagent.benchmarks._peers_stub`. It prints its address, and ends when its standard input ends. The
+path of a request has the latency and a name: `/200/job3/v1/chat/completions` is answered after 200 ms and counted for
+`job3`, and `GET /job3` returns the counts. The answer depends only on the request.
 
-Only the standard library is imported: an answer must cost the stub far less than it costs the peer.
+This imports only the standard library, because an answer must cost the stub far less than it costs the peer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER = "Queen Ada rules Vell since the year 812, as the chronicle of the secon
 RESULT = "No source before the fire names her."
 REQUEST = "Judge the claim that Queen Ada rules Vell since the year 812."
 DELEGATE = "Ask the worker first."
-"""A message with this text, sent with tools, is answered by a call of the tool that delegates."""
+"""The stub answers a message with this text, sent with tools, by a call of the delegating tool."""
 
 _DELEGATING_TOOLS = frozenset({"worker", "task", "delegate_task_to_member"})
 _NAMES_WORKER = frozenset({"subagent_type", "member_id"})
@@ -42,12 +42,12 @@ _IDS = itertools.count()
 
 
 def _text(content: Any) -> str:
-    """The text of a message, which services take as one string or as parts."""
+    """Return the text of a message. Services accept it as one string or as parts."""
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
 
 
 def _message(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The assistant's message that answers a request."""
+    """Return the assistant's message that answers a request."""
     last, tools = body["messages"][-1], [tool["function"] for tool in body.get("tools") or ()]
     said = _text(last.get("content"))
     if tools and last["role"] == "user" and DELEGATE in said:
@@ -60,7 +60,7 @@ def _message(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _delegation(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A call of the tool that delegates, with every argument that its schema requires."""
+    """Return a call of the delegating tool, with every argument that its schema requires."""
     tool = next(tool for tool in tools if tool["name"] in _DELEGATING_TOOLS)
     required = tool["parameters"].get("required") or list(tool["parameters"]["properties"])
     arguments = {name: "worker" if name in _NAMES_WORKER else REQUEST for name in required}
@@ -69,7 +69,7 @@ def _delegation(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _answer(body: Mapping[str, Any]) -> tuple[str, bytes]:
-    """The type and the bytes of the answer to a request."""
+    """Return the content type and the bytes of the answer to a request."""
     message = _message(body)
     ended = "tool_calls" if "tool_calls" in message else "stop"
     base = {"id": f"chatcmpl-{next(_IDS)}", "created": int(time.time()), "model": body["model"]}
@@ -95,7 +95,7 @@ def _answer(body: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 class _Calls:
-    """What was counted for each name."""
+    """The counts for each name."""
 
     def __init__(self) -> None:
         self._made: Counter[str] = Counter()
@@ -111,13 +111,13 @@ class _Calls:
         self._open[name] -= 1
 
     def report(self, name: str) -> bytes:
-        """The calls made, the most at once, and the CPU seconds of the whole stub so far."""
+        """Return the calls made, the most concurrent ones, and the CPU seconds of the stub for all names."""
         counted = {"calls": self._made[name], "most_at_once": self._most[name], "cpu": time.process_time()}
         return json.dumps(counted).encode()
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of HTTP/1.1, kept open; requests come one after the other and have a length."""
+    """One kept-open connection of HTTP/1.1. Requests come one after the other and have a length."""
 
     def __init__(self, calls: _Calls) -> None:
         self._calls = calls
@@ -162,7 +162,7 @@ class _Connection(asyncio.Protocol):
         self._send(kind, answer)
 
     def _send(self, kind: str, answer: bytes) -> None:
-        if self._transport is not None:  # a caller may have gone
+        if self._transport is not None:  # the caller can have disconnected
             head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(answer)}\r\n\r\n"
             self._transport.write(head.encode() + answer)
 

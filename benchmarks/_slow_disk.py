@@ -1,7 +1,7 @@
-"""A disk whose every sync takes a given time, for one process: a library that replaces `fsync` and `fdatasync`.
+"""A disk for one process on which every sync takes a fixed time: a library that replaces `fsync` and `fdatasync`.
 
-It is compiled when it is needed and loaded by `LD_PRELOAD`, so it takes Linux and a C compiler. Nothing reaches the
-disk, so that a sync takes as long as it says on any machine.
+It is compiled when it is needed and loaded by `LD_PRELOAD`, so it needs Linux and a C compiler. It syncs nothing to the
+real disk, so that a sync takes the same time on any machine.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ long slow_disk_syncs(void) { return __atomic_load_n(&syncs, __ATOMIC_RELAXED); }
 
 
 class NoSlowDisk(Exception):
-    """The library cannot be made; the text says why."""
+    """The library cannot be compiled; the text says why."""
 
 
 def slow_disk(folder: Path, milliseconds: int) -> Mapping[str, str]:
     """Compile the library into `folder`.
 
     Returns:
-        The environment of a process that gets the slow disk.
+        The environment variables for a process with the slow disk.
 
     Raises:
-        NoSlowDisk: This is not Linux, or there is no C compiler.
+        NoSlowDisk: This is not Linux, or it has no C compiler.
     """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if not sys.platform.startswith("linux") or compiler is None:
@@ -58,7 +58,7 @@ def slow_disk(folder: Path, milliseconds: int) -> Mapping[str, str]:
 
 
 def slow_syncs() -> int | None:
-    """Syncs of this process so far; None where its disk is not slowed."""
+    """Syncs of this process so far; None if it does not use the slow disk."""
     try:
         counted = ctypes.CDLL(None).slow_disk_syncs
     except AttributeError:

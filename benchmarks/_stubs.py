@@ -1,4 +1,4 @@
-"""What stands in for a model's service and for storage, so that only the product's own work is measured."""
+"""Stubs for a model's service and for storage, so that only the product's own work is measured."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CLOCK = SystemClock()
 
 
 def answering(request: Request) -> str:
-    """The completion of a conversation that always answers."""
+    """Return the completion of a conversation that always answers."""
     return f"[[ ## reply ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]"
 
 
 def delegating(request: Request) -> str:
-    """The completions of one delegation: the conversation calls, the worker answers, the conversation answers."""
+    """Return a completion of one delegation: the conversation calls, the worker answers, the conversation answers."""
     if CRITIC.instructions in str(request.system):
         return "[[ ## result ## ]]\nNo source before the fire names her.\n\n[[ ## completed ## ]]"
     dispatches, reply = ("[]", ANSWER) if len(request.messages) > 1 else (_PLAN, "I will ask critic.")
@@ -98,7 +98,7 @@ class MemoryLog:
 
 
 class BareTurns:
-    """Turns without checkpoints, storage, lease or role sources: the turn graph and the model call alone."""
+    """Turns without checkpoints, storage, lease or role sources: only the turn graph and the model call."""
 
     def __init__(self, engine: TurnEngine) -> None:
         self.engine = engine
@@ -124,7 +124,7 @@ class BareTurns:
         return cls(engine)
 
     async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False, text: str = QUESTION) -> TurnOutcome:
-        """Run one conversation turn, in which a person says `text`, on a thread of its own."""
+        """Run one conversation turn, in which a person says `text`, on its own thread."""
         number = next(self._numbers)
         events: list[Event] = []
         request = TurnRequest("message", Scope(workspace="bench", thread=str(number)), {"text": text})
@@ -135,7 +135,7 @@ class BareTurns:
 
 
 class _NoStore:
-    """A `RoleStore` that offers no tier, so that nothing of it is ever asked but this."""
+    """A `RoleStore` without tiers."""
 
     tiers: frozenset[Tier] = frozenset()
 
@@ -170,7 +170,7 @@ class _Sync:
         return _response(self._reply(request))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this has no connection."""
 
 
 class _Async:
@@ -193,4 +193,4 @@ class _Async:
         yield StreamEndEvent(finish_reason="stop", usage=_USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this has no connection."""

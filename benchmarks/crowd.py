@@ -1,4 +1,4 @@
-"""A thousand turns at once on SQLite, on SQLite with a slow disk and on Postgres; then one turn alone on each.
+"""A thousand concurrent turns on SQLite, on SQLite with a slow disk and on Postgres; then one turn alone on each.
 
 Run `python benchmarks/crowd.py [--quick] [--json] [--rounds N]`. It prints a table and one JSON line; README.md
 explains both.
@@ -26,22 +26,22 @@ from worldagent.benchmarks._slow_disk import NoSlowDisk, slow_disk
 from worldagent.benchmarks.peers import LATENCY, LOAD, Case, Results
 
 DISK = 5
-"""Milliseconds of a sync of the slow disk."""
+"""Milliseconds that a sync of the slow disk takes."""
 STORES = ("sqlite", "slow_disk", "postgres")
 
-_OPEN_FILES = 8192  # of a process: a thousand turns have a connection each
+_OPEN_FILES = 8192  # open files of a process: a thousand turns have a connection each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is run.
+    """The amounts of a run.
 
     Attributes:
         rounds: Rounds of each block.
         warm: Turns of a process before the measured ones.
-        at_once: Turns that run at once.
+        at_once: Turns that run concurrently.
         alone: Turns that run one by one.
-        wait: Seconds that a block waits at most for a quiet machine.
+        wait: The most seconds that a block waits for a quiet machine.
     """
 
     rounds: int
@@ -57,10 +57,10 @@ QUICK = Sizes(rounds=1, warm=1, at_once=10, alone=2, wait=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd(Case):
-    """What is measured.
+    """One measured case.
 
     Attributes:
-        store: Where worldagent stores, of `STORES`; the loop written by hand has none.
+        store: The store of worldagent, one of `STORES`; the hand-written loop has none.
         latency: Milliseconds of a model call.
     """
 
@@ -81,11 +81,11 @@ class Runner:
     """Runs blocks of cases in rounds, one process after the other.
 
     Args:
-        sizes: How much is run.
-        stage: The stub and where processes run.
-        databases: A Postgres server; None where there is none.
-        slow: The environment of a process with the slow disk, or why there is none.
-        report: Gets the lines that are no figures.
+        sizes: The amounts of the run.
+        stage: The stub, and the core of processes.
+        databases: A Postgres server; None without one.
+        slow: The environment variables of a process with the slow disk, or why it is missing.
+        report: Receives the lines other than figures.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Runner:
         self._made = 0
 
     async def block(self, measured: Iterable[Crowd]) -> Results:
-        """Measure each case once a round: A, B, C, then C, B, A, and so on. A case that fails is not run again."""
+        """Measure each case once a round: A, B, C, then C, B, A, and so on. A case that failed does not run again."""
         load = await quiet_load(LOAD, wait=self._sizes.wait)
         self._report.say("", f"Load {'unknown' if load is None else f'{load:.2f}'} before the next block")
         results, order = Results(), list(measured)
@@ -148,9 +148,9 @@ class Runner:
         return self._slow
 
     def _database(self) -> str:
-        """The url of a new database on the server."""
+        """Create a new database on the server and return its URL."""
         if self._databases is None:
-            raise Unmeasured("there is no Postgres server to start: install the extra for development")
+            raise Unmeasured("no Postgres server is installed; install the extra for development")
         import psycopg
 
         self._made += 1
@@ -163,7 +163,7 @@ class Runner:
 
 
 def value(results: Results, key: str, case: Crowd, of: Callable[[Turns], float | None], unit: str) -> Row:
-    """The median over rounds of one of the figures that only a `Turns` has."""
+    """The median over rounds of a figure that only `Turns` has."""
 
     def found(run: object) -> float | None:
         assert isinstance(run, Turns)
@@ -178,14 +178,14 @@ def first(run: Any) -> float | None:
 
 
 def failed(results: Results, key: str, case: Crowd) -> Row:
-    """Turns that failed, of all rounds."""
+    """The number of failed turns in all rounds."""
     runs = results.runs.get(case, ())
     note = results.problems.get(case, "")
     return Row(key=key, value=sum(run.failed for run in runs) if runs else None, unit="", aim=0, note=note)
 
 
 async def at_once(runner: Runner, report: Report, count: int) -> None:
-    """All turns at once, over the loop, which stores nothing."""
+    """Concurrent turns, compared with the loop, which stores nothing."""
     measured = cases()
     loop = measured["loop"]
     results = await runner.block(measured.values())
@@ -194,7 +194,13 @@ async def at_once(runner: Runner, report: Report, count: int) -> None:
         rows = [
             failed(results, f"{key}_failed", case),
             results.row(f"{key}_cpu_ms", case, lambda run: 1e3 * run.cpu, "ms"),
-            results.row(f"{key}_wall_ms", case, lambda run: 1e3 * run.wall / count, "ms", "of all, over their number"),
+            results.row(
+                f"{key}_wall_ms",
+                case,
+                lambda run: 1e3 * run.wall / count,
+                "ms",
+                "of all turns, divided by their number",
+            ),
             results.row(f"{key}_first_ms", case, first, "ms"),
             replace(
                 value(results, f"{key}_memory_kb", case, lambda run: run.memory and run.memory / 1e3, "kB"),
@@ -211,7 +217,7 @@ async def at_once(runner: Runner, report: Report, count: int) -> None:
 
 
 async def alone(runner: Runner, report: Report, latency: int) -> None:
-    """One turn at a time, with a model that takes `latency` milliseconds to the first piece."""
+    """One turn at a time, with a model that takes `latency` milliseconds until its first piece."""
     measured = cases(concurrent=False, latency=latency)
     loop = measured["loop"]
     results = await runner.block(measured.values())
@@ -225,9 +231,8 @@ async def alone(runner: Runner, report: Report, latency: int) -> None:
         rows += [
             replace(
                 value(results, f"alone_{name}_synced", case, lambda run: run.synced, ""),
-                aim=3
-                if name == "postgres"
-                else 2,  # a server's transaction numbers count the owner's, which is not synced
+                # The transaction numbers of a server include that of the lease, which is not synced.
+                aim=3 if name == "postgres" else 2,
             )
             for name, case in measured.items()
             if case.stored
@@ -258,7 +263,7 @@ async def run(report: Report) -> None:
 
 
 def raise_open_files() -> None:
-    """Let this process and those that it starts have a connection a turn."""
+    """Allow this process and its children a connection for each turn."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -266,7 +271,7 @@ def raise_open_files() -> None:
 
 
 def keep_off(databases: Any, core: int | None) -> None:
-    """Keep the server's processes off the core of the measured ones; those that it starts later take after it."""
+    """Keep the server's processes off the core of the measured ones. Processes that it starts later inherit this."""
     if core is None:
         return
     from psutil import Process
@@ -279,7 +284,7 @@ def keep_off(databases: Any, core: int | None) -> None:
 
 def _count(given: str) -> int:
     if not given.isdecimal() or not int(given):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {given!r}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {given!r}")
     return int(given)
 
 
@@ -288,4 +293,4 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    main("crowd", "A thousand turns at once, and one alone, on each kind of store.", run, options=_options)
+    main("crowd", "A thousand concurrent turns, and one alone, on each kind of store.", run, options=_options)

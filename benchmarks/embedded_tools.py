@@ -77,7 +77,7 @@ QUESTIONS = (
 
 
 def asked(connection: ModelConnection, question: str, tools: Sequence[Function]) -> Request:
-    """A request as the conversation sends it."""
+    """Return a request as the conversation sends it."""
     offers = [Offer(name=each.name, description=each.description, params=each.input_schema) for each in tools]
     messages = [{"role": "system", "content": "You are a helpful assistant. Answer briefly."}]
     for demo in REPLY_DEMOS:
@@ -88,7 +88,7 @@ def asked(connection: ModelConnection, question: str, tools: Sequence[Function])
 
 
 def after(request: Request, response: Response, result: str) -> Request:
-    """The request with what was called, and with what it gave."""
+    """Return the request with the call and its result added."""
     [call] = response.tool_calls
     part = ToolResultPart(id=call.id, content=(TextPart(text=result),), name=call.name)
     told = (response.message, Message(role="tool", parts=(part,)))
@@ -96,7 +96,7 @@ def after(request: Request, response: Response, result: str) -> Request:
 
 
 def is_well_formed(response: Response, schemas: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether it is one call of an offered tool with arguments that fit, or else a text."""
+    """Whether it is one call of an offered tool with valid arguments, or a text."""
     if not response.tool_calls:
         return bool((response.text or "").strip())
     return all(
@@ -106,7 +106,7 @@ def is_well_formed(response: Response, schemas: Mapping[str, Mapping[str, Any]])
 
 
 async def run(report: Report) -> None:
-    """Ask everything, in the order of README.md."""
+    """Ask all questions, in the order of README.md."""
     questions = QUESTIONS[:6] if report.quick else QUESTIONS
     schemas = {each.name: each.input_schema for each in TOOLS}
     sound = right = ended = called = 0
@@ -136,7 +136,7 @@ async def run(report: Report) -> None:
     count = len(questions)
     rows = [
         Row(key="malformed", value=count - sound, unit="answers", aim=0, note=f"of {count}"),
-        Row(key="right_tool", value=right, unit="answers", note=f"of {count}, `none` included"),
+        Row(key="right_tool", value=right, unit="answers", note=f"of {count}, including those without a right tool"),
         Row(key="unanswered_after_result", value=called - ended, unit="calls", aim=0, note=f"of {called}"),
         Row(key="answer_s", value=median(seconds), unit="s", note="median"),
         Row(key="answer_longest_s", value=max(seconds), unit="s"),

@@ -1,4 +1,4 @@
-"""What a turn costs in bytes and CPU when its thread has 10, 100, 1,000 turns behind it, on SQLite and on Postgres.
+"""What a turn costs in bytes and CPU as the 10th, 100th and 1,000th of its thread, on SQLite and on Postgres.
 
 Run `python benchmarks/growth.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
 """
@@ -20,7 +20,7 @@ from worldagent.benchmarks._measure import Report, Row, Stopwatch, bytes_written
 from worldagent.benchmarks._postgres import server
 from worldagent.benchmarks._stubs import QUESTION, answering, constant_lm
 
-_SHORT = 20  # messages of the log that the model sees, so that they are as many at each of the points
+_SHORT = 20  # messages that the model sees, so that their number is the same at each point
 _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
 _SIZE = """SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
            WHERE c.relkind='r' AND c.relnamespace='public'::regnamespace"""
@@ -28,7 +28,7 @@ _SIZE = """SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM p
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Turns at which is measured, and over how many up to each: old checkpoints are removed every ninth turn or so."""
+    """The measured turns, and how many turns up to each are averaged: old checkpoints go every ninth turn or so."""
 
     points: tuple[int, int, int]
     windows: tuple[int, int, int]
@@ -40,7 +40,7 @@ QUICK = Sizes((2, 4, 6), (2, 2, 2))
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one turn of a window took: bytes kept and written, seconds of CPU here and in the server."""
+    """The cost of one turn of a window: bytes kept and written, seconds of CPU here and in the server."""
 
     kept: float
     written: float | None
@@ -59,15 +59,15 @@ class Store(ABC):
 
     @abstractmethod
     def written(self) -> int | None:
-        """Bytes handed on to be written so far; None where the system does not say."""
+        """Bytes written so far; None if the system does not report them."""
 
     @abstractmethod
     def served(self) -> float | None:
-        """CPU seconds of a server so far; None where there is none."""
+        """CPU seconds of a server so far; None without a server."""
 
 
 class InFile(Store):
-    """A home's file."""
+    """The SQLite file of a home."""
 
     def __init__(self, folder: Path) -> None:
         self.storage = Storage(home=folder)
@@ -85,7 +85,7 @@ class InFile(Store):
 
 
 class OnServer(Store):
-    """A database of a server that nobody else uses."""
+    """A database of a server without other clients."""
 
     def __init__(self, folder: Path, server: Any, database: str) -> None:
         import psycopg
@@ -108,7 +108,7 @@ class OnServer(Store):
         own = self._process.cpu_times()
         total = own.user + own.system + own.children_user + own.children_system
         for process in self._process.children():
-            with contextlib.suppress(NoSuchProcess):  # it has ended since, and counts with those that have
+            with contextlib.suppress(NoSuchProcess):  # it has ended since, and counts with the ended ones
                 times = process.cpu_times()
                 total += times.user + times.system
         return float(total)
@@ -123,7 +123,7 @@ class OnServer(Store):
 
 
 async def grown(store: Store, sizes: Sizes, *, history: int | None) -> list[Taken]:
-    """Run one thread up to the last point, and say what a turn took at each."""
+    """Run one thread up to the last point, and return the cost of a turn at each point."""
     settings = Settings() if history is None else Settings(history_limit=history)
     taken: list[Taken] = []
     async with WorldAgent("bench", lm=constant_lm(answering), storage=store.storage, settings=settings) as agent:
@@ -155,7 +155,7 @@ def _each(after: float | None, before: float | None, turns: int) -> float | None
 
 
 def figures(name: str, unit: str, values: Sequence[float | None], sizes: Sizes, *, aim: float | None) -> list[Row]:
-    """A row for each point, and one for the last over the one before: by then histories are full, and pruning runs."""
+    """A row for each point, and the ratio of the last two. At both, histories are full, and pruning runs."""
     points = FULL.points  # the keys are the same in a quick run
     rows = [
         Row(key=f"{name}_{point}", value=value, unit=unit, note=f"turn {turn:,}")
@@ -166,7 +166,7 @@ def figures(name: str, unit: str, values: Sequence[float | None], sizes: Sizes, 
 
 
 def over_first(name: str, values: Sequence[float | None]) -> Row:
-    """A row for the last point over the first."""
+    """The ratio of the last point and the first."""
     return Row(key=f"{name}_{FULL.points[2]}_over_{FULL.points[0]}", value=_ratio(values[2], values[0]))
 
 
@@ -175,7 +175,7 @@ def _ratio(last: float | None, first: float | None) -> float | None:
 
 
 async def measured(prefix: str, stores: Sequence[Store] | None, sizes: Sizes) -> list[Row]:
-    """The figures of one engine, from a thread with a short history and one with the usual one."""
+    """The figures of one database engine, from a thread with a short history and one with the default history."""
     if stores is None:
         nothing: list[float | None] = [None] * 3
         short = full = [Taken(0.0, None, 0.0, None)] * 3

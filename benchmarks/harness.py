@@ -30,13 +30,13 @@ _SCOPE = Scope(workspace="bench", thread="t1")
 _INPUT = {"text": "hat", "number": 3}
 _MODEL = Caller("critic", modelled=True)
 _CLOCK = SystemClock()
-_A_ROOT = 50  # calls below one root, as a turn may make them
-_LAYERS = ("_validated", "_limited", "_gated", "_journaled", "_traced")  # outermost first, as they are folded
+_A_ROOT = 50  # calls below one root, as in a turn
+_LAYERS = ("_validated", "_limited", "_gated", "_journaled", "_traced")  # outermost first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything is run."""
+    """The amounts of a run."""
 
     rounds: int
     calls: int
@@ -54,7 +54,7 @@ async def noop(text: str, number: int) -> int:
 
 
 def _plain(number: int) -> Function:
-    """A function that a policy has rules for."""
+    """Make a function that a policy has rules for."""
     return Function(f"files.f{number}", noop.body, noop.params, noop.result, risk=("write",))
 
 
@@ -66,7 +66,7 @@ def _decide(gate: Gate, function: Function) -> Work:
 
 
 async def gate(sizes: Sizes) -> list[Row]:
-    """Figure 1: one decision, under no rules and as the last of fifty, with arguments that are looked at."""
+    """Figure 1: one decision, without rules and by the last of fifty rules, which checks an argument."""
     rules = tuple(
         Rule(decision="ask", function=f"mail.f{number}*", arguments={"text": "http*"}, name=f"r{number}")
         for number in range(49)
@@ -93,12 +93,12 @@ async def gate(sizes: Sizes) -> list[Row]:
 
 
 class Calls:
-    """Calls of `noop`, each root with a few of them, through some of the layers and with a trace or without.
+    """Calls of `noop`, a few for each root, through some of the layers, with or without a trace.
 
     Args:
         bare: Turns without storage; their engine makes roots.
-        layers: How many of the layers, the outermost first; None is all, as `ctx.call` has them.
-        tracer: Where events go.
+        layers: How many of the layers, the outermost first; None means all layers, as in `ctx.call`.
+        tracer: Receives the events.
     """
 
     def __init__(self, bare: BareTurns, *, layers: int | None = None, tracer: Tracer | None = None) -> None:
@@ -134,9 +134,9 @@ class Calls:
 
 @contextmanager
 def _on_one_core() -> Generator[None]:
-    """Keep the process to one core, where the system can: threads that share a core's parts slow each other down.
+    """Keep the process on one core, if the system supports it. Threads on one physical core slow each other down.
 
-    Their CPU time grows with that, by up to twice, and a figure would tell of how they met rather than of the work.
+    That can double their CPU time, so a figure would show how they overlapped rather than their work.
     """
     cores = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
     if cores:
@@ -149,7 +149,7 @@ def _on_one_core() -> Generator[None]:
 
 
 async def calls(sizes: Sizes) -> list[Row]:
-    """Figure 2: a call without a model, by its layers; then with what writes its trace, until that is written."""
+    """Figure 2: a call without a model, by its layers; then with its trace, until the trace is written."""
     with _on_one_core():
         return await _calls(sizes)
 
@@ -176,7 +176,7 @@ async def _calls(sizes: Sizes) -> list[Row]:
     return [
         Row(key="bare_us", value=1e6 * costs.cpu("bare"), unit="us", note="the function's body, awaited"),
         *found,
-        Row(key="call_us", value=whole, unit="us", note="all layers, nobody reads the events"),
+        Row(key="call_us", value=whole, unit="us", note="all layers, without a reader of the events"),
         Row(key="call_indexed_us", value=index, unit="us", aim=200, note="traced into the home's index, over the body"),
         Row(key="call_lines_us", value=lines, unit="us", aim=200, note="traced into JSON Lines, over the body"),
         Row(key="call_indexed_least_us", value=index_least, unit="us", note="the same in the round that took least"),
@@ -187,7 +187,7 @@ async def _calls(sizes: Sizes) -> list[Row]:
 
 
 async def _written(sizes: Sizes, turns: BareTurns, sink: TraceSink) -> tuple[float, float]:
-    """Microseconds of CPU of a call until its trace is written: the median of the rounds, and the least."""
+    """Return the microseconds of CPU of a call until its trace is written: the median of the rounds, and the least."""
     tracer = Tracer([sink], limit=10**6)
     work = Calls(turns, tracer=tracer)
     await work()
@@ -214,7 +214,7 @@ async def _agent(trace: bool) -> AsyncGenerator[WorldAgent]:
 
 
 async def turns(sizes: Sizes) -> list[Row]:
-    """Figure 3: a conversation turn of the whole product with the home's traces and without, until they are written."""
+    """Figure 3: a conversation turn of the full product with the home's traces and without, until they are written."""
     async with _agent(True) as traced, _agent(False) as plain:
         numbers = {"traced": 0, "plain": 0}
 

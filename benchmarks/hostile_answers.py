@@ -22,7 +22,7 @@ from worldagent.core.errors import WorldAgentError
 from worldagent.harness import Worker, tool
 
 _AIM = 50.0  # ms
-_READ = 130_000  # characters that are just read
+_READ = 130_000  # the longest answer in characters that is still parsed
 _TEXTS = {
     "brackets": ("40 KB of open brackets", "[{" * 20_000),
     "deep": ("JSON 100,000 levels deep", "[" * 100_000 + "]" * 100_000),
@@ -81,7 +81,7 @@ _WAYS: tuple[tuple[str, Callable[[WorldAgent], Awaitable[None]]], ...] = (
 
 
 async def _held(asked: Awaitable[None]) -> float:
-    """The longest time, in ms, for which the loop's thread worked without a step of its other tasks."""
+    """Return the longest time, in ms, for which the loop's thread worked without a step of its other tasks."""
     longest = 0.0
 
     async def tick() -> None:
@@ -96,7 +96,7 @@ async def _held(asked: Awaitable[None]) -> float:
     await asyncio.sleep(0)
     with contextlib.suppress(WorldAgentError):
         await asked
-    await asyncio.sleep(0.002)  # it has one more step, which sees what was done last
+    await asyncio.sleep(0.002)  # one more step, which measures the last piece of work
     ticking.cancel()
     return longest * 1000
 
@@ -105,16 +105,16 @@ async def _longest(text: str, rounds: int) -> float:
     longest = 0.0
     for form, ask in _WAYS:
         answer = "{}"
-        lm = constant_lm(lambda request: answer)  # noqa: B023  # it is asked in this round only
+        lm = constant_lm(lambda request: answer)  # noqa: B023  # it is called in this round only
         with tempfile.TemporaryDirectory() as home:
             settings = Settings(trace=False, max_rounds=1, model_attempts=1)
             storage = Storage(home=Path(home))
             async with WorldAgent(
                 "bench", lm=lm, workers=[_SCOUT], tools=[look], storage=storage, settings=settings
             ) as agent:
-                await _held(ask(agent))  # what a first call sets up
+                await _held(ask(agent))  # the setup in a first call
                 answer = form.format(text)
-                _pieces(answer)  # the service's work, done before
+                _pieces(answer)  # the service's work, done in advance
                 for _ in range(rounds):
                     gc.collect()
                     longest = max(longest, await _held(ask(agent)))
@@ -124,7 +124,7 @@ async def _longest(text: str, rounds: int) -> float:
 async def run(report: Report) -> None:
     """Measure everything, in the order of README.md."""
     rows = []
-    gc.freeze()  # the collector would look through all that was imported
+    gc.freeze()  # the collector would scan all imported objects
     for name, (note, text) in _TEXTS.items():
         held = await _longest(text, 1 if report.quick else 5)
         rows.append(Row(key=f"{name}_held_ms", value=held, unit="ms", aim=_AIM, note=note))

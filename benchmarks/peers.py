@@ -1,8 +1,8 @@
-"""worldagent beside comparable frameworks: the same turns, against the same HTTP stub of a chat service.
+"""Compares worldagent with similar frameworks: the same turns, against the same HTTP stub of a chat service.
 
 Run `python benchmarks/peers.py [--quick] [--json] [--readme] [--rounds N] [--only NAME,...] [--page FILE]`. It prints a
-table and, last, one JSON line; README.md explains both. The first run installs each framework into an environment of
-its own below `.benchmarks/`.
+table and, last, one JSON line; README.md explains both. The first run installs each framework into its own environment
+below `.benchmarks/`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from worldagent.benchmarks._peers import PEERS, Job, Measured, Work
 from worldagent.benchmarks._peers_processes import FOLDER, Bench, Unmeasured, bench, python_of, quiet_load
 
 LOAD = 0.5
-"""The load average that a block should find."""
+"""The load average below which a block starts."""
 LATENCY = 200
-"""Milliseconds of a model call where turns run at once."""
+"""Milliseconds of a model call of concurrent turns."""
 Value = Callable[[Measured], float | None]
 
 _KEEPERS = ("openai-agents", "agno", "deepagents", "ours")
@@ -32,16 +32,16 @@ _DELEGATORS = tuple(peer for peer in PEERS if peer != "dspy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything is run.
+    """The amounts of a run.
 
     Attributes:
         rounds: Rounds of each block.
         warm: Turns of a process before the measured ones.
         turns: Turns that a process measures one after the other.
-        delegations: Delegations that it measures one after the other.
-        at_once: Turns that it measures at once.
-        wait: Seconds that a block waits at most for a quiet machine.
-        processes: Processes that run side by side. More than one measures nothing, and ends sooner.
+        delegations: Delegations that a process measures one after the other.
+        at_once: Concurrent turns that a process measures.
+        wait: The most seconds that a block waits for a quiet machine.
+        processes: Concurrent processes. With more than one the run is faster, but its figures mean nothing.
     """
 
     rounds: int
@@ -59,7 +59,7 @@ QUICK = Sizes(rounds=1, warm=1, turns=2, delegations=2, at_once=10, wait=0, proc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is measured of one peer; the attributes are those of a `Job`."""
+    """One measured case of a peer. The attributes are those of a `Job`."""
 
     peer: str
     work: Work
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def model_calls(self) -> int:
-        """Model calls of a turn: a delegation is the plan, the worker's answer and the final one."""
+        """Model calls of a turn. A delegation makes three: the plan, the worker's answer and the final answer."""
         return 3 if self.work == "delegation" else 1
 
     @property
@@ -79,12 +79,12 @@ class Case:
 
 @dataclass(slots=True)
 class Results:
-    """What a block measured.
+    """The results of a block.
 
     Attributes:
         runs: The processes of each case, in the order of the rounds. A case that failed has none.
-        problems: Why a case failed or was not run.
-        stub_busy: CPU of the stub over the wall of the measured turns, of each process.
+        problems: Why a case failed or did not run.
+        stub_busy: CPU of the stub divided by the wall time of the measured turns, for each process.
     """
 
     runs: dict[Case, list[Measured]] = field(default_factory=dict)
@@ -97,14 +97,14 @@ class Results:
         return _row(Row(key=key, value=None, unit=unit, note=note), found, self.problems.get(case, ""))
 
     def ratio(self, key: str, case: Case, base: Case, value: Value, *, aim: float | None = None) -> Row:
-        """The median over rounds of a value over the base's in the same round."""
+        """The median over rounds of a value divided by the base's value in the same round."""
         pairs = zip(self.runs.get(case, ()), self.runs.get(base, ()), strict=False)
         found = [_over(value(run), value(below)) for run, below in pairs]
         problem = self.problems.get(case) or self.problems.get(base, "")
         return _row(Row(key=key, value=None, aim=aim), found, problem)
 
     def failed(self, key: str) -> Row:
-        """Turns that failed, of all cases and rounds."""
+        """The number of failed turns in all cases and rounds."""
         runs = [run for runs in self.runs.values() for run in runs]
         return Row(key=key, value=sum(run.failed for run in runs) if runs else None, unit="", aim=0)
 
@@ -127,10 +127,10 @@ class Runner:
     """Runs blocks of cases in rounds.
 
     Args:
-        report: Gets the rows.
-        sizes: How much is run.
-        stage: The stub and where processes run.
-        pythons: The Python of each peer that is measured.
+        report: Receives the rows.
+        sizes: The amounts of the run.
+        stage: The stub, and the core of processes.
+        pythons: The Python of each measured peer.
         missing: Why a peer is not measured.
     """
 
@@ -146,7 +146,7 @@ class Runner:
         self._loads: list[float | None] = []
 
     async def block(self, cases: Iterable[Case]) -> Results:
-        """Measure each case once a round: A, B, C, then C, B, A, and so on. A case that fails is not run again."""
+        """Measure each case once a round: A, B, C, then C, B, A, and so on. A case that failed does not run again."""
         self._loads.append(load := await quiet_load(LOAD, wait=self._sizes.wait))
         self._report.say("", f"Block {len(self._loads)}: load {'unknown' if load is None else f'{load:.2f}'} before it")
         results, order = Results(), list(cases)
@@ -211,7 +211,7 @@ class Runner:
 
 
 def _costs(results: Results, prefix: str, cases: Iterable[Case]) -> list[Row]:
-    """CPU and wall of a turn of each case."""
+    """CPU and wall time of a turn of each case."""
     rows: list[Row] = []
     for case in cases:
         rows.append(results.row(f"{prefix}_{case.name}_cpu_ms", case, lambda run: 1e3 * run.cpu, "ms"))
@@ -220,12 +220,12 @@ def _costs(results: Results, prefix: str, cases: Iterable[Case]) -> list[Row]:
 
 
 def _model_calls(results: Results, key: str, calls: int) -> Row:
-    """The model calls of a turn, which are the same in each run that has figures."""
+    """The model calls of a turn. They are the same in each run that has figures."""
     return Row(key=key, value=calls if results.runs else None, unit="", note="of each, counted at the stub")
 
 
 async def turn(runner: Runner, report: Report) -> None:
-    """One turn without storage, over a bare `dspy.Predict`."""
+    """One turn without storage, compared with a bare `dspy.Predict`."""
     cases = {peer: Case(peer=peer, work="turn") for peer in PEERS}
     results = await runner.block(cases.values())
     report.section(
@@ -239,7 +239,7 @@ async def turn(runner: Runner, report: Report) -> None:
 
 
 async def stored_turn(runner: Runner, report: Report) -> None:
-    """One turn as users have it: each peer with the SQLite storage that comes with it."""
+    """One turn with defaults: each peer with its own SQLite storage."""
     cases = {peer: Case(peer=peer, work="turn", stored=True) for peer in _KEEPERS}
     results = await runner.block(cases.values())
     rows = [
@@ -258,7 +258,7 @@ async def delegation(runner: Runner, report: Report) -> None:
 
 
 async def stored_delegation(runner: Runner, report: Report) -> None:
-    """One delegation as users have it."""
+    """One delegation with defaults."""
     cases = {peer: Case(peer=peer, work="delegation", stored=True) for peer in _KEEPERS}
     results = await runner.block(cases.values())
     rows = [
@@ -269,7 +269,7 @@ async def stored_delegation(runner: Runner, report: Report) -> None:
 
 
 async def delegations_at_once(runner: Runner, report: Report, count: int) -> None:
-    """Delegations at once, over a loop written by hand on the openai client, which keeps nothing."""
+    """Concurrent delegations, compared with a hand-written loop on the openai client, which stores nothing."""
     loop = Case(peer="openai", work="delegation", concurrent=True)
     bare = replace(loop, peer="ours")
     stored = replace(bare, stored=True)
@@ -297,7 +297,7 @@ async def delegations_at_once(runner: Runner, report: Report, count: int) -> Non
 
 
 async def turns_at_once(runner: Runner, report: Report, count: int) -> None:
-    """Plain turns at once, streamed: failures, memory, time to the first piece of text."""
+    """Concurrent plain turns, streamed: failures, memory, time to the first piece of text."""
     loop = Case(peer="openai", work="stream", concurrent=True)
     ours = replace(loop, peer="ours", stored=True)
     results = await runner.block((loop, ours))
@@ -360,7 +360,7 @@ _BEGIN, _END = "<!-- figures of benchmarks/peers.py -->", "<!-- end of the figur
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """The figures as the two tables of docs/performance.md."""
+    """Format the figures as the two tables of docs/performance.md."""
     found = {row.key: row for row in rows}
 
     def cells(*keys: str) -> str:
@@ -376,7 +376,7 @@ def tables(rows: Sequence[Row]) -> str:
 
 
 def with_tables(page: str, rows: Sequence[Row]) -> str:
-    """Give the page with new tables between its two marks."""
+    """Return the page with new tables between its two markers."""
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not end:
@@ -393,7 +393,7 @@ def _names(given: str) -> frozenset[str]:
 
 def _count(given: str) -> int:
     if not given.isdecimal() or not int(given):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {given!r}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {given!r}")
     return int(given)
 
 
@@ -406,8 +406,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"peers to measure: {', '.join(PEERS)}",
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write tables there: docs/performance.md has marks")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="write the tables into FILE between its markers, such as docs/performance.md",
+    )
 
 
 if __name__ == "__main__":
-    main("peers", "worldagent beside comparable frameworks.", run, options=_options)
+    main("peers", "Compare worldagent with similar frameworks.", run, options=_options)

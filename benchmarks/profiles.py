@@ -1,4 +1,4 @@
-"""What profiles cost: tokens of a turn's prompt under each, counted by the embedded model's own tokenizer (004).
+"""What profiles cost: tokens of a turn's prompt with each profile, counted by the embedded model's tokenizer (004).
 
 Run `python benchmarks/profiles.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
 """
@@ -21,7 +21,7 @@ _QUESTION = "Which paper introduced the transformer, and where was it presented?
 
 
 async def _prompt(profile: str, tools: BuiltinTools, **more: Any) -> list[dict[str, str]]:
-    """The messages of the first call under a profile."""
+    """Return the messages of the first call with a profile."""
     lm = ScriptedLM(lambda call: {"reply": "Attention Is All You Need, at NeurIPS 2017.", "satisfied": True})
     with tempfile.TemporaryDirectory() as home:
         storage, settings = Storage(home=Path(home)), Settings(trace=False)
@@ -55,8 +55,8 @@ async def run(report: Report) -> None:
         tools = BuiltinTools(roots=(Path(folder),))
         everything = tools.named(BUILTIN)
         cases: dict[str, tuple[str, dict[str, Any], str]] = {
-            "general": ("general", {}, "the agent as it is without a profile, no tools"),
-            "all_tools": ("general", {"workers": everything}, "general, with all tools that ship always there"),
+            "general": ("general", {}, "the default agent without a profile, no tools"),
+            "all_tools": ("general", {"workers": everything}, "general, with all built-in tools always present"),
             "searcher": ("searcher", {}, "five tools, no sections on tasks and AGENTS.md"),
             "debugger": ("debugger", {}, "four tools"),
             "coder": ("coder", {}, "all tools, all sections"),

@@ -1,4 +1,4 @@
-"""What roles cost that a role host keeps: a call over a bare MCP call, requests a turn, connecting, starting.
+"""What roles from a role host cost: a call over a bare MCP call, requests a turn, connecting, starting.
 
 Run `python benchmarks/roles.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
 """
@@ -45,7 +45,7 @@ _TOGETHER = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything is run."""
+    """The amounts of a run."""
 
     rounds: int
     calls: int
@@ -59,12 +59,12 @@ QUICK = Sizes(rounds=2, calls=3, turns=2, starts=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the roles of one run are: the store's file, and a host over it.
+    """The roles of one run: the file of the store, and a host over it.
 
     Attributes:
-        file: The embedded store, which the hosts share.
-        url: The host over HTTP.
-        pid: Its process.
+        file: The file of the embedded store, which the hosts share.
+        url: The URL of the host over HTTP.
+        pid: The id of its process.
     """
 
     file: Path
@@ -77,7 +77,7 @@ class Place:
 
 
 async def resolution(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 1: four tiers, the stored ones from memory, from the embedded store and from a host, over a bare call."""
+    """Figure 1: four tiers from memory, from the embedded store and from a host, compared with a bare call."""
     pairs = list(itertools.product(("http", "stdio"), _REVISIONS))
     async with AsyncExitStack() as opened:
         embedded = await SqliteRoleStore.open(place.file)
@@ -116,7 +116,7 @@ def _absolute(costs: Costs, case: str) -> list[Row]:
 
 
 async def host_work(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 2: what one `role_list` costs the reference host."""
+    """Figure 2: the cost of one `role_list` in the reference host."""
     rows: list[Row] = []
     for revision in _REVISIONS:
         async with hosts.bare(place.host("http", revision)) as client:
@@ -125,13 +125,13 @@ async def host_work(sizes: Sizes, place: Place) -> list[Row]:
                 await client.session.call_tool("role_list", {"scope_ids": _STORED})
             after = hosts.cpu_of(place.pid)
         used = None if before is None or after is None else 1e6 * (after - before) / (sizes.rounds * sizes.calls)
-        note = "" if used is not None else "this system does not say"
+        note = "" if used is not None else "the system does not report it"
         rows.append(Row(key=f"host_{revision}_cpu_us", value=used, unit="us", note=note))
     return rows
 
 
 async def requests(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 3: HTTP requests that reach the host, counted there."""
+    """Figure 3: HTTP requests, counted at the host."""
     rows: list[Row] = []
     for revision, mode in _REVISIONS.items():
         async with hosts.Counted(place.file).serving() as counted:
@@ -157,19 +157,19 @@ async def requests(sizes: Sizes, place: Place) -> list[Row]:
 async def _counted(
     counted: hosts.Counted, turns: int, ask: Callable[[WorldAgent], Awaitable[object]], agent: WorldAgent
 ) -> tuple[float, float]:
-    """Tool calls and requests a turn, once the connection and its stream of notices stand."""
+    """Tool calls and requests a turn, once the connection and its stream of notifications are open."""
     for _ in range(2):
         await ask(agent)
         await asyncio.sleep(0.3)
     calls, requests = counted.asked["tools/call"], counted.asked.total()
     for _ in range(turns):
         await ask(agent)
-    await asyncio.sleep(0.3)  # what is sent in the background counts too
+    await asyncio.sleep(0.3)  # requests in the background count too
     return (counted.asked["tools/call"] - calls) / turns, (counted.asked.total() - requests) / turns
 
 
 async def turns(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 4: whole turns with the roles at a host over HTTP, and with the embedded store; nothing in memory."""
+    """Figure 4: complete turns with the roles at a host over HTTP, and with the embedded store; nothing in memory."""
     host = place.host("http", "2026")
     ask = _asking(itertools.repeat("ana"))
     async with hosts.bare(host) as client, _agent(host, ttl=0) as far, _agent(None, ttl=0) as near:
@@ -179,7 +179,8 @@ async def turns(sizes: Sizes, place: Place) -> list[Row]:
             await ask(near)
 
         cases: dict[str, Work] = {
-            "called": called,  # calls in a row would be a floor that no turn can have: what a turn does cools them
+            # One before each turn, since calls in a row run with warm CPU caches, which a call in a turn never has.
+            "called": called,
             "near": partial(ask, near),
             "far": partial(ask, far),
         }
@@ -204,12 +205,12 @@ async def turns(sizes: Sizes, place: Place) -> list[Row]:
 
 
 def _more(costs: Costs, case: str, base: str) -> float:
-    """Median over rounds of the wall seconds by which a call of `case` takes longer."""
+    """Return the median over rounds of the wall seconds by which a call of `case` takes longer."""
     return median(a.wall - b.wall for a, b in zip(costs.rounds[case], costs.rounds[base], strict=True))
 
 
 async def connecting(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 5: from nothing to a connection that takes calls; over stdio that starts the host."""
+    """Figure 5: from no connection to one that accepts calls. Over stdio this starts the host."""
     cases = {f"{kind}_{revision}": place.host(kind, revision) for kind in ("http", "stdio") for revision in _REVISIONS}
     taken: dict[str, list[Cost]] = {name: [] for name in cases}
     for number in range(sizes.starts + 1):
@@ -224,10 +225,15 @@ async def connecting(sizes: Sizes, place: Place) -> list[Row]:
 
 
 def starting(sizes: Sizes, home: str) -> list[Row]:
-    """Figure 6: commands that need no model, as processes, over Python that does nothing and over `import mcp`."""
+    """Figure 6: commands without a model, as processes, compared with an idle Python and with `import mcp`."""
     commands = {
         "python": [sys.executable, "-P", "-c", "pass"],
-        "mcp": [sys.executable, "-P", "-c", "import gc, mcp; gc.freeze()"],  # it ends as the command line does
+        "mcp": [
+            sys.executable,
+            "-P",
+            "-c",
+            "import gc, mcp; gc.freeze()",
+        ],  # it freezes the collector like the command line, so that it exits as fast
         "roles_list": [*hosts.COMMAND, "roles", "list", "--workspace", _SCOPE.workspace, "--home", home],
         "role_host": [*hosts.COMMAND, "role-host", "--stdio", "--home", home],
     }
@@ -258,7 +264,7 @@ def _resolving(store: RoleStore, *, ttl: float = 0) -> Work:
 
 
 def _asking(accounts: Iterator[str]) -> Callable[[WorldAgent], Awaitable[object]]:
-    """A turn on a new thread by the next account."""
+    """Run a turn on a new thread by the next account."""
     names = itertools.count()
 
     def ask(agent: WorldAgent) -> Awaitable[object]:
@@ -273,7 +279,7 @@ async def _many(ask: Callable[[WorldAgent], Awaitable[object]], agent: WorldAgen
 
 @asynccontextmanager
 async def _agent(host: HttpHost | StdioHost | None, *, ttl: float) -> AsyncGenerator[WorldAgent, None]:
-    """The whole product in a folder that goes away; without a host, its embedded store has the same roles."""
+    """The full product in a temporary folder. Without a host, its embedded store has the same roles."""
     with tempfile.TemporaryDirectory() as folder:
         storage = Storage(home=Path(folder))
         if host is None:
@@ -293,12 +299,10 @@ async def run(report: Report, sizes: Sizes) -> None:
             report.section("Resolving four tiers", await resolution(sizes, place))
             report.section("The reference host, a call", await host_work(sizes, place))
             report.section("Requests a turn, counted at the host", await requests(sizes, place))
-            report.section("Whole turns", await turns(sizes, place))
+            report.section("Complete turns", await turns(sizes, place))
             report.section("Connecting", await connecting(sizes, place))
         report.section("Fresh processes", starting(sizes, folder))
 
 
 if __name__ == "__main__":
-    main(
-        "roles", "What roles cost that a role host keeps.", lambda report: run(report, QUICK if report.quick else FULL)
-    )
+    main("roles", "What roles from a role host cost.", lambda report: run(report, QUICK if report.quick else FULL))

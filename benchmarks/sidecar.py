@@ -1,4 +1,4 @@
-"""What the sidecar adds to a turn: the first token's delay, events a second, CPU; over the call in the process itself.
+"""What the sidecar adds to a turn: delay of the first token, events a second, CPU; compared with a call in the process.
 
 Run `python benchmarks/sidecar.py [--quick] [--json]`. It prints a table and, last, one JSON line; README.md explains
 both.
@@ -33,12 +33,12 @@ _LATE = "worldagent.benchmarks.sidecar:late"
 _CROWD = ("of_100_http_2026", "of_100_http_2025")
 
 First = Callable[[], Awaitable[float]]
-"""Runs a turn to its end; gives the seconds until its first piece of text."""
+"""Runs a turn to its end and returns the seconds until its first piece of text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything is run."""
+    """The amounts of a run."""
 
     rounds: int
     calls: int
@@ -51,15 +51,15 @@ QUICK = Sizes(rounds=2, calls=2, clients=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What is measured in one run.
+    """The measured agents and sidecars of one run.
 
     Attributes:
         agent: The agent in this process.
-        callers: Clients by how they reach their sidecar.
-        pids: The sidecar of each.
-        url: The sidecar over HTTP.
-        late: An agent in this process whose model takes `_LATENCY` to its first piece.
-        late_url: A sidecar over HTTP that serves such an agent.
+        callers: Clients by transport and revision.
+        pids: The process id of each client's sidecar.
+        url: The URL of the sidecar over HTTP.
+        late: An agent in this process whose model takes `_LATENCY` until its first piece.
+        late_url: The URL of a sidecar over HTTP that serves such an agent.
     """
 
     agent: WorldAgent
@@ -71,7 +71,7 @@ class Place:
 
 
 def late(workspace: str) -> WorldAgent:
-    """What the sidecar of `Place.late_url` serves."""
+    """Make the agents that the sidecar of `Place.late_url` serves."""
     return _late_in(Path(os.environ["WORLDAGENT_HOME"]), workspace)
 
 
@@ -107,13 +107,13 @@ def _over(costs: Costs, case: str, base: str) -> list[Row]:
 
 
 async def _interleaved(cases: Mapping[str, First], sizes: Sizes) -> Costs:
-    """As `_measure.interleaved`, but what counts of a call is what it says itself."""
+    """Like `_measure.interleaved`, but each call returns its own figure."""
     taken: dict[str, list[Cost]] = {name: [] for name in cases}
     for number in range(sizes.rounds + 1):
         for name, work in cases.items():
             watch = Stopwatch()
             walls = [await work() for _ in range(sizes.calls)]
-            if number:  # the first round sets up what only a first call does
+            if number:  # the first round has the setup of a first call
                 taken[name].append(Cost(watch.read(sizes.calls).cpu, median(walls)))
     return Costs(taken)
 
@@ -144,7 +144,7 @@ def _reached(caller: sidecars.Caller, names: itertools.count[int], *, key: str |
 
 
 async def first_tokens_of_many(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 2: the same of many turns begun together, each on its own thread, with a model that takes time."""
+    """Figure 2: the same for many turns that start at once, each on its own thread, with a slow model."""
     names = itertools.count()
 
     def here() -> Awaitable[float]:
@@ -155,7 +155,9 @@ async def first_tokens_of_many(sizes: Sizes, place: Place) -> list[Row]:
         for way, revision in zip(_CROWD, (sidecars.MODERN, sidecars.LEGACY), strict=True):
             many = [await opened.enter_async_context(_client(revision, place.late_url)) for _ in range(sizes.clients)]
             crowds[way] = [_reached(caller, names) for caller in many]
-        crowds["of_100_in_process"] = [here] * sizes.clients  # last: a server cuts off who connects and says nothing
+        crowds["of_100_in_process"] = [
+            here
+        ] * sizes.clients  # last, since a server disconnects clients that send nothing
         costs = await _together(crowds, sizes)
     rows: list[Row] = []
     for end in ("", "_p95"):
@@ -168,7 +170,7 @@ async def first_tokens_of_many(sizes: Sizes, place: Place) -> list[Row]:
 
 
 async def _together(crowds: Mapping[str, Sequence[First]], sizes: Sizes) -> Costs:
-    """Median and 95th percentile (`_p95`) of each crowd, by turns; the clock of all runs from when the first begins."""
+    """Median and 95th percentile (`_p95`) of each crowd. All turns are timed from the start of the first one."""
     taken: dict[str, list[Cost]] = {f"{name}{end}": [] for name in crowds for end in ("", "_p95")}
     for number in range(sizes.rounds + 1):
         for name, crowd in crowds.items():
@@ -183,7 +185,7 @@ async def _together(crowds: Mapping[str, Sequence[First]], sizes: Sizes) -> Cost
 
 
 async def _since(watch: Stopwatch, first: First) -> float:
-    waited = watch.read().wall  # while the others of the crowd were begun
+    waited = watch.read().wall  # while the other turns of the crowd were started
     return waited + await first()
 
 
@@ -197,7 +199,7 @@ async def _client(revision: str, url: str) -> AsyncGenerator[sidecars.HttpCaller
 
 
 async def processor(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 3: CPU of a turn with its events, of the process that runs it."""
+    """Figure 3: CPU of a turn with its events, in the process that runs it."""
     names = itertools.count()
     cases: dict[str, tuple[First, Callable[[], float | None]]] = {
         "in_process": (lambda: _in_process(place.agent, f"c{next(names)}", key=None), time.process_time)
@@ -215,7 +217,7 @@ async def processor(sizes: Sizes, place: Place) -> list[Row]:
                 taken[name].append((after - before) / sizes.calls)
     rows: list[Row] = []
     for name, found in taken.items():
-        note = "" if found else "this system does not say"
+        note = "" if found else "the system does not report it"
         rows.append(Row(key=f"turn_{name}_cpu_ms", value=1e3 * median(found) if found else None, unit="ms", note=note))
         if name != "in_process":
             pairs = zip(found, taken["in_process"], strict=True) if found else ()
@@ -225,7 +227,7 @@ async def processor(sizes: Sizes, place: Place) -> list[Row]:
 
 
 async def events(sizes: Sizes, place: Place) -> list[Row]:
-    """Figure 4: events a second, of a long answer as it is made, and of a recorded turn that is read again."""
+    """Figure 4: events a second, of a long answer while it is made, and of a recorded turn that is read again."""
     live = await _rates(sizes, lambda number: _live(place.agent, f"l{number}"))
     made = await _rates(sizes, lambda number: _streamed(place.callers["http_2026"], f"l{number}"))
     content = await place.callers["http_2026"].call(
@@ -247,12 +249,12 @@ async def events(sizes: Sizes, place: Place) -> list[Row]:
         Row(key="live_in_process_per_s", value=live, unit="/s"),
         Row(key="live_http_2026_per_s", value=made, unit="/s"),
         Row(key="read_one_client_per_s", value=one, unit="/s", note="a recorded turn, from its first event"),
-        Row(key="read_many_clients_per_s", value=all_of_them, unit="/s", note=f"{sizes.clients} clients together"),
+        Row(key="read_many_clients_per_s", value=all_of_them, unit="/s", note=f"{sizes.clients} concurrent clients"),
     ]
 
 
 async def _rates(sizes: Sizes, work: Callable[[int], Awaitable[int]]) -> float:
-    """Median over rounds of what `work` counts, a second."""
+    """Return the median over rounds of the count of `work` a second."""
     found: list[float] = []
     for number in range(sizes.rounds + 1):
         begin = time.perf_counter()
@@ -300,7 +302,9 @@ async def run(report: Report, sizes: Sizes) -> None:
             pids[f"http_{name}"] = pid
         place = Place(agent=agent, callers=callers, pids=pids, url=url, late=slow, late_url=late_url)
         report.section("From the call to the first token", await first_tokens(sizes, place))
-        report.section("The same of 100 turns together, 200 ms a model call", await first_tokens_of_many(sizes, place))
+        report.section(
+            "The same of 100 concurrent turns, 200 ms a model call", await first_tokens_of_many(sizes, place)
+        )
         report.section("CPU of a turn with its events", await processor(sizes, place))
         report.section("Events a second", await events(sizes, place))
 

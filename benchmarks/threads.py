@@ -1,4 +1,4 @@
-"""What turns cost that wait for a person: a recorded call, a pause, a resume, many recorded calls, many threads.
+"""What waiting for a person costs: a recorded call, a pause, a resume, many recorded calls, many threads.
 
 Run `python benchmarks/threads.py [--quick] [--json]`. It prints a table and one JSON line; README.md explains both.
 """
@@ -32,7 +32,7 @@ from worldagent.harness import Function, tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything is run."""
+    """The amounts of a run."""
 
     rounds: int
     calls: int
@@ -47,7 +47,7 @@ QUICK = Sizes(rounds=2, calls=4, recorded=20, replays=2, threads=5, resumes=4)
 
 
 class Count(BaseModel):
-    """How many calls a handler makes, and of what, before it asks."""
+    """How many calls a handler makes, and of which function, before it pauses."""
 
     count: int
     function: str = "add"
@@ -59,7 +59,7 @@ class Total(BaseModel):
 
 
 async def add(value: int) -> int:
-    """What every function here does."""
+    """The work of every function here."""
     return value
 
 
@@ -71,7 +71,7 @@ _FUNCTIONS: tuple[Function, ...] = (
 
 
 class Turns:
-    """Turns of an agent; each pause is on a thread of its own, and resumes take the oldest first."""
+    """Turns of an agent. Each pause has its own thread, and resumes take the oldest first."""
 
     calls_cost = Cost(0.0, 0.0)
 
@@ -83,7 +83,7 @@ class Turns:
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path) -> AsyncGenerator[Turns]:
-        """An agent with its files in `folder`."""
+        """Make an agent with its files in `folder`."""
         folder.mkdir(exist_ok=True)
         async with WorldAgent(
             "bench",
@@ -105,21 +105,21 @@ class Turns:
         return Total(total=total + (await ctx.call("ask", {"value": 1}) if params.ask else 0))
 
     async def calls(self, count: int, function: str) -> Cost:
-        """What each of `count` calls costs inside a turn that asks nobody."""
+        """Return the cost of each of `count` calls inside a turn without pauses."""
         gc.collect()
         params = {"count": count, "function": function, "ask": False}
         await self._agent.thread(f"t{next(self._numbers)}").task("count", params)
         return self.calls_cost
 
     async def pause(self, count: int = 0) -> object:
-        """Run a turn until it asks, after `count` calls."""
+        """Run a turn until it pauses, after `count` calls."""
         thread = f"t{next(self._numbers)}"
         turn = await self._agent.thread(thread).task("count", {"count": count, "function": "look"})
         self._paused.append((thread, turn.pauses[0].id))
         return turn
 
     async def resume(self) -> object:
-        """Answer the oldest one that asked."""
+        """Answer the oldest pause."""
         thread, pause = self._paused.popleft()
         turn = await self._agent.thread(thread).resume({pause: Approve()})
         assert turn.status == "done"
@@ -127,7 +127,7 @@ class Turns:
 
 
 class Floor:
-    """The bare writes that a kind of work cannot do without: WAL, every commit synced, one thread, one hop each."""
+    """The bare writes that a kind of work needs at least: WAL, every commit synced, one thread, one hop each."""
 
     def __init__(self, folder: Path) -> None:
         self._executor = ThreadPoolExecutor(1)
@@ -136,7 +136,7 @@ class Floor:
         self._connection: sqlite3.Connection | None = None
 
     async def write(self, transactions: int) -> None:
-        """Write one row of the size of a recorded call in each of some transactions, one after the other."""
+        """Write one row of the size of a recorded call in each of several transactions, one after the other."""
         loop = asyncio.get_running_loop()
         for _ in range(transactions):
             await loop.run_in_executor(self._executor, self._transaction)
@@ -175,7 +175,7 @@ class Floor:
 
 
 async def recorded_calls(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) -> list[Row]:
-    """What a recorded call costs, inside a turn, over a bare `await` and over the writes that it needs."""
+    """The cost of a recorded call inside a turn, compared with a bare `await` and with the writes that it needs."""
     taken: dict[str, list[Cost]] = {"effect": [], "idempotent": [], "peer": [], "bare": [], "two": [], "one": []}
     cases: dict[str, Callable[[], Awaitable[Cost]]] = {
         "effect": lambda: turns.calls(sizes.calls, "add"),
@@ -188,7 +188,7 @@ async def recorded_calls(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) 
     for number in range(sizes.rounds + 1):
         for name, work in cases.items():
             cost = await work()
-            if number:  # what a first call sets up is not counted
+            if number:  # the setup in a first call is not counted
                 taken[name].append(cost)
     costs = Costs(taken)
     return [
@@ -209,7 +209,7 @@ async def recorded_calls(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) 
 
 
 async def pauses(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) -> list[Row]:
-    """A turn until it asks, and from the answer to its end."""
+    """A turn until it pauses, and from the answer to its end."""
     cases: dict[str, Work] = {
         "pause": turns.pause,
         "resume": turns.resume,
@@ -237,7 +237,7 @@ async def pauses(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) -> list[
 
 
 async def replays(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) -> list[Row]:
-    """Resume of a turn that has made many calls: each is asked for again, and given from the record."""
+    """Resume of a turn that has made many calls: it makes each call again, and the result comes from the record."""
     tenth = sizes.recorded // 10
     await floor.write(sizes.recorded)
     cases: dict[str, Work] = {
@@ -271,7 +271,7 @@ async def replays(turns: Turns, floor: Floor, rival: Peer, sizes: Sizes) -> list
 
 
 async def many_threads(folder: Path, sizes: Sizes) -> list[Row]:
-    """Resume of one turn where many wait, over one where none other does."""
+    """Resume of a turn while many other turns wait, compared with a resume while no other turn waits."""
     async with Turns.open(folder / "one") as one, Turns.open(folder / "many") as many:
         for _ in range(sizes.threads - 1):
             await many.pause()
@@ -324,6 +324,6 @@ async def run(report: Report, sizes: Sizes) -> None:
 if __name__ == "__main__":
     main(
         "threads",
-        "What turns cost that wait for a person.",
+        "What waiting for a person costs.",
         lambda report: run(report, QUICK if report.quick else FULL),
     )

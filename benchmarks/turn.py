@@ -60,7 +60,7 @@ _CALL_ROLE = compose({Tier.CALL: _ROLE}, entry="Converse", signatures=(), policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much of everything is run."""
+    """The amounts of a run."""
 
     rounds: int
     calls: int
@@ -75,7 +75,7 @@ QUICK = Sizes(rounds=2, calls=3, at_once=50, turns=8, starts=1)
 
 
 async def conversation_turn(sizes: Sizes) -> list[Row]:
-    """Figures 1 and 2: a turn over the bare predictor of the same role-free Signature and the same stub."""
+    """Figures 1 and 2: a turn, compared with the bare predictor of the same role-free Signature and stub."""
     lm = constant_lm(answering)
     turns = await BareTurns.open(lm)
     program = turns.engine.program("Converse")
@@ -153,7 +153,7 @@ async def delegation(sizes: Sizes) -> list[Row]:
 
 
 async def concurrency(sizes: Sizes) -> list[Row]:
-    """Figure 4: many delegations at once, three model calls of 200 ms each."""
+    """Figure 4: many concurrent delegations, three model calls of 200 ms each."""
     lm = constant_lm(delegating, delay=_LATENCY)
     turns = await BareTurns.open(lm, workers=[CRITIC])
     await turns.run()
@@ -235,7 +235,7 @@ async def long_thread(sizes: Sizes, prefix: str, *, role: Role | None = None, li
 
 
 def imports(sizes: Sizes) -> list[Row]:
-    """Figure 7: fresh processes over one that does nothing."""
+    """Figure 7: fresh processes, compared with one that does nothing."""
     start = [sys.executable, "-P", "-c"]
     commands = {
         "python": [*start, "pass"],
@@ -262,7 +262,7 @@ def imports(sizes: Sizes) -> list[Row]:
             value=1e3 * costs.cpu("help") if has_cli else None,
             unit="ms",
             aim=300,
-            note="" if has_cli else "there is no command line",
+            note="" if has_cli else "the command line is not installed",
         ),
         Row(key="cli_help_wall_ms", value=1e3 * costs.wall("help") if has_cli else None, unit="ms"),
         Row(
@@ -283,7 +283,7 @@ def _windows(key: str, values: Sequence[float | None], unit: str) -> list[Row]:
 
 
 def _folded_size(path: Path) -> int:
-    """The database's size with its write-ahead log folded in."""
+    """The database's size after a checkpoint of its write-ahead log."""
     with closing(sqlite3.connect(path, timeout=30)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     wal = path.with_name(f"{path.name}-wal")
@@ -292,7 +292,7 @@ def _folded_size(path: Path) -> int:
 
 @asynccontextmanager
 async def _product(workers: Sequence[Worker], lm: dspy.LM) -> AsyncGenerator[WorldAgent]:
-    """The whole product with its SQLite files in a folder that goes away."""
+    """The full product with its SQLite files in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         storage = Storage(home=Path(folder))
         async with WorldAgent("bench", lm=lm, workers=workers, storage=storage, roles=Roles()) as agent:

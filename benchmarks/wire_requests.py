@@ -1,4 +1,4 @@
-"""What services are sent by a conversation that calls tools, and how much of it comes again (no network, no key).
+"""What a conversation with tool calls sends to services, and how much of it repeats (no network, no key).
 
 Run `python benchmarks/wire_requests.py [--json]`. It prints a table and one JSON line, which README.md explains.
 """
@@ -30,12 +30,12 @@ _FORBIDDEN: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that a service was sent.
+    """A fact about the requests that a service received.
 
     Attributes:
-        about: What it is about.
-        seen: How it was.
-        right: Whether that is as it should be.
+        about: The topic.
+        seen: What was observed.
+        right: Whether that is correct.
     """
 
     about: str
@@ -44,20 +44,20 @@ class Fact:
 
 
 async def sent(turn: Callable[..., Awaitable[Service]], wanted: Format, **how: Any) -> Service:
-    """The stub after a turn in a new home."""
+    """Return the stub after a turn in a new home."""
     with tempfile.TemporaryDirectory() as home:
         return await turn(Path(home), wanted, **how)
 
 
 async def answered(wanted: Format, role: Role) -> list[dict[str, Any]]:
-    """What a service is sent in one turn: a step that ends in two calls, and the last step, which must answer."""
+    """The requests of one turn: a step that ends in two calls, and the last step, which must answer."""
     settings = {"max_rounds": 1, "model_cache_hints": "on"}
     model = _NEW.get(wanted, FORMATS[wanted])
     return (await sent(turns.two_calls, wanted, role=role, settings=settings, lm=model)).requests
 
 
 def pieces(body: Mapping[str, Any]) -> list[str]:
-    """The prompt as services read it: tools, then instructions, then messages, without marks."""
+    """Return the prompt in the order of services: tools, then instructions, then messages, without cache marks."""
     before = [body.get("tools"), body.get("system") or body.get("instructions") or body.get("systemInstruction")]
     messages = body.get("messages") or body.get("input") or body.get("contents") or []
     parts = [part for message in messages for part in _parts(message)]
@@ -68,7 +68,7 @@ def _parts(message: Mapping[str, Any]) -> list[Any]:
     for name in ("content", "parts"):
         if isinstance(message.get(name), list):
             return [{**message, name: [part]} for part in message[name]]
-    if isinstance(message.get("content"), str):  # a block with a mark is a list elsewhere
+    if isinstance(message.get("content"), str):  # it is a list if it has a cache mark
         return [{**message, "content": [{"type": "text", "text": message["content"]}]}]
     return [message]
 
@@ -84,7 +84,7 @@ def _unmarked(value: Any) -> Any:
 
 
 def shared(one: Mapping[str, Any], other: Mapping[str, Any], most: int) -> float:
-    """How much of the first `most` bytes of two prompts is the same, in percent."""
+    """Return how much of the first `most` bytes of two prompts is the same, in percent."""
     mine, theirs = ("".join(pieces(body)).encode()[:most] for body in (one, other))
     same = next(
         (at for at, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs))
@@ -93,30 +93,30 @@ def shared(one: Mapping[str, Any], other: Mapping[str, Any], most: int) -> float
 
 
 def before_role(body: Mapping[str, Any]) -> int:
-    """Bytes of all parts but the last one, which is the role's."""
+    """Return the number of bytes of all parts except the last, which has the role."""
     return len("".join(pieces(body)[:-1]).encode())
 
 
 def is_alone(body: Mapping[str, Any], role: Role) -> bool:
-    """Whether the role is in the last part, and nowhere else."""
+    """Whether the role is in the last part only."""
     return [role.content in part for part in pieces(body)] == [False] * (len(pieces(body)) - 1) + [True]
 
 
 def hint_of(body: Mapping[str, Any]) -> str:
-    """The cache hints of a request."""
+    """Return the cache hints of a request."""
     text = json.dumps(body)
     found = [name for name in (_KEY, *_MARKS) if f'"{name}"' in text]
     return " and ".join(found) or "none"
 
 
 def choice_of(body: Mapping[str, Any]) -> str:
-    """What is said of the use of tools."""
+    """Return the setting for the use of tools."""
     choice = body.get("tool_choice") or body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode")
     return str(choice.get("type") if isinstance(choice, Mapping) else choice).lower()
 
 
 def facts_of_two_steps(first: Mapping[str, Any], last: Mapping[str, Any], wanted: Format) -> list[Fact]:
-    """What the requests of a turn show whose second step is its last one."""
+    """Return the facts about a turn whose second step is its last one."""
     count, choice, alone = len(turns.results(last)), choice_of(last), [is_alone(body, ONE) for body in (first, last)]
     kept = first.get("tools") == last.get("tools")
     back, signs = SIGNATURE in json.dumps(last), wanted != "chat"
@@ -133,7 +133,7 @@ def facts_of_two_steps(first: Mapping[str, Any], last: Mapping[str, Any], wanted
 
 
 async def facts_of_turns(wanted: Format) -> list[Fact]:
-    """What the requests of turns of other kinds show."""
+    """Return the facts about turns of other kinds."""
     whole, streamed = await sent(turns.two_calls, wanted), await sent(turns.two_calls, wanted, stream=True)
     asked = all(streamed.streamed) and not any(whole.streamed)
     ours, theirs = ((turns.calls(last), turns.results(last)) for last in (whole.requests[1], streamed.requests[1]))
@@ -146,7 +146,7 @@ async def facts_of_turns(wanted: Format) -> list[Fact]:
     thought = SIGNATURE in text or turns.BUYING.thinking in text
     bought = "one rope" in text and not turns.results(after)
     seen = {
-        "streamed": f"{sum(streamed.streamed)} streams, told {'as otherwise' if same else 'otherwise'}",
+        "streamed": f"{sum(streamed.streamed)} streams, {'same messages' if same else 'other messages'}",
         "refused": f"{tools} tools in {len(refused)} requests, result {'in words' if in_words else 'lost'}",
         "after": f"thinking {'kept' if thought else 'gone'}, result {'in words' if bought else 'lost'}",
     }
@@ -159,18 +159,19 @@ async def facts_of_turns(wanted: Format) -> list[Fact]:
 
 
 async def fact_of_order() -> Fact:
-    """Who says what to a service that refuses a user message after a result, as Mistral's does."""
+    """Return the order of messages for a service that refuses a user message after a result, as Mistral's does."""
     requests = (await sent(turns.two_calls, "chat", orderly=True, lm="mistral/mistral-stub")).requests
     order = turns.speakers(requests[-1])
     told = not turns.results(requests[-1]) and "12.5" in json.dumps(turns.told(requests[-1]))
-    right = told and ("tool", "user") not in pairwise(order) and len(requests) == 2  # so that none was refused
+    # Two requests mean that the service refused none.
+    right = told and ("tool", "user") not in pairwise(order) and len(requests) == 2
     return Fact("Mistral's order", f"{', '.join(order)}; {len(requests)} requests", right)
 
 
 async def run(report: Report) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY"):
         os.environ[name] = "key"
-    logging.getLogger("worldagent").setLevel(logging.ERROR)  # it warns of the refusal that is wanted here
+    logging.getLogger("worldagent").setLevel(logging.ERROR)  # it warns about the refusal that this causes on purpose
     for wanted in FORMATS:
         first, last = await answered(wanted, ONE)
         theirs, _ = await answered(wanted, OTHER)
@@ -207,4 +208,4 @@ def _row(
 
 
 if __name__ == "__main__":
-    main("wire_requests", "What services are sent, and how much of it comes again", run)
+    main("wire_requests", "What services receive, and how much of it repeats", run)

@@ -1,1 +1,1 @@
-"""Leaves: programs that embed the package. Nothing in the package imports them; each is a folder of its own."""
+"""Programs that embed the package, one folder each. Nothing in the package imports them."""

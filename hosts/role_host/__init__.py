@@ -1,7 +1,7 @@
-"""The reference role host: an MCP face on a `RoleStore`, over stdio or streamable HTTP (R9). A leaf.
+"""The reference role host: serves a `RoleStore` over MCP, by stdio or streamable HTTP (R9).
 
-The contract is written down in `docs/role-host.md`; a client of it is `mcp_client`. A host in another language needs
-none of this. What it logs is the business of whoever embeds it; the command line keeps texts out (`quiet_logs`).
+`docs/role-host.md` specifies the contract, and `mcp_client` is a client of it. A host in another language needs nothing
+from this package. The embedding program configures logging; the command line keeps texts out of logs (`quiet_logs`).
 """
 
 from ..serving import Address, Tokens, quiet_logs

@@ -1,4 +1,4 @@
-"""Who may use which scopes: what a bearer token grants, and the file that says so. Tokens as such are in `serving`."""
+"""Which scopes a bearer token grants, and the token file of a role host. `serving` verifies tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Which scopes a caller may use.
+    """The scopes that a caller can use.
 
     Attributes:
-        scopes: The ids of each tier; `*` among them is every id. A tier that is left out is refused.
+        scopes: The ids of each tier; `*` among them means every id. A tier that is left out is refused.
     """
 
     scopes: Mapping[Tier, frozenset[str]]
@@ -31,7 +31,7 @@ class Grant:
                 check_id(f"{tier} scope", scope_id)
 
     def allows(self, tier: Tier, scope_id: str) -> bool:
-        """Whether the role of this tier and scope may be read and changed."""
+        """Whether the caller can read and change the role of this tier and scope."""
         return not self.scopes.get(tier, frozenset()).isdisjoint((scope_id, ANY))
 
 
@@ -40,14 +40,16 @@ NOTHING = Grant({})
 
 
 def read_token_file(path: Path, grant: Grant) -> Tokens[Grant]:
-    """Read the tokens of a host from a file: one token, or, where its name ends in `.toml`, tokens with their scopes.
+    """Read the tokens of a host from a file.
+
+    A file whose name ends in `.toml` has tokens with their scopes. Any other file has one token.
 
     Args:
         path: The file.
-        grant: What a token grants that stands in the file alone.
+        grant: The grant of the token in a file that has one token.
 
     Raises:
-        InvalidArgument: The file cannot be read, or does not fit; nothing of its text is shown.
+        InvalidArgument: The file is unreadable or invalid. The error shows nothing of its text.
     """
     example = '[[token]], token = "..." and lists such as workspace = ["novel"], account = ["*"]'
     return read_tokens(path, grant, entry=_granted, example=example)
@@ -56,11 +58,11 @@ def read_token_file(path: Path, grant: Grant) -> Tokens[Grant]:
 def _granted(table: dict[str, Any]) -> Grant:
     names = {tier.value for tier in offered()}
     if not table.keys() <= names:
-        raise ValueError("has more than a token and lists of scopes")
+        raise ValueError(f"must have only the keys token, {', '.join(sorted(names))}")
     scopes: dict[Tier, frozenset[str]] = {}
     for name, ids in table.items():
         if not isinstance(ids, list) or not all(isinstance(scope_id, str) for scope_id in ids):
-            raise ValueError(f"has as {name} something that is not a list of ids")
+            raise ValueError(f"must have a list of ids as {name}")
         scopes[Tier(name)] = frozenset(ids)
     return Grant(scopes)
 

@@ -1,7 +1,7 @@
-"""The resource `role://{tier}/{scope_id}`: reading it, and being told when the role behind it changes.
+"""The resource `role://{tier}/{scope_id}`, and notifications when its role changes.
 
-Changes are told to streams of `subscriptions/listen` (revision 2026-07-28), and only those that came through this
-host: another process on the same file is not seen.
+Notifications go to streams of `subscriptions/listen` (revision 2026-07-28). They cover changes made through this host
+only; changes by another process on the same file are not noticed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TEMPLATE = ResourceTemplate(
 
 
 class Changes:
-    """Tells whoever listens which role has changed.
+    """Notifies the listening clients which role has changed.
 
     Args:
-        grant: What the caller of the request at hand may use.
+        grant: Returns the grant of the current request's caller.
     """
 
     def __init__(self, grant: Callable[[], Grant]) -> None:
@@ -46,42 +46,42 @@ class Changes:
         self._listeners = ListenHandler(self._bus)
 
     async def tell(self, tier: Tier, scope_id: str) -> None:
-        """Say that this role was set, replaced or cleared."""
+        """Send a notification that this role was set, replaced or cleared."""
         await self._bus.publish(ResourceUpdated(uri=role_uri(tier, scope_id)))
 
     async def listen(
         self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Serve one stream of changes, if all that it asks for may be used by its caller."""
+        """Serve one stream of changes, if the caller can use all roles that it subscribes to."""
         for uri in params.notifications.resource_subscriptions or ():
             self.allowed(uri)
         return await self._listeners(ctx, params)
 
     def allowed(self, uri: str) -> tuple[Tier, str]:
-        """The tier and scope that `uri` names.
+        """Return the tier and scope that `uri` names.
 
         Raises:
-            MCPError: It names none, or one that the caller may not use.
+            MCPError: The URI is invalid, or names a role that the caller cannot use.
         """
         place = parse_role_uri(uri)
         if place is None:
-            raise refusal("invalid", "the address is not role://{tier}/{scope_id}, percent-encoded")
+            raise refusal("invalid", "the URI must be role://{tier}/{scope_id}, percent-encoded")
         if not self._grant().allows(*place):
             raise refusal("forbidden", "the token does not reach this scope")
         return place
 
     def end(self) -> None:
-        """End every stream, after what it still has to tell."""
+        """End every stream after its pending notifications."""
         self._listeners.close()
 
 
 def role_uri(tier: Tier, scope_id: str) -> str:
-    """The address of a role; there is one spelling for each."""
+    """Return the URI of a role. Each role has exactly one spelling."""
     return f"role://{tier.value}/{quote(scope_id, safe='')}"
 
 
 def parse_role_uri(uri: str) -> tuple[Tier, str] | None:
-    """The tier and scope that `uri` names, or None where it is not spelled as `role_uri` does."""
+    """Return the tier and scope that `uri` names, or None if its spelling differs from that of `role_uri`."""
     tier, _, scope_id = uri.removeprefix("role://").partition("/")
     try:
         place = (Tier.parse(tier), check_id("scope", unquote(scope_id)))
@@ -91,7 +91,7 @@ def parse_role_uri(uri: str) -> tuple[Tier, str] | None:
 
 
 def refusal(code: Code, text: str) -> MCPError:
-    """An error of the protocol that carries a code of the contract."""
+    """Return an error of the protocol that carries a code of the contract."""
     return MCPError(INVALID_PARAMS, f"{code}: {text}", {"contract": CONTRACT, "code": code})
 
 

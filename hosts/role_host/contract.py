@@ -1,6 +1,6 @@
-"""What goes over the wire: the arguments and answers of the four tools, as models and as JSON Schemas.
+"""The arguments and answers of the four tools on the wire, as models and as JSON Schemas.
 
-Nothing is stored or decided here; `tools` does that. The schemas are those of `docs/role-host.md`.
+`tools` implements them. `docs/role-host.md` has the same schemas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...core import STORED_TIERS, Tier
 from ..serving import output_schema, wire_schema
 
 CONTRACT: Literal[1] = 1
-"""The version of the contract, part of every answer."""
+"""The version of the contract. Every answer has it."""
 
 Code = Literal["invalid", "too_long", "not_found", "forbidden", "unavailable"]
 
@@ -55,27 +55,27 @@ class _Wire(BaseModel):
 
 
 class ListArguments(_Wire):
-    """Of `role_list`: the scope of each tier that is asked for."""
+    """Arguments of `role_list`: the scope of each requested tier."""
 
     scope_ids: dict[TierName, ScopeId]
 
 
 class ScopeArguments(_Wire):
-    """Of `role_get` and `role_delete`."""
+    """Arguments of `role_get` and `role_delete`."""
 
     tier: TierName
     scope_id: ScopeId
 
 
 class PutArguments(ScopeArguments):
-    """Of `role_put`."""
+    """Arguments of `role_put`."""
 
     name: Name
     content: Content
 
 
 class RoleRecord(_Wire):
-    """A stored role; there is one for each tier and scope, and it has nothing but this (R9)."""
+    """A stored role, with all of its fields (R9). Each tier and scope has at most one."""
 
     name: Name
     content: Content
@@ -83,21 +83,21 @@ class RoleRecord(_Wire):
 
 
 class ListAnswer(_Wire):
-    """Of `role_list`: the roles that are set."""
+    """Answer of `role_list`: the roles that are set."""
 
     contract: Literal[1]
     roles: list[RoleRecord]
 
 
 class RoleAnswer(_Wire):
-    """Of the other three: the role that is set, or that was until now."""
+    """Answer of the other three tools: the role that is set, or the one that was just deleted."""
 
     contract: Literal[1]
     role: RoleRecord
 
 
 class ErrorAnswer(_Wire):
-    """Of a tool error."""
+    """Answer of a tool that fails."""
 
     contract: Literal[1]
     code: Code
@@ -105,7 +105,7 @@ class ErrorAnswer(_Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """One tool: its name for people, what it takes, what it gives, what it does."""
+    """One tool: its display name, arguments, answer and description, and whether it writes."""
 
     title: str
     arguments: type[ListArguments] | type[ScopeArguments] | type[PutArguments]
@@ -145,17 +145,17 @@ TOOLS = {
 
 
 def offered() -> frozenset[Tier]:
-    """The tiers that the contract knows."""
+    """Return the tiers of the contract."""
     return frozenset(STORED_TIERS)
 
 
 def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  # a constant
-    """The JSON Schemas of the contract by name: `role_list.input`, `role_list.output` and so on, and `error`.
+    """Return the JSON Schemas of the contract by name: `role_list.input`, `role_list.output` and so on, and `error`.
 
-    An `output` takes the tool's answer and every error; `error` takes errors alone.
+    An `output` accepts the tool's answer and every error; `error` accepts errors only.
 
     Args:
-        tiers: The tiers that the host keeps; the schemas name no other.
+        tiers: The tiers that the host keeps. The schemas name only these.
     """
     made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
@@ -166,7 +166,7 @@ def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  
 
 
 def published(tiers: Collection[Tier]) -> list[Tool]:
-    """The four tools as `tools/list` gives them, of a host that keeps `tiers`."""
+    """Return the four tools as `tools/list` lists them, for a host that keeps `tiers`."""
     made = schemas(tiers)
     return [
         Tool(
@@ -187,7 +187,7 @@ def published(tiers: Collection[Tier]) -> list[Tool]:
 
 
 def _keep_tiers(part: Any, tiers: set[str]) -> None:
-    """Take the tiers that a host does not keep out of every list of tiers in a schema."""
+    """Remove the tiers that a host does not keep from every list of tiers in a schema."""
     for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _keep_tiers(value, tiers)
     if isinstance(part, dict) and part.get("enum") == _TIERS:

@@ -1,7 +1,7 @@
-"""The MCP server: which request goes where, and on whose behalf. How it is reached is in `serving`.
+"""The MCP server: dispatches requests and finds the grant of their caller. `serving` puts it on a transport.
 
-It is the library's low-level server. The high-level one turns arguments that do not fit into a text that quotes them,
-takes arguments that no tool has, and gives an error no structured content; the contract allows none of this.
+It uses the library's low-level server. The high-level server quotes invalid arguments in its errors, accepts arguments
+that no tool has, and sends errors without structured content; the contract allows none of this.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class RoleHost:
 
     Args:
         store: Keeps the roles. The host does not close it.
-        tokens: The bearer tokens that it takes over HTTP, each with its scopes; None takes every caller.
-        grant: What a caller may use where no tokens are asked for.
+        tokens: The bearer tokens that it accepts over HTTP, each with its scopes; None accepts every caller.
+        grant: The grant of every caller if no tokens are required.
 
     Attributes:
         server: The MCP server.
-        tokens: As given.
+        tokens: The argument `tokens`.
     """
 
     def __init__(self, store: RoleStore, *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING) -> None:
@@ -63,7 +63,7 @@ class RoleHost:
             version=version("worldagent"),
             title="Role host",
             instructions="Keeps workspace, account and channel roles: version 1 of the role host contract.",
-            get_tool_input_schema=taken.get,  # else the library lists all tools before each call
+            get_tool_input_schema=taken.get,  # otherwise the library lists all tools before each call
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -90,7 +90,7 @@ class RoleHost:
         return await self._tools.call(params.name, params.arguments or {})
 
     async def _list_resources(self, ctx: _Context, params: _Page) -> ListResourcesResult:
-        return ListResourcesResult(resources=[])  # which scopes have a role is not for every caller
+        return ListResourcesResult(resources=[])  # a list would show every caller which scopes have a role
 
     async def _list_templates(self, ctx: _Context, params: _Page) -> ListResourceTemplatesResult:
         return ListResourceTemplatesResult(resource_templates=[TEMPLATE])

@@ -1,4 +1,4 @@
-"""The role host on a transport. What it shares with other servers is in `serving`; its limits are here."""
+"""Puts the role host on a transport, with its own limits. `hosts.serving` has what all servers share."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from ..serving import serve_stdio as over_stdio
 from .server import RoleHost
 
 DRAIN = 5.0
-"""Seconds that requests under way are given when the process is asked to end."""
+"""Seconds that running requests get to finish when the process is asked to end."""
 
 
 async def serve_http(
     host: RoleHost, address: Address, *, allow_remote: bool = False, ready: Callable[[Address], None] | None = None
 ) -> int | None:
-    """Serve over streamable HTTP at `/mcp` until a signal asks for the end.
+    """Serve over streamable HTTP at `/mcp` until a signal arrives.
 
-    It speaks plain HTTP: for other machines, put a TLS proxy before it.
+    It speaks plain HTTP. For other machines, put a TLS proxy in front of it.
 
     Args:
         host: The host.
         address: Where to listen.
-        allow_remote: Whether other machines may reach it.
-        ready: Told where it listens, as soon as it can be reached.
+        allow_remote: Whether other machines can reach it.
+        ready: Called with the actual address as soon as the server can be reached.
 
     Returns:
         The number of the signal.
 
     Raises:
-        InvalidArgument: The address is not for this machine alone and that was not allowed, or there are no tokens; or
-            it cannot be listened on.
+        InvalidArgument: Other machines can reach the address, but `allow_remote` is false or the host has no tokens.
+            Or the server cannot listen on the address.
     """
     options = HttpOptions(allow_remote=allow_remote, connections=512, keep_alive=5, drain=DRAIN)
     return await over_http(
@@ -40,7 +40,7 @@ async def serve_http(
 
 
 async def serve_stdio(host: RoleHost) -> int | None:
-    """Serve until standard input ends or a signal asks for it. Requests that were read by then are answered.
+    """Serve until standard input ends or a signal arrives. Requests that were read by then are answered.
 
     Args:
         host: The host.

@@ -1,6 +1,6 @@
-"""What the four tools do: check the arguments, then the scope, then ask the store. Nothing here knows a transport.
+"""The four tools: each checks the arguments, then the scope, then calls the store. They work with any transport.
 
-A refusal carries a code for programs and a sentence for people; neither holds a value that the caller sent.
+A refusal carries a code for programs and a sentence for people. Neither holds a value that the caller sent.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _log = logging.getLogger("worldagent.role_host")
 
 
 class _Refused(Exception):
-    """A call that is answered with a code.
+    """A call is refused.
 
     Args:
-        code: For programs.
-        text: For people, without any value of the caller's.
+        code: The code for programs.
+        text: The sentence for people, without any value that the caller sent.
     """
 
     def __init__(self, code: Code, text: str) -> None:
@@ -51,8 +51,8 @@ class RoleTools:
 
     Args:
         store: Keeps the roles.
-        grant: What the caller of the request at hand may use.
-        changed: Told of each role that was set, replaced or cleared.
+        grant: Returns the grant of the current request's caller.
+        changed: Called with the tier and scope of each role that was set, replaced or cleared.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class RoleTools:
         self._store = store
         self._grant = grant
         self._changed = changed
-        self._writing = asyncio.Lock()  # what a deletion gives is what it deleted
+        self._writing = asyncio.Lock()  # so that a deletion returns the role that it deleted
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Run the tool called `name`, which is one of the contract's."""
+        """Run the tool `name`, which must be a tool of the contract."""
         try:
             return _answered(await self._run(name, arguments))
         except _Refused as refused:
             code, text = refused.code, refused.text
         except Exception as failure:
-            # Whatever the store raised would otherwise reach the caller as text.
+            # Of any type: its text must not reach the caller.
             _log.error("%s failed: %s", name, type(failure).__name__)
             code, text = "unavailable", "the host cannot reach its roles now; try again later"
         return CallToolResult(
@@ -109,8 +109,8 @@ class RoleTools:
                 await self._store.put(tier, scope_id, role)
         except RoleTooLong as error:
             refused = _Refused("too_long", error.problem)
-        except UsageError:  # a store of the embedder's that takes less than ours
-            refused = _Refused("invalid", "the store does not take this role")
+        except UsageError:  # a custom store can accept fewer roles than ours
+            refused = _Refused("invalid", "the store does not accept this role")
         else:
             await self._changed(tier, scope_id)
             return _of_one(tier, role)
@@ -120,7 +120,7 @@ class RoleTools:
         async with self._writing:
             answer = await self._get(tier, scope_id)
             gone = await self._store.delete(tier, scope_id)
-        if not gone:  # another process was first
+        if not gone:  # another process deleted it first
             raise _Refused("not_found", f"no {tier} role is set for this scope")
         await self._changed(tier, scope_id)
         return answer
@@ -142,7 +142,7 @@ def _checked(name: str, arguments: Mapping[str, Any]) -> ListArguments | ScopeAr
 
 
 def _misfit(model: type[BaseModel], failure: ValidationError) -> str:
-    """Say which arguments do not fit and why. Values are not shown, nor names that are not the contract's own."""
+    """Say which arguments are invalid and why. The text has no values, and only names of the contract."""
     told: list[str] = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
         field = str(item["loc"][0]) if item["loc"] else ""
@@ -160,7 +160,7 @@ def _of_one(tier: Tier, role: Role) -> RoleAnswer:
 
 
 def _answered(answer: BaseModel) -> CallToolResult:
-    """The text beside the structured content says how many roles there are and repeats none: clients log such texts."""
+    """Return the result of a call. Its text only counts roles and quotes none, since clients log such texts."""
     count = len(answer.roles) if isinstance(answer, ListAnswer) else 1
     return CallToolResult(
         content=[TextContent(type="text", text=f"{count} role{'' if count == 1 else 's'}")],

@@ -1,6 +1,6 @@
-"""An MCP server on a transport, for hosts that serve: HTTP with limits, tokens and logs, or standard streams. A leaf.
+"""Runs an MCP server over HTTP, with limits, tokens and logs, or over standard streams.
 
-What is answered is decided in `role_host` and `sidecar`: a `Service`, which `serve_http` and `serve_stdio` take.
+`role_host` and `sidecar` decide what to answer. Each of them is a `Service`, which `serve_http` and `serve_stdio` take.
 """
 
 from .address import Address, HttpOptions

@@ -1,4 +1,4 @@
-"""Where a server listens, under which address it is reached, and what one caller can use up. Nothing is opened here."""
+"""The address and the limits of a server. This module opens no sockets and no files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Address:
     Attributes:
         host: A name or an IP address.
         port: The port; 0 takes a free one.
-        tls: Whether it speaks TLS; `serve_http` says so.
+        tls: Whether it speaks TLS; `serve_http` sets it.
     """
 
     host: str
@@ -30,16 +30,16 @@ class Address:
 
     @classmethod
     def parse(cls, given: str) -> Self:
-        """Read `HOST:PORT`, where an IPv6 address stands in brackets.
+        """Read `HOST:PORT`, with an IPv6 address in brackets.
 
         Raises:
-            InvalidArgument: It is something else.
+            InvalidArgument: The text has another form.
         """
         host, _, port = given.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if host and bracketed == (":" in host) and port.isascii() and port.isdigit() and int(port) < 1 << 16:
             return cls(host[1:-1] if bracketed else host, int(port))
-        raise InvalidArgument(f"--http {given!r} is no address", remedy="write HOST:PORT, such as 127.0.0.1:8100")
+        raise InvalidArgument(f"--http must be HOST:PORT, got {given!r}", remedy="write for example 127.0.0.1:8100")
 
     @property
     def is_loopback(self) -> bool:
@@ -56,28 +56,28 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """The host as addresses write it."""
+        """The host as URLs write it: an IPv6 address in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Reach and limits of a server over HTTP.
+    """Who can reach a server over HTTP, and its limits.
 
     Attributes:
-        allow_remote: Whether other machines may reach it without TLS, such as through a proxy that has it.
-        tls_cert: A file with the certificate and its chain, as PEM. With `tls_key`, other machines may reach it.
-        tls_key: A file with the certificate's key, as PEM without a password.
-        names: The names under which other machines reach it; calls under any other name are refused. Empty: any name.
-        max_body: Bytes of a request's body.
-        keep_alive: Seconds that a connection may be idle between two requests.
-        connections: Connections at once; above it, requests are answered with 503.
-        sessions: Sessions at once, of clients before revision 2026-07-28; above it, a new one is answered with 503.
-        session_idle: Seconds after which such a session ends if no request of it runs.
-        drain: Seconds that work under way is given when the process is asked to end.
+        allow_remote: Whether other machines can reach it without TLS, for example through a proxy that adds TLS.
+        tls_cert: A PEM file with the certificate and its chain. With `tls_key`, other machines can reach the server.
+        tls_key: A PEM file with the certificate's key, without a password.
+        names: The names under which other machines reach it. It refuses calls under other names. Empty means any name.
+        max_body: The largest request body, in bytes.
+        keep_alive: Seconds that a connection can be idle between two requests.
+        connections: The most concurrent connections. Above this, requests get 503.
+        sessions: The most concurrent sessions, of clients before revision 2026-07-28. Above this, a new one gets 503.
+        session_idle: Seconds without a running request after which such a session ends.
+        drain: Seconds that running work gets to finish when the process is asked to end.
 
     Raises:
-        InvalidArgument: A limit is not above 0, or the certificate is given without its key.
+        InvalidArgument: A limit is not above 0, or only one of certificate and key is set.
     """
 
     allow_remote: bool = False
@@ -93,13 +93,17 @@ class HttpOptions:
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise InvalidArgument("TLS needs a certificate and its key", remedy="give both --tls-cert and --tls-key")
+            raise InvalidArgument("TLS needs a certificate and its key", remedy="set both --tls-cert and --tls-key")
         for name in ("max_body", "keep_alive", "connections", "sessions", "session_idle"):
             value: float = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(f"{name} {value!r} is no limit", remedy="give a number above 0")
+                raise InvalidArgument(
+                    f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0"
+                )
         if not (math.isfinite(self.drain) and self.drain >= 0):
-            raise InvalidArgument(f"drain {self.drain!r} is no number of seconds", remedy="give 0 or more")
+            raise InvalidArgument(
+                f"drain must be a finite number of seconds, 0 or more, got {self.drain!r}", remedy="give 0 or more"
+            )
 
     @property
     def tls(self) -> bool:

@@ -1,8 +1,11 @@
-"""What every handler runs in, in each revision of the protocol. Independent of the transport.
+"""A wrapper around every handler, for each revision of the protocol and any transport.
 
-The SDK alone cancels a handler whose client has gone only in revision 2026-07-28. In a session of an earlier revision a
-stream that its client does not read blocks all others, a failing handler sends the text of its exception, and spans are
-named after what callers sent, which can be a role (R7).
+It makes up for four properties of the SDK:
+
+* Before revision 2026-07-28, a handler keeps running after its client has disconnected.
+* In a session of an earlier revision, a stream that its client does not read blocks all others.
+* A failing handler sends the text of its exception.
+* Spans are named after what callers sent, which can be a role (R7).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ STATE: Final = "worldagent.client"
 """Key of the `Client` in the state of an HTTP request."""
 
 MAX_UNREAD_NOTIFICATIONS: Final = 8
-"""Per request. The SDK buffers 16; one more blocks the whole session."""
+"""Per request. The SDK buffers 16; one more blocks all requests of the session."""
 
 _METHODS: Final = SPEC_CLIENT_METHODS | SPEC_CLIENT_NOTIFICATION_METHODS
 _UNKNOWN: Final = "?"
@@ -39,7 +42,7 @@ class Client:
     """The client of one request over HTTP.
 
     Attributes:
-        gone: Whether it disconnected before it had the answer.
+        gone: Whether it disconnected before it received the answer.
     """
 
     def __init__(self) -> None:
@@ -48,24 +51,24 @@ class Client:
         self._unread = asyncio.BoundedSemaphore(MAX_UNREAD_NOTIFICATIONS)
 
     def leave(self) -> None:
-        """Note that it disconnected, and cancel its handler."""
+        """Record that it disconnected, and cancel its handler."""
         self.gone = True
         if self._scope is not None:
             self._scope.cancel()
 
     def read(self) -> None:
-        """Note that the connection has taken a message."""
+        """Record that the connection has taken a message."""
         with suppress(ValueError):  # not every message is a notification
             self._unread.release()
 
     def cancels(self, scope: anyio.CancelScope) -> None:
-        """Cancel this scope when the client disconnects, or now if it has."""
+        """Cancel this scope when the client disconnects, or now if it already has."""
         self._scope = scope
         if self.gone:
             scope.cancel()
 
     def pace(self, ctx: ServerRequestContext[Any, Any]) -> None:
-        """Make progress wait until the client reads. Each request has a session object of its own."""
+        """Hold back progress until the client reads. Each request has its own session object."""
         report = ctx.session.report_progress
 
         async def paced(progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -83,7 +86,7 @@ def client_of(ctx: ServerRequestContext[Any, Any]) -> Client | None:
 
 
 def guard(server: Server[Any]) -> None:
-    """Run every handler of a server in `guarded`, and in a span of `Spans`."""
+    """Make every handler of a server run in `guarded`, and in a span of `Spans`."""
     if guarded not in server.middleware:
         server.middleware[:] = [
             Spans(server) if isinstance(each, OpenTelemetryMiddleware) else each for each in server.middleware
@@ -92,7 +95,7 @@ def guard(server: Server[Any]) -> None:
 
 
 async def guarded(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Run a handler until its client disconnects, no faster than it reads, and replace its exceptions."""
+    """Run a handler until its client disconnects. Send no faster than the client reads, and replace exceptions."""
     client = client_of(ctx)
     if client is None or ctx.request_id is None:
         return await _contained(ctx, call_next)
@@ -109,13 +112,13 @@ async def _contained(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
         return await call_next(ctx)
     except (MCPError, ValidationError):
         raise
-    except Exception as failure:  # the text of any exception could reach the caller
+    except Exception as failure:  # of any type: its text must not reach the caller
         log.error("a request failed: %s", type(failure).__name__)
     raise MCPError(INTERNAL_ERROR, "internal error")
 
 
 class Spans(OpenTelemetryMiddleware):
-    """The SDK's spans of requests, with known names only: a caller can send a role as the name of a tool.
+    """The SDK's spans of requests, with known names only, since a caller can send a role as the name of a tool.
 
     Args:
         server: The server. Its `get_tool_input_schema` knows which tools exist.
@@ -146,7 +149,7 @@ class Spans(OpenTelemetryMiddleware):
 
 
 def without_text(message: JSONRPCMessage) -> JSONRPCMessage:
-    """A client's message. An error keeps only its code: the SDK would make its text the status of a span (R7)."""
+    """Remove the text of a client's error message; the SDK would make it the status of a span (R7)."""
     if isinstance(message, JSONRPCError):
         message.error = ErrorData(code=message.error.code, message="")
     return message

@@ -1,7 +1,7 @@
 """A service as an ASGI application: `/mcp`, and `/health` and `/ready` for a service that is `Operated`.
 
-Starlette routes requests. The SDK checks names, bodies and tokens and speaks the protocol. This module adds that a
-handler knows its client, that refusals say what to do, and that nothing quotes what a client sent.
+Starlette routes requests. The SDK checks names, bodies and tokens and speaks the protocol. This module gives each
+handler its client, adds a remedy to refusals, and removes what a client sent from every answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .service import Operated, Service
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _FRESH: Final = {"cache-control": "no-store"}
 _EVENT: Final = b"event: "
-_GIVEN: Final = "with a token that this server was given"
+_GIVEN: Final = "with a token that this server accepts"
 
 
 def application(
@@ -46,7 +46,7 @@ def application(
     """The service as an ASGI application, which answers at `/mcp`.
 
     Args:
-        service: What is served. If it has tokens, a call without one gets 401.
+        service: The service. If it has tokens, a call without one gets 401.
         address: Where it will listen. On loopback, calls to any other name are refused.
         options: The limits.
 
@@ -80,8 +80,8 @@ def application(
 def _names(address: Address, options: HttpOptions) -> TransportSecuritySettings:
     """Which `Host` and `Origin` headers are accepted.
 
-    A page in a browser can reach this machine under a name of its own (DNS rebinding), so a server on loopback accepts
-    only names of loopback. A server that other machines reach under any name is protected by its tokens.
+    A web page can make a browser reach this machine under the page's own name (DNS rebinding), so a server on loopback
+    accepts only names of loopback. Tokens protect a server that other machines can reach under any name.
     """
     if not (options.names or address.is_loopback):
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -113,8 +113,8 @@ class Front:
         self._app = app
         self._remedies = {
             401: ("invalid_token", f"send the header `Authorization: Bearer TOKEN`, {_GIVEN}"),
-            403: ("invalid_origin", "call from a page of this server's own name; no other page may"),
-            404: ("not_found", f"correct the path of the address: this server has {', '.join(paths)} and no other"),
+            403: ("invalid_origin", "call from a page that has this server's own name; other pages are refused"),
+            404: ("not_found", f"correct the path of the URL; the paths of this server are {', '.join(paths)}"),
             405: ("method_not_allowed", "use {allow}"),
             406: ("not_acceptable", "send the header `Accept: application/json, text/event-stream`"),
             421: ("invalid_host", "call the server by a name that it was started for"),
@@ -153,10 +153,10 @@ class Front:
         await self._app(scope, received, sent)
 
     def _reworded(self, start: Message, body: bytes) -> bytes:
-        """The new body of a refusal; its headers are changed to match.
+        """Return the new body of a refusal, and change the headers to match.
 
-        The SDK quotes the request in errors of the protocol. That part is cut: it can hold a role, and clients log
-        errors (R7).
+        The SDK quotes the request in errors of the protocol. This removes the quote: it can hold a role, and clients
+        log errors (R7).
         """
         headers = MutableHeaders(scope=start)
         told: Any = json.loads(body) if headers.get("content-type") == "application/json" else {}
@@ -177,10 +177,10 @@ class Front:
 
 
 class Sessions(StreamableHTTPSessionManager):
-    """The sessions of clients before revision 2026-07-28. Handlers receive messages as `without_text` returns them."""
+    """The sessions of clients before revision 2026-07-28. Handlers get messages as `without_text` returns them."""
 
     def end_listening(self) -> None:
-        """End the streams that clients opened with GET, which would not end by themselves."""
+        """End the streams that clients opened with GET; they do not end by themselves."""
         for transport in self._server_instances.values():
             transport.close_standalone_sse_stream()
 

@@ -1,4 +1,4 @@
-"""A service over streamable HTTP, on uvicorn, until a signal arrives."""
+"""Serves a service over streamable HTTP, on uvicorn, until a signal arrives."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .http_app import application
 from .service import Service, drain, stopped_by_signals
 
 LAST_SECONDS: Final = 5
-"""Time that clients get to read their answers after the service was drained."""
+"""Seconds that clients get to read their answers after the service was drained."""
 
 MAX_HEAD_BYTES: Final = 1 << 15
-"""Limit for the head of a request that arrives in pieces."""
+"""The largest head of a request that arrives in pieces."""
 
 SEND_BUFFER_BYTES: Final = 1 << 18
-"""What the operating system buffers for a client that does not read. Its own default is several MB."""
+"""Bytes that the operating system buffers for a client that does not read. The system's default is several MB."""
 
 
 async def serve_http(
@@ -36,25 +36,25 @@ async def serve_http(
     draining: Callable[[], None] | None = None,
     tokens_by: str = "ask for a token",
 ) -> int | None:
-    """Serve until a signal arrives; a second one ends the process at once.
+    """Serve until a signal arrives; a second signal ends the process at once.
 
-    At the first signal the server stops accepting connections and drains the service. Open connections are still
-    served meanwhile, `/ready` among them. Then streams end, and answers under way are sent.
+    At the first signal the server stops accepting connections and drains the service. Meanwhile it still serves open
+    connections, including their calls of `/ready`. Then streams end, and the remaining answers are sent.
 
     Args:
-        service: What is served.
+        service: The service.
         address: Where to listen.
-        options: Its reach and its limits.
+        options: Who can reach the server, and its limits.
         ready: Called with the actual address as soon as the server can be reached.
-        draining: Called when the end begins.
-        tokens_by: How to set tokens, for the remedy of the error if there are none.
+        draining: Called when draining begins.
+        tokens_by: How to set tokens; it is the remedy of the error for missing tokens.
 
     Returns:
         The number of the signal.
 
     Raises:
-        InvalidArgument: Other machines can reach the address, but that was not allowed or there are no tokens; or the
-            address or the certificate cannot be used.
+        InvalidArgument: Other machines can reach the address, but the options do not allow it or the service has no
+            tokens. Or the address or the certificate cannot be used.
     """
     _check_reach(service, address, options, tokens_by)
     context = _tls_context(options)
@@ -66,7 +66,7 @@ async def serve_http(
 
     config = uvicorn.Config(
         app,
-        http="h11",  # the others do not bound the head of a request
+        http="h11",  # uvicorn's other parsers do not bound the head of a request
         ws="none",
         log_config=None,
         access_log=False,
@@ -102,26 +102,26 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:  # a successor can take the port; open connections are still served
+        for server in self.servers:  # frees the port for a new process; open connections are still served
             server.close()
         await self._end()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        yield  # `serve_http` handles them; uvicorn would raise them again at the end
+        yield  # `serve_http` handles signals; uvicorn would raise them again at the end
 
 
 def _check_reach(service: Service, address: Address, options: HttpOptions, tokens_by: str) -> None:
-    """Refuse an address that other machines reach, unless that is allowed and tokens are required."""
+    """Refuse an address that other machines can reach, unless that is allowed and the service has tokens."""
     if address.is_loopback:
         return
     reached = f"{address.host!r} can be reached from other machines"
     if not (options.allow_remote or options.tls):
-        remedy = "listen on 127.0.0.1, or give tokens and a certificate, or tokens and --allow-remote"
+        remedy = "listen on 127.0.0.1, or set tokens and a certificate, or tokens and --allow-remote"
         raise InvalidArgument(reached, remedy=remedy)
     if service.tokens is None:
-        raise InvalidArgument(f"{reached}, and no token is asked for", remedy=tokens_by)
+        raise InvalidArgument(f"{reached}, and no token is required", remedy=tokens_by)
 
 
 def _tls_context(options: HttpOptions) -> ssl.SSLContext | None:
@@ -136,17 +136,17 @@ def _tls_context(options: HttpOptions) -> ssl.SSLContext | None:
         context.load_cert_chain(options.tls_cert.expanduser(), options.tls_key.expanduser(), password=lambda: b"")
         return context
     except ssl.SSLError as error:
-        problem = (error.reason or "they are no PEM files").replace("_", " ").lower()
+        problem = (error.reason or "they are not PEM files").replace("_", " ").lower()
     except (OSError, RuntimeError, ValueError) as error:
         problem = getattr(error, "strerror", None) or type(error).__name__
     raise InvalidArgument(
         f"the certificate {str(options.tls_cert)!r} and the key {str(options.tls_key)!r} cannot be used: {problem}",
-        remedy="give PEM files that can be read and belong together, the key without a password",
+        remedy="give readable PEM files of one certificate and its key; the key must have no password",
     )
 
 
 def _listening(address: Address) -> socket.socket:
-    """A socket that listens at the address."""
+    """Return a socket that listens at the address."""
     problem, remedy = "no such name", "choose another address, or port 0 for a free one"
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
@@ -159,22 +159,22 @@ def _listening(address: Address) -> socket.socket:
     except socket.gaierror as error:
         problem = error.strerror or problem
     except OSError as error:
-        problem = os.strerror(error.errno) if error.errno else type(error).__name__  # `strerror` has the address again
+        problem = os.strerror(error.errno) if error.errno else type(error).__name__  # `strerror` repeats the address
         if error.errno == errno.EADDRINUSE:
             problem = "another program listens there"
-            remedy = "choose another port, or 0 for a free one; `worldagent ps` lists the sidecars that run"
+            remedy = "choose another port, or 0 for a free one; `worldagent ps` lists the running sidecars"
     except UnicodeError:
         pass
-    raise InvalidArgument(f"{address.authority}:{address.port} cannot be listened on: {problem}", remedy=remedy)
+    raise InvalidArgument(f"cannot listen on {address.authority}:{address.port}: {problem}", remedy=remedy)
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise the limit of open files, as far as the system allows."""
+    """Raise the limit of open files as far as the system allows."""
     with suppress(ImportError, OSError, ValueError):  # Windows has no such limit; some systems have a lower one
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < wanted:  # a negative number is no limit
+        if 0 <= soft < wanted:  # a negative number means unlimited
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 

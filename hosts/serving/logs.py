@@ -1,6 +1,6 @@
-"""The log of a serving process. It never has the message of a library, which can quote a role (R7).
+"""The log of a serving process. It omits the messages of libraries, which can quote a role (R7).
 
-A line that repeats is written once a second, so that no client can fill the disk. Each request is a line of data.
+A repeated line is written once a second, so that no client can fill the disk. Each request is one line of data.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 LogForm: TypeAlias = Literal["text", "json"]
 
 REPEAT_SECONDS: Final = 1.0
-"""Time between two equal lines."""
+"""Seconds between two equal lines."""
 
 MAX_COUNTED: Final = 1000
-"""Lines whose repetitions are counted at the same time."""
+"""How many different lines are tracked for repetition at the same time."""
 
 MAX_ID_CHARACTERS: Final = 200
 
 _OURS: Final = "worldagent"
-_FIELDS: Final = "worldagent_fields"  # the attribute of a record that holds its fields, where it is data
-_MORE: Final = "worldagent_more"  # how often the line was left out before
+_FIELDS: Final = "worldagent_fields"  # the attribute of a record that holds its fields, if it is a line of data
+_MORE: Final = "worldagent_more"  # how often the line was omitted before
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:#-]+")
 _UNKNOWN: Final = "?"
 
@@ -42,20 +42,23 @@ _requests = logging.getLogger("worldagent.requests")
 
 @contextmanager
 def quiet_logs(*, level: LogLevel = "warning", form: LogForm = "text") -> Generator[None, None, None]:
-    """Send what this process logs to stderr, without the text of libraries. It replaces all handlers of the process.
+    """Log to stderr, without the text of library records. This replaces all log handlers of the process.
 
-    A line that repeats within a second is counted, and the count is written later. Warnings of Python are logged like
-    those of a library. Records of libraries below a warning are written at debug only.
+    Lines that repeat within a second are counted, and the count is written later. Python warnings are logged like
+    records of a library. Library records below the level warning are written at level debug only.
 
     Args:
-        level: The lowest level that is written.
-        form: Lines for people, or one JSON object a line.
+        level: The lowest level to write.
+        form: `text` for lines that people read, `json` for one JSON object a line.
 
     Raises:
         InvalidArgument: The level or the form is unknown.
     """
     if level not in ("debug", "info", "warning") or form not in ("text", "json"):
-        raise InvalidArgument(f"there is no log of level {level!r} as {form!r}", remedy="use debug, info or warning")
+        raise InvalidArgument(
+            f"the log must have level debug, info or warning and form text or json, got {level!r} and {form!r}",
+            remedy="use one of these",
+        )
     root, handler = logging.getLogger(), _Handler()
     handler.setFormatter(_Formatter(form))
     if level == "info":
@@ -73,24 +76,26 @@ def quiet_logs(*, level: LogLevel = "warning", form: LogForm = "text") -> Genera
 
 
 class RequestLog:
-    """The request log: one line a request at level info, of ids, codes and times; no argument, token, role or text.
+    """The request log: one line a request at level info.
+
+    A line has ids, codes and times. It never has an argument, a token, a role or other text.
 
     Args:
-        tools: The tools that exist. Callers can send any text as a name, so others are shown as `?`.
+        tools: The tools that exist. Callers can send any text as a name, so other names are logged as `?`.
     """
 
     def __init__(self, tools: Collection[str] = ()) -> None:
         self._tools = frozenset(tools)
 
     def record(self, *, method: str, code: str, ms: float, tool: str | None = None, **ids: str | None) -> None:
-        """Write the line of a request that has been answered.
+        """Write the line of an answered request.
 
         Args:
             method: The method of the protocol.
             code: `ok`, or the code of the error.
             ms: Milliseconds from the arrival of the request to its answer.
-            tool: The tool that was called.
-            **ids: Ids such as `thread`, which the caller may use.
+            tool: The called tool.
+            **ids: Ids such as `thread` that the caller has access to.
         """
         fields: dict[str, Any] = {"method": method if method in SPEC_CLIENT_METHODS else _UNKNOWN}
         if tool is not None:
@@ -100,7 +105,7 @@ class RequestLog:
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be subscripted when the program runs
-    """Leaves out a line that equals one of the last second, and writes the count with the next one or at the end.
+    """Omits a line that equals one of the last second, and writes the count with the next such line or at the end.
 
     A line with fields is data and is always written.
     """
@@ -141,7 +146,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be
 
 
 class _Formatter(logging.Formatter):
-    """Our own records in full; of all others the logger, the level and the type of the error."""
+    """Formats our own records in full, and of other records only the logger, the level and the type of the error."""
 
     def __init__(self, form: LogForm) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The JSON Schemas of what tools take and give, as they are published."""
+"""The published JSON Schemas of the arguments and answers of tools."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pydantic.json_schema import GenerateJsonSchema
 
 
 def wire_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a model, without what is the code's own: titles made of its names, docstrings of its classes.
+    """Return the JSON Schema of a model, without titles made of Python names and without docstrings of classes.
 
     Args:
-        model: What goes over the wire.
+        model: The model of a message on the wire.
     """
     return model.model_json_schema(schema_generator=_Untitled)
 
 
 def output_schema(answer: type[BaseModel], error: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of everything that a tool puts into `structuredContent`: its answer or an error.
+    """Return the JSON Schema of everything that a tool puts into `structuredContent`: its answer or an error.
 
-    Clients validate errors against the published `outputSchema` too, and replace an answer that does not match by an
-    error of their own. MCP before 2026-07-28 requires `"type": "object"` at the top level.
+    Clients validate errors against the published `outputSchema` too. They replace an answer that does not match with
+    their own error. MCP before 2026-07-28 requires `"type": "object"` at the top level.
 
     Args:
-        answer: What the tool answers.
-        error: What it answers where it fails.
+        answer: The model of the tool's answer.
+        error: The model of the tool's error.
     """
     either: Any = answer | error
     return {"type": "object", **TypeAdapter(either).json_schema(schema_generator=_Untitled)}

@@ -1,4 +1,4 @@
-"""What is served: an MCP server, the tokens that it takes, and how it ends. No transport is known here."""
+"""A service: an MCP server, the tokens that it accepts, and how it ends. It is independent of the transport."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .logs import log
 from .tokens import Tokens
 
 _EXTRA_SECONDS: Final = 2.0
-"""Seconds beyond its own that a service may take to drain."""
+"""Seconds that a service can take to drain beyond the time that it was given."""
 
 
 class Service(Protocol):
-    """An MCP server that a transport can serve. One with more to say is `Operated`."""
+    """An MCP server that a transport can serve. A service can also be `Operated`."""
 
     @property
     def server(self) -> Server[Any]:
@@ -29,28 +29,28 @@ class Service(Protocol):
 
     @property
     def tokens(self) -> Tokens[Any] | None:
-        """The bearer tokens that it takes over HTTP; None takes every caller."""
+        """The bearer tokens that it accepts over HTTP; None accepts every caller."""
         ...
 
     def end_streams(self) -> None:
-        """End the streams that have no end of their own, so that a transport can close."""
+        """End the streams that do not end by themselves, so that a transport can close."""
         ...
 
 
 @runtime_checkable
 class Operated(Protocol):
-    """A service that is watched and ended in order. What it tells has no content and nothing secret."""
+    """A service with health checks and an orderly end. Its reports hold no content and no secrets."""
 
     def health(self) -> Mapping[str, Any]:
-        """How the process is, as JSON for `/health`. At once, without asking anybody."""
+        """Report the state of the process, as JSON for `/health`. It returns at once and waits for nothing."""
         ...
 
     async def ready(self) -> Mapping[str, Any]:
-        """Whether new work is taken, as JSON for `/ready`; `"ready"` says yes or no."""
+        """Report whether it accepts new work, as JSON for `/ready`; the field `ready` is true or false."""
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Take no new work, and bring what runs to a place where it can be resumed, within so many seconds."""
+        """Refuse new work, and bring running work to a point where it can be resumed, within `seconds`."""
         ...
 
 
@@ -61,7 +61,7 @@ def stopped_by_signals(stop: Callable[[], object]) -> Generator[list[int], None,
     Signals reach the main thread only. In another thread this does nothing.
 
     Yields:
-        A list that the number of the signal is put into.
+        A list that receives the number of the signal.
     """
     stopped: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -87,12 +87,12 @@ def stopped_by_signals(stop: Callable[[], object]) -> Generator[list[int], None,
 
 
 async def drain(service: Service, seconds: float, begins: Callable[[], None] | None) -> None:
-    """Drain a service and end its streams, whatever goes wrong with either: the process ends in any case.
+    """Drain a service and end its streams. Failures are logged and not raised, since the process ends in any case.
 
     Args:
         service: The service.
         seconds: Seconds that its work gets to finish.
-        begins: Called before.
+        begins: Called before draining.
     """
     if begins is not None:
         begins()
@@ -101,7 +101,7 @@ async def drain(service: Service, seconds: float, begins: Callable[[], None] | N
             await asyncio.wait_for(service.drain(seconds), seconds + _EXTRA_SECONDS)
     except TimeoutError:
         log.warning("the service was still at work after %g seconds", seconds + _EXTRA_SECONDS)
-    except Exception as failure:  # not by name: a service may fail with anything, and the process ends all the same
+    except Exception as failure:  # of any type: a service can raise anything, and the process must still end
         log.error("the service did not drain: %s", type(failure).__name__)
     finally:
         service.end_streams()

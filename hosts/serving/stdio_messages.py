@@ -1,4 +1,4 @@
-"""Lines of standard input, read as messages or refused.
+"""Parses lines of standard input as messages, or refuses them.
 
 A refusal quotes nothing of the line except its id.
 """
@@ -18,18 +18,18 @@ from .address import MIB
 from .handlers import without_text
 
 MAX_LINE_BYTES: Final = 4 * MIB
-"""As many as the body of a request over HTTP can have."""
+"""The same limit as for the body of a request over HTTP."""
 
 _MAX_ID_CHARACTERS: Final = 200  # of an id that a refusal repeats
-_MAX_EXACT: Final = 1 << 53  # from here on a number with a fraction or an exponent may not be the one that was meant
-_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # the escape of half a surrogate pair; the other may follow
+_MAX_EXACT: Final = 1 << 53  # above this, a float can differ from the integer that the client wrote
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # the escape of half a surrogate pair; the other half can follow
 _REQUEST: Final = TypeAdapter(JSONRPCRequest)
 
 _NO_JSON: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
 _NO_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
 _NO_ID: Final = ErrorData(
     code=INVALID_REQUEST,
-    message="Invalid Request: the id is no string and no whole number; send one, or a notification without an id",
+    message="Invalid Request: the id must be a string or an integer; send one, or a notification without an id",
 )
 _TOO_LONG: Final = ErrorData(
     code=INVALID_REQUEST,
@@ -39,11 +39,11 @@ _TOO_LONG: Final = ErrorData(
 
 
 class Refused(Exception):
-    """A line that is refused.
+    """A line was refused.
 
     Args:
-        error: What its sender receives.
-        request_id: The id of the refusal; None if the line has none that an answer can have.
+        error: The error that the sender receives.
+        request_id: The id of the refusal; None if the line has no valid id.
 
     Attributes:
         answer: The refusal as a message.
@@ -56,14 +56,14 @@ class Refused(Exception):
 
 
 def parse(line: bytes) -> JSONRPCMessage:
-    """Read one line.
+    """Parse one line.
 
-    A line with a method and an id is a request, whatever else is wrong with it: its sender waits for an answer. The SDK
-    would take a request with an invalid id for a notification and not answer.
+    A line with a method and an id counts as a request, even if it is invalid otherwise, because its sender waits for an
+    answer. The SDK would treat a request with an invalid id as a notification and not answer.
 
     Args:
-        line: The line. U+FFFD replaces bytes that are not UTF-8 and halves of surrogate pairs, so that a call whose
-            text was cut in the middle of a character is still answered under its id.
+        line: The line. U+FFFD replaces bytes that are not UTF-8 and halves of surrogate pairs. So a call whose text was
+            cut in the middle of a character still gets an answer under its id.
 
     Raises:
         Refused: The line is not a message.
@@ -89,7 +89,7 @@ def _json(text: str) -> Any:
 
 
 def _is_request(told: Any) -> bool:
-    """Whether its sender waits for an answer.
+    """Whether the sender waits for an answer.
 
     Clients that write every field send `"method": null` in answers and `"id": null` in notifications.
     """
@@ -99,7 +99,7 @@ def _is_request(told: Any) -> bool:
 
 
 def _request_id(given: object) -> RequestId | None:
-    """The id if an answer can have it. 1.0 is 1, since JSON has one kind of number."""
+    """Return the id if an answer can have it, else None. 1.0 is 1, since JSON has one kind of number."""
     match given:
         case bool():
             return None

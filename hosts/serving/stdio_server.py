@@ -1,8 +1,9 @@
-"""A service over standard input and output: one client, the process that started this one.
+"""Serves a service over standard input and output to one client, the process that started this one.
 
-It ends when its input ends or when that process is gone. It needs no token: only the process that started it can write
-to its input. The SDK's own transport does not bound the length of a line, cannot end before the next line arrives, and
-does not answer lines that are no messages. This one reads and writes in threads that it can leave behind.
+It ends when its input ends or when that process ends. It needs no token, because only the process that started it can
+write to its input. The SDK's own transport does not bound the length of a line, cannot end before the next line
+arrives, and does not answer invalid lines. This one reads and writes in daemon threads, so a blocked read does not keep
+the process alive.
 """
 
 from __future__ import annotations
@@ -28,36 +29,35 @@ from .service import drain as drain_service
 from .stdio_messages import MAX_LINE_BYTES, Refused, parse
 
 ANSWER_SECONDS: Final = 5.0
-"""Time that calls under way get once the service is drained."""
+"""Seconds that running calls get to answer once the service is drained."""
 
 FLUSH_SECONDS: Final = 1.0
-"""Time that the client gets to read the last line."""
+"""Seconds that the client gets to read the last line."""
 
 REFUSAL_SECONDS: Final = 5.0
-"""Time that the client gets to read a refusal, before its next lines are read without refusing them."""
+"""Seconds that the client gets to read a refusal. After that, its next lines are read even if it does not read."""
 
 MAX_REFUSALS: Final = 1000
-"""Refusals with an id that are kept for a client that does not read."""
+"""The most refusals with an id that are kept for a client that does not read."""
 
 ROUNDS: Final = 20
-"""Rounds of the event loop within which the SDK starts the handler of the request that was read last."""
+"""Rounds of the event loop within which the SDK starts the handler of the last request."""
 
 PARENT_SECONDS: Final = 0.5
-"""Time between two checks of the parent; there is no notification of its end that works on every platform."""
+"""Seconds between two checks of the parent. No notification of its end works on every platform."""
 
 
 async def serve_stdio(
     service: Service, *, drain: float = 10.0, draining: Callable[[], None] | None = None
 ) -> int | None:
-    """Serve until standard input ends, the parent is gone or a signal arrives.
+    """Serve until standard input ends, the parent ends or a signal arrives.
 
-    Then the service is drained, and requests that were read before are answered. A second signal ends the process at
-    once.
+    Then drain the service and answer the requests that were already read. A second signal ends the process at once.
 
     Args:
-        service: What is served.
-        drain: Seconds that work under way gets to finish.
-        draining: Called when the end begins.
+        service: The service.
+        drain: Seconds that running work gets to finish.
+        draining: Called when draining begins.
 
     Returns:
         The number of the signal, or None if there was none.
@@ -71,21 +71,21 @@ async def serve_stdio(
 
 
 class _Connection:
-    """The one client.
+    """The connection to the client.
 
     Args:
-        lines: What it sends. Do not close it: that would wait for the line that is being read.
-        outgoing: The descriptor of what it receives.
+        lines: The client's lines. Do not close it: that would wait for the line that is being read.
+        outgoing: The descriptor that the client reads from.
     """
 
     def __init__(self, lines: BinaryIO, outgoing: int) -> None:
         self._reading = _Blocking("worldagent-stdin", partial(lines.readline, MAX_LINE_BYTES + 1))
         self._writing = _Blocking("worldagent-stdout", partial(_write, outgoing))
-        self._line: Future[bytes] | None = None  # the one that is being read
-        self._cut = False  # whether the next piece belongs to a line that was refused
+        self._line: Future[bytes] | None = None  # the line that is being read
+        self._cut = False  # whether the next piece belongs to a refused line
         self._ended = False
         self._unanswered: set[str] = set()  # ids of requests without an answer
-        self._refusals: set[asyncio.Future[None]] = set()  # those that are still being written
+        self._refusals: set[asyncio.Future[None]] = set()  # refusals that are still being written
         self._changed = asyncio.Event()
 
     def end_input(self) -> None:
@@ -132,7 +132,7 @@ class _Connection:
     # --- what the client sends ---
 
     async def _next(self) -> JSONRPCMessage | None:
-        """The next message; None at the end. Lines that are no messages are refused here and never reach the SDK."""
+        """Return the next message; None at the end. Invalid lines are refused here and never reach the SDK."""
         while True:
             try:
                 line = await self._next_line()
@@ -147,7 +147,7 @@ class _Connection:
             return message
 
     async def _next_line(self) -> bytes | None:
-        """The next line; None at the end. A line that is too long is refused at once and skipped to its end."""
+        """Return the next line; None at the end. A line that is too long is refused at once and skipped to its end."""
         while not self._ended:
             self._line = self._reading.begin()
             if not (piece := await asyncio.wrap_future(self._line)):
@@ -161,7 +161,7 @@ class _Connection:
         return None
 
     async def _watch_parent(self) -> None:
-        """End the input once the parent is gone, even if another process holds it open.
+        """End the input once the parent has ended, even if another process holds the input open.
 
         This does nothing on systems that do not give orphans a new parent.
         """
@@ -175,8 +175,8 @@ class _Connection:
     async def _refuse(self, refusal: JSONRPCError) -> None:
         """Send a refusal, no faster than the client reads.
 
-        If the client does not read, its lines are still read, so that the end of its input is noticed. Of their
-        refusals only those with an id are kept, because a caller waits for them.
+        If the client does not read, its lines are still read, so that this notices the end of the input. Then only
+        refusals with an id are kept, because a caller waits for them.
         """
         idle = not self._refusals
         if idle or (refusal.id is not None and len(self._refusals) < MAX_REFUSALS):
@@ -209,10 +209,10 @@ class _Connection:
 
 
 class _Blocking:
-    """A thread that makes one blocking call after another.
+    """A daemon thread that makes one blocking call after another.
 
-    A pipe can stay full or empty forever. The thread of an executor would keep the process from ending for as long;
-    this one does not.
+    A pipe can stay full or empty forever. A blocked thread of an executor would keep the process from ending; this one
+    does not.
 
     Args:
         name: The name of the thread.
@@ -231,7 +231,7 @@ class _Blocking:
         return done
 
     def close(self) -> None:
-        """End the thread after the calls that are queued."""
+        """End the thread after the queued calls."""
         self._begun.put(None)
 
     def _run(self) -> None:
@@ -252,10 +252,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @contextmanager
 def _descriptors() -> Generator[tuple[int, int], None, None]:
-    """Descriptors for standard input and output that child processes do not inherit.
+    """Yield descriptors for standard input and output that child processes do not inherit.
 
-    Meanwhile standard input is empty and standard output goes to standard error: a stray line would break the
-    protocol, and a child process could read the client's lines.
+    Inside the block, standard input is empty and standard output goes to standard error. Otherwise a stray `print`
+    would break the protocol, and a child process could read the client's lines.
     """
     incoming, outgoing = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -264,7 +264,7 @@ def _descriptors() -> Generator[tuple[int, int], None, None]:
     os.dup2(2, 1)
     try:
         yield incoming, outgoing
-    finally:  # they stay open: a thread may still block on one, and its number must not be reused
+    finally:  # they stay open: a thread can still block on one, and its number must not be reused
         os.dup2(incoming, 0)
         os.dup2(outgoing, 1)
 

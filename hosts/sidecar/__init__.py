@@ -1,6 +1,6 @@
-"""The sidecar: all surfaces of the agent as an MCP server, for hosts in any language (T4, T10). A leaf.
+"""The sidecar: all surfaces of the agent as an MCP server, for hosts in any language (T4, T10).
 
-The contract is written down in `docs/sidecar.md`. A transport is in `serving`; the command line puts both together.
+`docs/sidecar.md` specifies the contract. `serving` has the transports, and the command line combines the two.
 """
 
 from .access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting

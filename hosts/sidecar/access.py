@@ -1,4 +1,4 @@
-"""What a token reaches: workspaces, accounts, threads. What a caller may do with a turn is in `people`."""
+"""What a token grants: workspaces, accounts, threads. `people` decides what a caller can do with a turn."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from .ports import ANY, Caller, forbidden, reaches
 _LISTS: Final = ("workspaces", "accounts", "threads")
 _EXAMPLE: Final = (
     '[[token]], token = "..." and lists such as workspaces = ["novel"], accounts = ["ana"], threads = ["*"], and '
-    "operator = true where turns of others may be touched"
+    "operator = true for a token that can resume, answer and cancel turns of other accounts"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a caller may use.
+    """What a caller can use.
 
     Attributes:
-        workspaces: The ids of workspaces; `*` among them is every id.
-        accounts: The ids of accounts that it may speak for; `*` is every id. Nobody in particular is always allowed.
+        workspaces: The ids of workspaces; `*` among them means every id.
+        accounts: The ids of accounts that it can speak for; `*` means every id. A call without an account is always
+            allowed.
         threads: Globs over the ids of threads.
-        operator: Whether it may resume, answer and cancel turns of others.
+        operator: Whether it can resume, answer and cancel turns of other accounts.
 
     Raises:
-        InvalidArgument: An id or a glob cannot be one.
+        InvalidArgument: An id or a glob is invalid.
     """
 
     workspaces: Collection[str] = ()
@@ -44,25 +45,26 @@ class Grant:
         for name in _LISTS:
             given = getattr(self, name)
             if isinstance(given, str):
-                raise InvalidArgument(f"{name} of a grant is a text", remedy="give a list of ids")
+                raise InvalidArgument(f"`{name}` of a grant must be a list, got a string", remedy="give a list of ids")
             object.__setattr__(self, name, frozenset(check_id(f"one of {name}", one) for one in given))
 
     def caller(self, workspace: str | None, account: str | None) -> Caller:
-        """On whose behalf a call is made.
+        """Find the workspace and the account of a call.
 
         Args:
-            workspace: As the call names it; None is the only one that the grant reaches.
-            account: As the call names it; None is the only one that the grant speaks for, else nobody.
+            workspace: The workspace that the call names; None means the only one that the grant reaches.
+            account: The account that the call names; None means the only one of the grant, or no account if the grant
+                has none or several.
 
         Raises:
-            Refused: The grant does not reach it.
-            InvalidArgument: No workspace is named, and the grant reaches more than one.
+            Refused: The grant does not reach the workspace or the account.
+            InvalidArgument: The call names no workspace, and the grant reaches more than one.
         """
         if workspace is None:
             workspace = _only(self.workspaces)
         if workspace is None and self.workspaces:
             raise InvalidArgument(
-                "the call names no workspace, and it may use several", remedy="name one in `workspace`"
+                "the call names no workspace, and its token reaches several", remedy="name one in `workspace`"
             )
         if workspace is None or not reaches(workspace, self.workspaces):
             raise forbidden("workspace")
@@ -73,23 +75,23 @@ class Grant:
         return Caller(workspace=workspace, account=account, operator=self.operator, accounts=self.accounts)
 
     def allows_thread(self, thread: str) -> bool:
-        """Whether a thread with this id may be used, if there is one or not."""
+        """Whether the caller can use a thread with this id. The thread does not have to exist."""
         return any(fnmatchcase(thread, glob) for glob in self.threads)
 
     def allows_threads_after(self, stem: str) -> bool:
-        """Whether every thread may be used whose id begins so."""
+        """Whether the caller can use every thread whose id begins with `stem`."""
         return any(glob.endswith(ANY) and fnmatchcase(stem, glob) for glob in self.threads)
 
     @property
     def allows_any_thread(self) -> bool:
-        """Whether every thread may be used."""
+        """Whether the caller can use every thread."""
         return ANY in self.threads
 
     def check_thread(self, thread: str) -> None:
-        """Refuse a thread that may not be used.
+        """Refuse a thread that the caller cannot use.
 
         Raises:
-            Refused: It may not.
+            Refused: The grant does not reach the thread.
         """
         if not self.allows_thread(thread):
             raise forbidden("thread")
@@ -100,44 +102,46 @@ NOTHING: Final = Grant()
 
 
 def tokens_of_setting(token: str) -> Tokens[Grant]:
-    """The tokens where the setting `sidecar_token` has the only one.
+    """Return the tokens for the setting `sidecar_token`, which holds a single token.
 
     Args:
-        token: Its text, which grants everything.
+        token: The token. It grants everything.
 
     Raises:
-        InvalidArgument: It cannot be a token; nothing of it is shown.
+        InvalidArgument: The token is invalid. The error shows nothing of it.
     """
     return Tokens([(token, EVERYTHING)], source="the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)")
 
 
 def read_token_file(path: Path, grant: Grant = EVERYTHING) -> Tokens[Grant]:
-    """Read the tokens of a sidecar from a file: one token, or, where its name ends in `.toml`, tokens with grants.
+    """Read the tokens of a sidecar from a file.
+
+    A file whose name ends in `.toml` has tokens with their grants. Any other file has one token.
 
     Args:
         path: The file.
-        grant: What a token grants that stands in the file alone.
+        grant: The grant of the token in a file that has one token.
 
     Raises:
-        InvalidArgument: The file cannot be read, or does not fit; nothing of its text is shown.
+        InvalidArgument: The file is unreadable or invalid. The error shows nothing of its text.
     """
     return read_tokens(path, grant, entry=_grant_of, example=_EXAMPLE)
 
 
 def _grant_of(table: dict[str, Any]) -> Grant:
     if not table.keys() <= {*_LISTS, "operator"}:
-        raise ValueError("has something else than token, workspaces, accounts, threads and operator")
+        raise ValueError("must have only the keys token, workspaces, accounts, threads and operator")
     lists: dict[str, list[str]] = {}
     for name in _LISTS & table.keys():
         ids = table[name]
         if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-            raise ValueError(f"has {name} that are not a list of ids")
+            raise ValueError(f"must have a list of ids as {name}")
         lists[name] = ids
     operator = table.get("operator", False)
     if not isinstance(operator, bool):
-        raise ValueError("has an operator that is neither true nor false")
+        raise ValueError("must have true or false as operator")
     if not lists.get("workspaces"):
-        raise ValueError("names no workspaces")
+        raise ValueError("must name at least one workspace in workspaces")
     return Grant(**lists, operator=operator)
 
 

@@ -1,9 +1,9 @@
-"""Stored roles that the sidecar's own client keeps: it is asked over the connection that it made (R9).
+"""Stored roles that the sidecar's own client keeps. The sidecar requests them over the client's connection (R9).
 
-The client is a role host then (`docs/role-host.md`), and says so when it connects: `capabilities.experimental` has
-`"worldagent/roles": {"contract": 1}`, with `"tiers"` where it keeps others than `workspace` and `account`. It is sent
-`tools/call` requests. That takes a connection on which a server may ask: standard streams, and an earlier revision than
-2026-07-28.
+Such a client is a role host (`docs/role-host.md`) and declares it when it connects: `capabilities.experimental` has
+`"worldagent/roles": {"contract": 1}`. It adds `"tiers"` if it keeps other tiers than `workspace` and `account`. The
+sidecar sends it `tools/call` requests. This requires a connection on which a server can send requests: standard
+streams, with a revision before 2026-07-28.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from ...mcp_client.role_store import ContractRoleStore
 from .ports import Refused
 
 CAPABILITY: Final = "worldagent/roles"
-"""What a client declares among its experimental capabilities to be asked for roles."""
+"""The experimental capability with which a client declares that it keeps roles."""
 
 _FAILURES: Final = Failures("the client")
-_AT_ONCE: Final = 64  # calls that wait for the client's answer
+_AT_ONCE: Final = 64  # concurrent calls that wait for the client's answer
 _DEFAULT: Final = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
 
 T = TypeVar("T")
 
 
 class ClientRoles(ContractRoleStore):
-    """The roles of the one client of a sidecar, as a role store for its agents.
+    """The roles of a sidecar's single client, as a role store for its agents.
 
-    The first call decides. If its client keeps roles, no other one is served: roles of one client never reach turns of
-    another. If it keeps none, nobody is ever asked for roles. Give it to `Sidecar(client_roles=)`, and as
-    `Roles(host=)` to the agents that are made while it is `offered`.
+    The first call decides. If its client keeps roles, the sidecar serves no other client, so roles of one client never
+    reach turns of another. If it keeps none, the sidecar never requests roles from any client. Pass this to
+    `Sidecar(client_roles=)`, and as `Roles(host=)` to the agents that are made while it is `offered`.
 
     Args:
-        timeout: Seconds that the client may take for a call.
+        timeout: Seconds that the client can take for a call.
     """
 
     def __init__(self, *, timeout: float = 10.0) -> None:
@@ -56,17 +56,17 @@ class ClientRoles(ContractRoleStore):
 
     @property
     def offered(self) -> bool:
-        """Whether the client that is served has said that it keeps roles."""
+        """Whether the client has declared that it keeps roles."""
         return self._offer is not None
 
     def serve(self, session: ServerSession) -> None:
-        """Note who makes a call, before anything is done for it.
+        """Record the client of a call, before the call runs.
 
         Args:
-            session: The call's.
+            session: The session of the call.
 
         Raises:
-            Refused: It is not the client whose roles these are.
+            Refused: Another client keeps the roles.
         """
         if not self._decided:
             self._decided, self._offer = True, _offer_of(session)
@@ -74,7 +74,7 @@ class ClientRoles(ContractRoleStore):
         elif self._session is not None and not _same(self._session, session):
             raise Refused(
                 "forbidden",
-                "the sidecar keeps to the roles of another client",
+                "the sidecar already uses the roles of another client",
                 remedy="start a sidecar for each client that keeps roles",
             )
 
@@ -95,7 +95,7 @@ class ClientRoles(ContractRoleStore):
         session = self._session
         if session is None:
             return _gone()
-        # The library's types know no server that calls a tool; on the wire it is a request as any other.
+        # The library's types do not allow a server to call a tool; on the wire it is an ordinary request.
         async with self._asking:
             try:
                 result = await session.send_request(
@@ -108,7 +108,7 @@ class ClientRoles(ContractRoleStore):
             except TimeoutError:
                 return _gone()
             except ValidationError:
-                return _FAILURES.invalid("answered something that is no MCP message of its kind")
+                return _FAILURES.invalid("sent an answer that is not a valid MCP result")
         return operation.read(Answer(cast("object", result.structured_content), bool(result.is_error)), _FAILURES)
 
 
@@ -117,26 +117,26 @@ def _request(operation: Operation[Any]) -> ToolRequest:
 
 
 def _meaning(code: int, seconds: float) -> Failure:
-    """What an error means, whatever its text says: that may be a role."""
+    """Map the code of an error to a failure. The text of the error is ignored, since it can be a role."""
     if code == REQUEST_TIMEOUT:
-        remedy = "see what keeps it, or give it longer by the setting role_host_timeout"
+        remedy = "find out why it is slow, or raise the setting role_host_timeout"
         return _FAILURES.unavailable(f"did not answer within {seconds:g} s", remedy)
     return _gone() if code == CONNECTION_CLOSED else _FAILURES.of_code(code)
 
 
 def _gone() -> Failure:
-    return _FAILURES.unavailable("is not connected", "connect again, and repeat the call")
+    return _FAILURES.unavailable("is not connected", "connect again and repeat the call")
 
 
 def _offer_of(session: ServerSession) -> frozenset[Tier] | Failure | None:
-    """The tiers that a client keeps; None where it keeps no roles, or cannot be asked."""
+    """Return the tiers that a client keeps; None if it keeps no roles or cannot receive requests."""
     capabilities = session.client_capabilities
     offer = ((capabilities.experimental if capabilities else None) or {}).get(CAPABILITY)
     if offer is None or session.protocol_version in MODERN_PROTOCOL_VERSIONS or not session.can_send_request:
         return None
     contract: object = offer.get("contract")
     if type(contract) is not int or contract != CONTRACT:
-        return _FAILURES.invalid(f"does not say that it speaks version {CONTRACT} of the contract")
+        return _FAILURES.invalid(f"does not declare version {CONTRACT} of the contract")
     return _tiers_of(offer)
 
 
@@ -144,11 +144,11 @@ def _tiers_of(offer: Mapping[str, Any]) -> frozenset[Tier] | Failure:
     given: object = offer.get("tiers", [*_DEFAULT])
     if isinstance(given, list) and given and all(isinstance(each, str) and each in STORED_TIERS for each in given):
         return frozenset(Tier(each) for each in given)
-    return _FAILURES.invalid("says that it keeps tiers that no host can keep")
+    return _FAILURES.invalid("declares tiers that no host can keep")
 
 
 def _same(one: ServerSession, other: ServerSession) -> bool:
-    """Whether two calls came over one connection: a connection has one object for what its client said at its start."""
+    """Whether two calls came over one connection. All calls of a connection share the object `client_params`."""
     return one is other or (one.client_params is not None and one.client_params is other.client_params)
 
 

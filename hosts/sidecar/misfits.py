@@ -1,4 +1,4 @@
-"""What does not fit the contract, told in the words of JSON: names of the contract and rules, and no value."""
+"""Validation errors of arguments, in the terms of JSON. They have names of the contract and rules, but no values."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _IN_JSON: Final[Mapping[str, str]] = {
     "model_attributes_type": _OBJECT,
     "list_type": "It should be an array",
 }
-"""What pydantic says in the words of Python, by the types of its errors."""
+"""Texts for errors that pydantic words in terms of Python, by the types of these errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Arguments that do not fit.
+    """A validation error of arguments.
 
     Attributes:
-        problem: Which, and by which rules.
-        remedy: What there is where they stand.
+        problem: The invalid arguments and the rules that they break.
+        remedy: The fields that are valid in their place.
     """
 
     problem: str
@@ -32,11 +32,11 @@ class Misfit:
 
 
 def misfit_of(model: type[BaseModel], failure: ValidationError) -> Misfit:
-    """What does not fit a tool's arguments.
+    """Describe a validation error of a tool's arguments.
 
     Args:
-        model: The arguments.
-        failure: What pydantic says of those that were given.
+        model: The model of the arguments.
+        failure: The error of pydantic.
     """
     items = failure.errors(include_input=False, include_url=False, include_context=False)
     known = [item for item in items if item["loc"] and item["loc"][0] in model.model_fields]
@@ -49,7 +49,7 @@ def misfit_of(model: type[BaseModel], failure: ValidationError) -> Misfit:
 
 
 def rule_of(item: Mapping[str, Any]) -> str:
-    """The rule that a value does not fit.
+    """Return the rule that a value breaks.
 
     Args:
         item: The error, as pydantic lists it.
@@ -58,12 +58,12 @@ def rule_of(item: Mapping[str, Any]) -> str:
 
 
 def _place(model: type[BaseModel], steps: Sequence[int | str]) -> str:
-    """Where an error stands, up to the first name that may be the caller's."""
+    """Return the path of an error, up to the first name that the caller could have chosen."""
     return ".".join(name for name, _ in _within(model, steps))
 
 
 def _fields(model: type[BaseModel], steps: Sequence[int | str]) -> str:
-    """The fields of the innermost object that an error is about."""
+    """List the fields of the innermost object that an error is about."""
     place: list[str] = []
     found = f"the arguments are {', '.join(model.model_fields)}"
     for name, inner in _within(model, steps):
@@ -74,7 +74,7 @@ def _fields(model: type[BaseModel], steps: Sequence[int | str]) -> str:
 
 
 def _within(model: type[BaseModel], steps: Sequence[int | str]) -> list[tuple[str, type[BaseModel] | None]]:
-    """The names of the contract on the way to an error, each with the object that stands there, if one does."""
+    """Return the names of the contract on the path to an error, each with its model if its value is an object."""
     found: list[tuple[str, type[BaseModel] | None]] = []
     kind: type[BaseModel] | None = model
     for name in map(str, steps):

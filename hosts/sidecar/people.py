@@ -1,8 +1,8 @@
-"""Who may resume, answer and cancel whose turn. Which workspace, account and thread a token reaches is `access`'.
+"""Decides who can resume, answer and cancel a turn. `access` decides which workspaces, accounts and threads they reach.
 
-A turn is of the account that began it. One that nobody's account began is of whoever reaches its workspace. An operator
-may touch all of them. Others may answer where every pause that they answer names them among its approvers, and nothing
-else: how the turn goes on is not theirs to say.
+A turn belongs to the account that began it. A turn without an account belongs to every caller that reaches its
+workspace. An operator can resume, answer and cancel all turns. Other callers can only answer pauses that name them as
+approvers; they cannot change how the turn continues.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from .ports import Caller, Refused, forbidden
 
 
 def is_of(caller: Caller, state: ThreadState) -> bool:
-    """Whether a turn is the caller's to resume, answer and cancel."""
+    """Whether the caller can resume, answer and cancel a turn."""
     return caller.operator or state.account is None or state.account == caller.account
 
 
 def check_turn(caller: Caller, state: ThreadState) -> None:
-    """Refuse to touch a turn that is not the caller's.
+    """Refuse a call on another account's turn.
 
     Args:
-        caller: Who calls.
-        state: Where the turn stands.
+        caller: The caller.
+        state: The state of the turn.
 
     Raises:
-        Refused: It is of another account.
+        Refused: The turn belongs to another account.
     """
     if not is_of(caller, state):
         raise _not_theirs(caller, state)
@@ -36,18 +36,18 @@ def check_turn(caller: Caller, state: ThreadState) -> None:
 def check_resume(
     caller: Caller, state: ThreadState, answered: Collection[str], pauses: Sequence[Pause], *, changes: bool
 ) -> None:
-    """Refuse to go on with a turn that is not the caller's, but for those whom all that they answer names.
+    """Refuse to resume another account's turn, unless every answered pause names the caller as an approver.
 
     Args:
-        caller: Who calls.
-        state: Where the turn stands.
-        answered: The ids of the pauses that they answer.
-        pauses: What the turn waits for.
-        changes: Whether the call says more than answers: a role, also none on purpose, what a changed role means, a
-            skill.
+        caller: The caller.
+        state: The state of the turn.
+        answered: The ids of the pauses that the call answers.
+        pauses: The pauses that the turn waits for.
+        changes: Whether the call has more than answers: a role (an explicit null too), `on_role_change` or a skill.
 
     Raises:
-        Refused: It is of another account, and one pause or more does not name the caller, or is not open.
+        Refused: The turn belongs to another account, and an answered pause does not name the caller or is not open.
+            Or the caller is only an approver, and the call has more than answers.
     """
     if is_of(caller, state):
         return
@@ -58,14 +58,14 @@ def check_resume(
     if changes:
         raise Refused(
             "forbidden",
-            "the turn is of another account, and its approvers give answers alone",
-            remedy="leave out role, skill and on_role_change; the account that began the turn may give them",
+            "the turn belongs to another account, and its approvers can only give answers",
+            remedy="omit role, skill and on_role_change; only the account that began the turn can set them",
             turn_id=state.turn_id,
         )
 
 
 def names(pause: Pause, caller: Caller) -> bool:
-    """Whether a pause names the caller. One that anybody may answer names nobody."""
+    """Whether a pause names the caller as an approver. A pause without approvers names no one."""
     return bool(pause.approvers) and may_answer(caller.account, pause.approvers)
 
 
@@ -74,8 +74,8 @@ def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
         return forbidden("turn")
     return Refused(
         "forbidden",
-        "the turn is of another account",
-        remedy="call as the account that began it, which the token may speak for",
+        "the turn belongs to another account",
+        remedy="call as the account that began it; the token can speak for that account",
     )
 
 

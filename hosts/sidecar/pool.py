@@ -1,7 +1,7 @@
-"""The agents of the sidecar, one for each workspace, opened when somebody asks for it. What they do is not known here.
+"""The agents of the sidecar, one for each workspace. An agent is opened at the first call for its workspace.
 
-One that is in use is never closed. An idle one is closed where another workspace needs its place: the one that was used
-longest ago, and none that holds a thread's role as long as there is another.
+An agent in use is never closed. When another workspace needs its place, the pool closes the idle agent that was last
+used the longest ago. It prefers agents that do not hold a thread's role in memory.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the sidecar does at once, and how long it waits for a slow reader.
+    """How much the sidecar does concurrently, and how long it waits for a slow reader.
 
     Attributes:
-        turns: Turns under way in one workspace.
-        workspaces: Agents that are open.
-        reader_lag: Events that wait in memory for a client. Those of a turn that keeps its events wait in the database.
-        reader_stall: Seconds that a client may take to read one event.
-        heartbeat: Seconds without an event after which a client that wants progress is sent a heartbeat.
+        turns: The most running turns in one workspace.
+        workspaces: The most open agents.
+        reader_lag: The most events that wait in memory for a client. Events of a recorded turn wait in the database.
+        reader_stall: Seconds that a client can take to read one event.
+        heartbeat: Seconds without an event after which a client that wants progress gets a heartbeat.
 
     Raises:
-        InvalidArgument: One is not above 0.
+        InvalidArgument: A limit is not above 0.
     """
 
     turns: int = 1000
@@ -52,17 +52,19 @@ class Limits:
         for name in ("turns", "workspaces", "reader_lag", "reader_stall", "heartbeat"):
             value: float = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(f"{name} {value!r} is no limit", remedy="give a number above 0")
+                raise InvalidArgument(
+                    f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0"
+                )
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Place:
-    """An agent that is open, or opening, or closing."""
+    """An agent that is opening, open or closing."""
 
     workspace: str
     opening: asyncio.Task[WorldAgent]
     users: int = 0
-    turns: Counter[object] = field(default_factory=Counter)  # by what is one turn, how many calls follow it
+    turns: Counter[object] = field(default_factory=Counter)  # how many calls follow each turn
     used: float = field(default_factory=time.monotonic)
     roles_until: float = 0.0
     closing: asyncio.Task[None] | None = None
@@ -72,8 +74,8 @@ class Agents:
     """Opens, keeps and closes the agents.
 
     Args:
-        make: Makes the agent of a workspace; it is not open yet. It may give the same one again after that was closed.
-        limits: How many agents, and how many turns of each.
+        make: Makes the agent of a workspace, not yet open. It can return the same agent again after that was closed.
+        limits: How many agents can be open, and how many turns each can run.
     """
 
     def __init__(self, make: Callable[[str], WorldAgent], limits: Limits) -> None:
@@ -85,22 +87,22 @@ class Agents:
 
     @property
     def open(self) -> int:
-        """How many agents there are."""
+        """The number of agents."""
         return len(self._places)
 
     def opened(self) -> tuple[WorldAgent, ...]:
-        """The agents that are open now, to be looked at; who works with one takes it by `use`."""
+        """Return the agents that are open now, for inspection only. To work with one, enter `use`."""
         ready = [place.opening for place in self._places.values() if place.closing is None and place.opening.done()]
         return tuple(task.result() for task in ready if not task.cancelled() and task.exception() is None)
 
     @property
     def turns(self) -> int:
-        """How many turns are under way."""
+        """The number of running turns."""
         return sum(len(place.turns) for place in self._places.values())
 
     @asynccontextmanager
     async def use(self, workspace: str) -> AsyncGenerator[WorldAgent]:
-        """The agent of a workspace, which stays open meanwhile.
+        """Yield the agent of a workspace, and keep it open inside the block.
 
         Raises:
             Refused: The sidecar is ending, or all places are in use.
@@ -115,26 +117,26 @@ class Agents:
             place.used = time.monotonic()
 
     def has_room(self, workspace: str, turn: object) -> bool:
-        """Whether a turn may be under way; one that is followed already may be followed by any number of calls."""
+        """Whether a turn can start or be followed. Any number of calls can follow a turn that is already counted."""
         turns = self._places[workspace].turns
         return turn in turns or len(turns) < self._limits.turns
 
     @contextmanager
     def turn(self, workspace: str, turn: object) -> Generator[None]:
-        """Count a turn; the agent is in use.
+        """Count a turn inside the block. The agent must be in use.
 
         Args:
-            workspace: Whose turn it is.
-            turn: Stands for it: calls that give what is equal follow one turn.
+            workspace: The workspace of the turn.
+            turn: A key of the turn. Calls with equal keys follow the same turn.
 
         Raises:
-            Refused: The workspace has as many as it may.
+            Refused: The workspace has reached its limit.
         """
         place = self._places[workspace]
         if not self.has_room(workspace, turn):
             raise Refused(
                 "too_many_turns",
-                f"the workspace has {self._limits.turns} turns under way",
+                f"the workspace has {self._limits.turns} running turns, which is its limit",
                 remedy="wait until some have ended, and call again",
             )
         place.turns[turn] += 1
@@ -146,16 +148,16 @@ class Agents:
                 del place.turns[turn]
 
     def hold_role(self, workspace: str, seconds: float) -> None:
-        """Note that the agent has a role in memory for so long, which closing it would lose."""
+        """Record that the agent holds a role in memory for `seconds`. Closing the agent would lose the role."""
         place = self._places[workspace]
         place.roles_until = max(place.roles_until, time.monotonic() + seconds)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, context: Context | None = None) -> asyncio.Task[T]:
-        """Run something that outlives the request it came with, out of reach of that one's cancellation.
+        """Run a coroutine that can outlive its request. Cancelling the request does not cancel it.
 
         Args:
-            work: What to run. Its error is for whoever waits for it, if anybody does.
-            context: Another context than the request's.
+            work: The coroutine. A caller that awaits the task receives its error; otherwise the error is dropped.
+            context: The context to run in; None means the request's context.
         """
         task = asyncio.get_running_loop().create_task(work, context=context)
         self._tasks.add(task)
@@ -163,18 +165,18 @@ class Agents:
         return task
 
     def refusal(self) -> Refused:
-        """What a call gets that comes too late."""
-        return Refused("draining", "the sidecar is ending", remedy="call again, at the one that follows it")
+        """Return the refusal of a call that arrives while the sidecar ends."""
+        return Refused("draining", "the sidecar is ending", remedy="call again, at the sidecar that replaces it")
 
     async def drain(self, seconds: float) -> None:
-        """Take no new call; stop the turns at their next step, and close the agents.
+        """Refuse new calls, stop the turns at their next step, and close the agents.
 
         Args:
-            seconds: How long to wait for that; what is not there by then is cut off.
+            seconds: How long to wait. Turns that have not stopped by then are interrupted.
         """
         self.draining = True
         await asyncio.gather(*(self._drained(place, seconds) for place in list(self._places.values())))
-        # Turns whose agents are closed end by themselves; they were told.
+        # Tasks of turns whose agents are closed end by themselves.
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
 
@@ -194,14 +196,14 @@ class Agents:
     def _new_place(self, workspace: str) -> _Place | None:
         if len(self._places) >= self._limits.workspaces:
             return None
-        # Not in the context of the request that happens to be the first: what the agent runs is for all.
+        # Not in the context of the first request, because the agent serves all requests.
         opening = self.spawn(self._open(workspace), context=Context())
         place = self._places[workspace] = _Place(workspace=workspace, opening=opening)
         opening.add_done_callback(partial(self._gone, place))
         return place
 
     async def _room(self, workspace: str) -> None:
-        """Wait until a place is free, this workspace's own or any."""
+        """Wait until this workspace's own place or any other place is free."""
         closing = [place.closing for place in self._places.values() if place.closing is not None]
         own = self._places.get(workspace)
         if own is not None and own.closing is not None:
@@ -212,7 +214,7 @@ class Agents:
                 raise Refused(
                     "too_many_turns",
                     f"all {self._limits.workspaces} agents of the sidecar are in use",
-                    remedy="wait until one is idle, and call again",
+                    remedy="wait until an agent is idle, and call again",
                 )
             now = time.monotonic()
             oldest = min(idle, key=lambda place: (place.roles_until > now, place.used))
@@ -224,7 +226,7 @@ class Agents:
         return await self._make(workspace).start()
 
     async def _opened(self, place: _Place) -> WorldAgent:
-        await asyncio.wait({place.opening})  # whoever waits may be cancelled, and another one wait on
+        await asyncio.wait({place.opening})  # unlike `await`, cancelling one waiter does not cancel the task for others
         if place.opening.cancelled():
             raise self.refusal()
         return place.opening.result()
@@ -239,7 +241,7 @@ class Agents:
         try:
             if not place.opening.cancelled() and place.opening.exception() is None:
                 await place.opening.result().aclose()
-        except Exception as error:  # not by name: an agent's parts are others'; no other workspace fails for it
+        except Exception as error:  # of any type: an agent has custom parts, and other workspaces must not fail
             _log.error("an idle agent could not be closed: %s", type(error).__name__)
         finally:
             if self._places.get(place.workspace) is place:
@@ -255,7 +257,7 @@ class Agents:
         try:
             if place.opening.done() and not place.opening.cancelled() and place.opening.exception() is None:
                 await place.opening.result().drain(seconds)
-        except Exception as error:  # not by name, as above: the others are to be drained all the same
+        except Exception as error:  # of any type, as above: the other agents must still be drained
             _log.error("an agent could not be drained: %s", type(error).__name__)
         finally:
             self._places.pop(place.workspace, None)
@@ -263,7 +265,7 @@ class Agents:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # it is for whoever waits; where nobody does, the loop need not complain
+            task.exception()  # mark it as retrieved, so that asyncio does not log it if no caller awaits the task
 
 
 __all__ = ["Agents", "Limits"]

@@ -1,7 +1,7 @@
-"""What the parts of the sidecar know of each other: who calls, what a call is about, how it is refused. Values only.
+"""Types that the parts of the sidecar share: the caller of a call, and its refusal.
 
-`calls` makes a `Caller` of a grant and the arguments, `people` says what a caller may do with a turn, `pauses` turns
-answers and pauses into JSON and back.
+`calls` makes a `Caller` from a grant and the arguments. `people` decides what a caller can do with a turn. `pauses`
+converts answers and pauses to JSON and back.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 ANY: Final = "*"
-"""Among ids that a token reaches: every one."""
+"""The entry in a list of ids that means every id."""
 
 OwnCode = Literal["forbidden", "too_many_turns", "draining", "reader_behind", "internal"]
-"""The codes that the sidecar has beside those of `core.errors`."""
+"""The codes that the sidecar adds to those of `core.errors`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """On whose behalf a call is made, after its token was looked at.
+    """The workspace and account of a call, after its token was checked.
 
     Attributes:
-        workspace: The workspace, which the token reaches.
-        account: The account, which the token may speak for; None is nobody in particular.
-        operator: Whether the token may touch turns of others.
-        accounts: The accounts that the token may speak for; `*` among them is every one.
+        workspace: The workspace. The token reaches it.
+        account: The account. The token can speak for it. None means a call without an account.
+        operator: Whether the token can resume, answer and cancel turns of other accounts.
+        accounts: The accounts that the token can speak for; `*` among them means every account.
     """
 
     workspace: str
@@ -34,18 +34,18 @@ class Caller:
     accounts: Collection[str] = ()
 
     def may_speak_for(self, account: str) -> bool:
-        """Whether the token may speak for an account."""
+        """Whether the token can speak for an account."""
         return reaches(account, self.accounts)
 
 
 class Refused(Exception):
-    """A call that the sidecar itself answers with an error.
+    """The sidecar itself refuses a call.
 
     Args:
-        code: For programs.
-        problem: What is wrong, without any value of the caller's.
+        code: The code for programs.
+        problem: What is wrong, without any value that the caller sent.
         remedy: What the reader can do about it.
-        turn_id: The turn that it is about, where there is one.
+        turn_id: The turn that the error is about, if there is one.
     """
 
     def __init__(self, code: OwnCode, problem: str, *, remedy: str, turn_id: str | None = None) -> None:
@@ -57,20 +57,20 @@ class Refused(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later without a change."""
+        """Whether the same call can succeed later without a change."""
         return self.code in ("too_many_turns", "draining", "reader_behind")
 
 
 def reaches(given: str, ids: Collection[str]) -> bool:
-    """Whether an id is one of those that a token reaches."""
+    """Whether a token with these ids reaches the id."""
     return given in ids or ANY in ids
 
 
 def forbidden(what: str) -> Refused:
-    """The refusal of what a token does not reach, whether or not it exists.
+    """Return the refusal for a thing that a token does not reach. It does not reveal whether the thing exists.
 
     Args:
-        what: What it does not reach, in the contract's words: `workspace`, `account`, `thread`, `turn`.
+        what: The kind of thing, as the contract names it: `workspace`, `account`, `thread`, `turn`.
     """
     return Refused(
         "forbidden",

@@ -1,7 +1,7 @@
-"""Whether the databases of the agents can be reached, which `/ready` tells. What turns do then is not known here.
+"""Checks for `/ready` whether the databases of the agents can be reached.
 
-Anybody may ask `/ready`, as often as they like and without a token, so each database is looked at by one at a time and
-at most once a second. A look that takes long says nothing yet, since the database may only have much to do.
+Every client can call `/ready`, at any rate and without a token. So each database has one check at a time, and at most
+one a second. A slow check does not count as a failure at first, since the database can be busy.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
 from .pool import Agents
 
-_LASTS: Final = 1.0  # seconds for which a look counts
-_PATIENCE: Final = 0.5  # seconds that who asks waits for looks; programs that watch others wait a second, as a rule
-_LONGEST: Final = 10.0  # seconds after which a database that has not answered is taken to be gone
+_LASTS: Final = 1.0  # seconds for which the result of a check is valid
+_PATIENCE: Final = 0.5  # seconds that a caller waits for checks; probes usually wait a second
+_LONGEST: Final = 10.0  # seconds after which a database that has not answered counts as unreachable
 _NONE: Final = "turn_0"  # no turn has this id
 
 Place: TypeAlias = Path | PostgresAddress
@@ -30,7 +30,7 @@ Place: TypeAlias = Path | PostgresAddress
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of one database."""
+    """The last known state of one database."""
 
     reached: bool = True
     at: float = float("-inf")
@@ -38,17 +38,17 @@ class _Known:
     since: float = 0.0
 
     def now(self) -> bool:
-        """Whether it can be reached, as far as is known."""
+        """Whether it can be reached, by the last check."""
         return self.reached and (self.looking is None or time.monotonic() - self.since < _LONGEST)
 
 
 class Databases:
-    """The databases of agents that are open; while none is, the one where they will be.
+    """The databases of the open agents. While no agent is open, the configured database.
 
     Args:
         agents: The agents.
-        storage: Where agents keep turns, as far as that is known before one is open. A file is made when it is needed,
-            so it is not looked at.
+        storage: The configured storage, used while no agent is open. A file is created when it is needed, so it is not
+            checked.
     """
 
     def __init__(self, agents: Agents, storage: Storage | None) -> None:
@@ -57,7 +57,7 @@ class Databases:
         self._known: dict[Place, _Known] = {}
 
     async def unreached(self) -> tuple[int, int]:
-        """How many databases there are, and how many of them cannot be reached now."""
+        """Return the number of databases, and how many of them cannot be reached now."""
         asking = self._asking()
         self._known = {place: self._known.get(place) or _Known() for place in asking}
         looks = {look for place, ask in asking.items() if (look := self._look(self._known[place], ask)) is not None}
@@ -67,7 +67,7 @@ class Databases:
         return len(found), found.count(False)
 
     def _asking(self) -> dict[Place, Callable[[], Awaitable[object]]]:
-        """How each database is asked."""
+        """Return a check for each database."""
         agents: Iterable[WorldAgent] = self._agents.opened()
         found: dict[Place, Callable[[], Awaitable[object]]] = {
             agent.storage.place: partial(agent.turn, _NONE) for agent in agents
@@ -78,7 +78,7 @@ class Databases:
         return found
 
     def _look(self, known: _Known, ask: Callable[[], Awaitable[object]]) -> asyncio.Task[None] | None:
-        """The look that is under way, which may begin now; None where one was made a moment ago."""
+        """Return the running check, after starting it if needed; None if a recent result is still valid."""
         if known.looking is None and time.monotonic() - known.at >= _LASTS:
             known.since = time.monotonic()
             known.looking = self._agents.spawn(_looked(known, ask), context=Context())
@@ -90,7 +90,7 @@ async def _looked(known: _Known, ask: Callable[[], Awaitable[object]]) -> None:
         await ask()
         known.reached = True
     except AgentClosed:
-        pass  # others needed its place
+        pass  # another workspace needed the agent's place; this says nothing about the database
     except WorldAgentError:
         known.reached = False
     finally:
@@ -98,7 +98,7 @@ async def _looked(known: _Known, ask: Callable[[], Awaitable[object]]) -> None:
 
 
 async def _opened(place: PostgresAddress) -> None:
-    """Connect, and make nothing."""
+    """Connect without creating tables."""
     await (await Database.open(place, schemas=())).aclose()
 
 

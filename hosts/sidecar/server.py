@@ -1,7 +1,7 @@
-"""The MCP server over all surfaces of the agent. How it is reached is in `serving`, what it does in `calls`.
+"""The MCP server over all surfaces of the agent. `serving` puts it on a transport, and `calls` runs the tools.
 
-It is the library's low-level server. The high-level one turns arguments that do not fit into a text that quotes them,
-and gives an error no structured content; the contract allows neither.
+It uses the library's low-level server. The high-level server quotes invalid arguments in its errors, and sends errors
+without structured content; the contract allows neither.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .readiness import Databases
 _NOTED: ContextVar[Noted | None] = ContextVar("worldagent_sidecar_noted", default=None)
 
 DRAIN = 10.0
-"""Seconds that turns are given to come to their next step, where nobody says otherwise."""
+"""Seconds that turns get to reach their next step, by default."""
 
 _INSTRUCTIONS = "Drives a World Agent: version 1 of the sidecar's contract. `next` in an answer says what to call then."
 
@@ -49,20 +49,20 @@ _INSTRUCTIONS = "Drives a World Agent: version 1 of the sidecar's contract. `nex
 class Sidecar:
     """The agents of many workspaces as one MCP server; `serve_stdio` and `serve_http` put it on a transport.
 
-    Use it as `async with Sidecar(...) as sidecar:`. Leaving it stops the turns at their next step.
+    Use it as `async with Sidecar(...) as sidecar:`. Leaving the block stops the turns at their next step.
 
     Args:
-        make: Makes the agent of a workspace, not yet open. It is called when somebody first asks for the workspace, and
-            again after the agent was closed since others needed its place.
-        tokens: The bearer tokens that it takes over HTTP, each with its grant; None takes every caller.
-        grant: What a caller may use where no tokens are asked for.
-        limits: What it does at once; None is `Limits()`.
-        client_roles: Where agents find the roles that the one client over standard streams keeps, where it does.
-        storage: Where agents keep turns, as far as that is known before one is open; `ready` looks whether it is there.
+        make: Makes the agent of a workspace, not yet open. It is called at the first call for the workspace, and again
+            after the agent was closed because another workspace needed its place.
+        tokens: The bearer tokens that it accepts over HTTP, each with its grant; None accepts every caller.
+        grant: The grant of every caller if no tokens are required.
+        limits: The limits; None means `Limits()`.
+        client_roles: The roles of the client over standard streams, for a client that can keep roles.
+        storage: The configured storage of the agents; `ready` checks it while no agent is open.
 
     Attributes:
         server: The MCP server.
-        tokens: As given.
+        tokens: The argument `tokens`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Sidecar:
             version=version("worldagent"),
             title="World Agent",
             instructions=_INSTRUCTIONS,
-            get_tool_input_schema=taken.get,  # else the library lists all tools before each call
+            get_tool_input_schema=taken.get,  # otherwise the library lists all tools before each call
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -104,20 +104,20 @@ class Sidecar:
         await self.drain(DRAIN)
 
     def end_streams(self) -> None:
-        """End what waits for events of turns that run elsewhere, so that a transport can close."""
+        """End calls that wait for events of turns in other processes, so that a transport can close."""
         self._house.ending.set()
 
     async def drain(self, seconds: float) -> None:
-        """Take no new calls, let each turn stop at its next step, and close the agents. Twice is as good as once.
+        """Refuse new calls, stop each turn at its next step, and close the agents. A second call does nothing.
 
         Args:
-            seconds: How long to wait for that; what is not there by then is cut off. It is resumed all the same.
+            seconds: How long to wait. Turns that have not stopped by then are interrupted; they can be resumed too.
         """
         self.end_streams()
         await self._agents.drain(seconds)
 
     def health(self) -> dict[str, Any]:
-        """How the process is: `{"draining": false, "workspaces": 1, "turns": 0}`."""
+        """Return the state of the process: `{"draining": false, "workspaces": 1, "turns": 0}`."""
         return {
             "draining": self._agents.draining,
             "workspaces": self._agents.open,
@@ -125,10 +125,10 @@ class Sidecar:
         }
 
     async def ready(self) -> dict[str, Any]:
-        """Whether new calls can be taken: `{"ready": true, ...}`, with what `health` tells.
+        """Report whether the sidecar accepts new calls: `{"ready": true, ...}`, with the fields of `health`.
 
-        They cannot while the sidecar is ending, or where none of its databases can be reached; `databases` tells how
-        many there are, `unreached` how many of them are out of reach.
+        It does not while it is ending, or if none of its databases can be reached. `databases` is the number of
+        databases, and `unreached` is the number of those that cannot be reached.
         """
         if self._agents.draining:
             return {"ready": False, **self.health()}
@@ -152,7 +152,7 @@ class Sidecar:
         return await call_tool(self._house, ctx, params, grant=self._granted(), noted=noted)
 
     async def _logged(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Write one line of each request. A server middleware, which sees also what no handler does."""
+        """Log one line for each request. This is a server middleware, so it also sees requests without a handler."""
         if ctx.request_id is None:
             return await call_next(ctx)
         noted, began = Noted(code="cancelled"), time.perf_counter()
@@ -162,7 +162,7 @@ class Sidecar:
             noted.code = "ok" if noted.code == "cancelled" else noted.code
             return answer
         except MCPError as error:
-            if error.error.code != REQUEST_CANCELLED:  # as revisions before 2026-07-28 tell it
+            if error.error.code != REQUEST_CANCELLED:  # a cancellation, in revisions before 2026-07-28
                 noted.code = str(error.error.code)
             raise
         except Exception as error:

@@ -457,14 +457,14 @@ async def test_a_token_file_that_others_may_read_is_told_of(home: Path) -> None:
         (["--stdio", "--allow-remote"], "--allow-remote is for --http"),
         (["--stdio", "--json"], "--json is for --http"),
         (["--stdio", "--worker", "critic=-"], "--worker reads standard input"),
-        (["--http", "8200"], "--http '8200' is no address"),
+        (["--http", "8200"], "--http must be HOST:PORT, got '8200'"),
         (["--http", "127.0.0.1:0", "--tls-cert", "c"], "--tls-cert and --tls-key go together"),
         (["--http", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k"], "cannot be used: No such file or directory"),
         (["--http", "127.0.0.1:0", "--tls-cert", "~no-/c", "--tls-key", "k"], "--tls-cert '~no-/c' names a user"),
         (["--http", "0.0.0.0:0"], "'0.0.0.0' can be reached from other machines"),
-        (["--http", "0.0.0.0:0", "--allow-remote"], "no token is asked for"),
+        (["--http", "0.0.0.0:0", "--allow-remote"], "no token is required"),
         (["--http", "127.0.0.1:0", "--token-file", "nowhere"], "the token file 'nowhere' cannot be read"),
-        (["--http", "127.0.0.1:0", "--token-file", "bad.toml"], "the token file 'bad.toml' does not fit"),
+        (["--http", "127.0.0.1:0", "--token-file", "bad.toml"], "the token file 'bad.toml' is invalid"),
         (["--http", "127.0.0.1:0", "--turns", "0"], "--turns is 0"),
         (["--http", "127.0.0.1:0", "--workspaces", "-1"], "--workspaces is -1"),
         (["--http", "127.0.0.1:0", "--drain", "nan"], "--drain is nan"),
@@ -542,15 +542,15 @@ async def test_a_port_that_is_taken_is_told(home: Path) -> None:
         done = await command(home, "serve", "--http", address, *MAKE, "--json")
     error = json.loads(done.out)["error"]
     assert (done.code, error["code"]) == (2, "invalid_argument")
-    assert error["message"] == f"{address} cannot be listened on: another program listens there"
-    assert error["remedy"] == "choose another port, or 0 for a free one; `worldagent ps` lists the sidecars that run"
+    assert error["message"] == f"cannot listen on {address}: another program listens there"
+    assert error["remedy"] == "choose another port, or 0 for a free one; `worldagent ps` lists the running sidecars"
     assert not (home / "sidecars").exists()
 
 
 def test_a_token_of_the_settings_that_is_none_is_told_with_its_variable(home: Path) -> None:
     env = {"WORLDAGENT_HOME": str(home), "WORLDAGENT_SIDECAR_TOKEN": f"{TOKEN} and more"}
     done = CliRunner().invoke(app, [*HTTP, *MAKE], env=env)
-    told = "the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN) has no token, or one that no header takes"
+    told = "the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN) has no token, or an invalid one"
     refused(home, Done(done.exit_code, done.stdout, done.stderr), told)
 
 

@@ -44,7 +44,7 @@ async def test_other_machines_need_leave_or_tls_and_a_token(
     without = Plain(tmp_path / "notes", None)
     assert "other machines" in await refused(with_token, host)
     for options in (tls, {"allow_remote": True}, {**tls, "allow_remote": True}):
-        assert "no token is asked for" in await refused(without, host, **options)
+        assert "no token is required" in await refused(without, host, **options)
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -130,8 +130,8 @@ async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument) as caught:
             await serve_http(Plain(tmp_path / "notes", None), Address("127.0.0.1", port))
     assert str(caught.value) == (
-        f"127.0.0.1:{port} cannot be listened on: another program listens there; choose another port, or 0 for a free "
-        "one; `worldagent ps` lists the sidecars that run"
+        f"cannot listen on 127.0.0.1:{port}: another program listens there; choose another port, or 0 for a free one; "
+        "`worldagent ps` lists the running sidecars"
     )
 
 
@@ -172,9 +172,7 @@ def test_a_token_that_is_none_is_told_with_what_it_is_in(tmp_path: Path) -> None
     file = tmp_path / "token"
     for text in ("", f"{TOKEN} {TOKEN}"):
         file.write_text(text, encoding="utf-8")
-        with pytest.raises(
-            InvalidArgument, match=r"the token file '.*token' has no token, or one that no header takes"
-        ):
+        with pytest.raises(InvalidArgument, match=r"the token file '.*token' has no token, or an invalid one"):
             read(file)
     with pytest.raises(InvalidArgument, match="the variable has no token"):
         Tokens([("a b", "all")], source="the variable")

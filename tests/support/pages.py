@@ -15,9 +15,9 @@ from support.house import ROOT
 from support.prompt_bytes import Shared
 from worldagent import Settings
 from worldagent.core import errors, events
-from worldagent.signatures._engines._connect import _caching as caching_of
-from worldagent.signatures._engines._http import find_route
-from worldagent.signatures._engines._providers import PROVIDERS, first_party
+from worldagent.signatures.engines.connect import _caching as caching_of
+from worldagent.signatures.engines.http import find_route
+from worldagent.signatures.engines.providers import PROVIDERS, first_party
 
 DOCS = ROOT / "docs"
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""What the tools of the sidecar do. How arguments and answers look is in `contract`, what is asked in `pauses`."""
+"""The tools of the sidecar. `contract` defines their arguments and answers, and `pauses` asks people for answers."""
 
 from .call import Context, House, Noted
 from .tools import call_tool

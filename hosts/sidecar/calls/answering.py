@@ -1,4 +1,4 @@
-"""Turns and errors as answers. What goes over the wire is in `contract`."""
+"""Converts turns and errors to answers of the `contract`."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ from ..ports import Refused
 from .call import Call
 
 _UNQUOTED: Final[Mapping[type[Exception], str]] = {
-    KeyReused: "the key was used on this thread for something else",
+    KeyReused: "the key was used on this thread for another call",
     UnknownMessage: "the thread has no such message",
     UnknownPause: "the thread has no such pause",
     UnknownShape: "there is no such shape",
 }
-"""Problems of the package that quote what was sent, in other words."""
+"""New texts for problems of the package that quote what the caller sent."""
 
 
 def turn_record(turn: Turn, thread: str) -> TurnRecord:
-    """A turn as JSON."""
+    """Return a turn as a record."""
     pauses = [pause_result(pause) for pause in turn.pauses]
     return TurnRecord.model_validate({**turn.to_json(), "thread": turn.thread or thread, "pauses": pauses})
 
 
 def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
-    """How a surface answers."""
+    """Return the answer of a tool that followed a turn to its end or a pause."""
     record = turn_record(turn, call.given.thread)
     return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
 
 
 def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
-    """How a surface answers that has not followed the turn: what became of it, and where to look for the rest.
+    """Return the answer of a tool that did not follow the turn: its status, and what to call for the rest.
 
     Args:
         call: The call.
-        state: How the turn stands.
-        pauses: What it waits for.
-        seen: The last event that the client has been sent.
+        state: The state of the turn.
+        pauses: The pauses that it waits for.
+        seen: The number of the last event that was sent to the client.
     """
     seq = max(call.given.after, seen)
     record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
     made = to_call(call, state.status, state.turn_id, pauses, seq=seq)
     if not made and call.noted.own:
-        made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; what was said")]
+        made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; read its messages")]
     return TurnAnswer(
         turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
         seq=seq,
@@ -79,15 +79,15 @@ def to_call(
     seq: int = 0,
     ids: Mapping[str, str] | None = None,
 ) -> list[NextStep]:
-    """What the caller may call to go on with a turn; empty where it is over, or another account's to go on with.
+    """Return what the caller can call to continue a turn; empty if it is over or only another account can resume it.
 
     Args:
-        call: The call; it is noted there whether the turn is the caller's own, and keeps its events.
-        status: How the turn stands.
-        turn_id: The turn.
-        pauses: What it waits for.
-        seq: The last event that was seen.
-        ids: The ids to repeat, where they are not the call's.
+        call: The call. Its `noted` says whether the turn is the caller's own and keeps its events.
+        status: The status of the turn.
+        turn_id: The id of the turn.
+        pauses: The pauses that it waits for.
+        seq: The number of the last event that the client has.
+        ids: The ids to repeat, if they differ from those of the call.
     """
     known = call.ids if ids is None else ids
     followed = status == "running" and call.noted.recorded
@@ -102,9 +102,9 @@ def to_call(
 
 
 def answered(answer: Answer) -> CallToolResult:
-    """An answer as the protocol has it, with the agent's answer as its text block where there is one, else with JSON.
+    """Return an answer as a tool result. Its text block is the agent's answer if there is one, else the JSON.
 
-    A client that shows text alone finds in the JSON what a paused turn asks, and in `next` how to answer.
+    From the JSON, a client that shows only text can read what a paused turn asks, and in `next` how to answer.
     """
     content = answer.model_dump(mode="json")
     text = answer.turn.text if isinstance(answer, TurnAnswer) and answer.turn.status == "done" else None
@@ -112,13 +112,13 @@ def answered(answer: Answer) -> CallToolResult:
 
 
 def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None = None) -> CallToolResult:
-    """An error as the protocol has it; `advice` is what its record has instead, or beside."""
+    """Return an error as a tool result. `advice` has fields that replace or extend its record."""
     error = ErrorRecord(
         code=failure.code,
         problem=_UNQUOTED.get(type(failure), failure.problem),
         remedy=failure.remedy,
         retryable=failure.retryable,
-        turn_id=failure.turn_id or None,  # what was never begun has an empty one
+        turn_id=failure.turn_id or None,  # a turn that never began has an empty id
     ).model_copy(update=dict(advice or {}))
     content = ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True)
     sentence = f"{error.code}: {error.problem}; {error.remedy}"
@@ -128,7 +128,7 @@ def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None 
 
 
 def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | Misfit:
-    """The arguments, or what does not fit."""
+    """Return the validated arguments, or the validation error."""
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:

@@ -1,4 +1,4 @@
-"""One call of a tool, after its arguments and its token were looked at: what the tools work with."""
+"""One call of a tool, after its arguments and its token were checked."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
-    """What all calls share.
+    """The parts that all calls share.
 
     Attributes:
         agents: The agents by workspace.
-        limits: What is done at once.
-        ending: Set when what waits without an end of its own is to end.
-        client_roles: The roles of the one client that is served, where it may keep roles.
+        limits: The limits of the sidecar.
+        ending: Set when the sidecar ends; calls that wait for events then stop.
+        client_roles: The roles of the single client, for a client that can keep roles.
     """
 
     agents: Agents
@@ -43,16 +43,16 @@ class House:
 
 @dataclass(slots=True, kw_only=True)
 class Noted:
-    """What is noted of a call as it goes on.
+    """Facts that a call collects while it runs.
 
     Attributes:
-        tool, workspace, thread, turn: What the request log may say: ids that the caller was found to reach.
-        code: How it was answered, for the request log.
-        own: Whether the turn is the caller's to go on with; where it is not, they only answer.
+        tool, workspace, thread, turn: Ids for the request log. The caller was found to reach them.
+        code: The code of the answer, for the request log.
+        own: Whether the caller can resume the turn. Otherwise they can only answer.
         recorded: Whether the turn's events are kept.
-        kept: How many answers of a person were written down before the newest run at the turn.
-        told: Whether a run at the turn told anything.
-        needs: What `resume` must be given again (`ThreadState.needs`).
+        kept: How many answers of a person were saved before the newest run of the turn.
+        told: Whether a run of the turn sent any event.
+        needs: The arguments that `resume` needs again (`ThreadState.needs`).
     """
 
     tool: str | None = None
@@ -72,13 +72,13 @@ class Call(Generic[A]):
     """One call.
 
     Attributes:
-        house: What all calls share.
+        house: The parts that all calls share.
         ctx: The request.
-        params: Its params, with what a client sends when it comes again with a person's answers.
+        params: Its params. When a client repeats the call with a person's answers, they hold these too.
         given: The arguments.
-        grant: What the token reaches.
-        caller: On whose behalf.
-        noted: What the request log may say of it.
+        grant: The grant of the token.
+        caller: The workspace and account of the call.
+        noted: Facts that the call collects.
     """
 
     house: House
@@ -96,7 +96,7 @@ class Call(Generic[A]):
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids to repeat in a call that goes on from this one."""
+        """The ids to repeat in the next call."""
         given = self.given
         named = {"workspace": self.caller.workspace, "account": self.caller.account}
         if isinstance(given, ThreadArguments):
@@ -104,7 +104,7 @@ class Call(Generic[A]):
         return {name: value for name, value in named.items() if value is not None}
 
     def meets(self, state: ThreadState) -> bool:
-        """Note the turn that the call is about; gives whether it is the caller's own."""
+        """Record the turn that the call is about, and return whether it is the caller's own."""
         self.noted.turn, self.noted.recorded = state.turn_id or None, state.recorded
         self.noted.own, self.noted.needs = is_of(self.caller, state), state.needs
         return self.noted.own
@@ -117,13 +117,13 @@ class Call(Generic[A]):
 
 
 def thread_of(agent: WorldAgent, call: Call[Any], *, name: str | None = None) -> Thread:
-    """The handle on the thread that a call names."""
+    """Return the handle of the thread that a call names."""
     given: ThreadArguments = call.given
     return agent.thread(given.thread, account=call.caller.account, channel=given.channel, name=name)
 
 
 def role_of(given: RoleArgument | None) -> Role | None:
-    """The role that a call brings."""
+    """Return the role that a call sends."""
     if given is None:
         return None
     return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive)

@@ -1,4 +1,4 @@
-"""The tools that change a thread: cancel, fork, its title and role. What begins a turn is in `surfaces`."""
+"""The tools that change a thread: cancel, fork, its title and role. `surfaces` has the tools that begin a turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..people import check_turn
 from ..ports import Refused
 from .call import Call, role_of, thread_of
 
-_STEM: Final = 180  # letters of a thread's name that a number is put after
+_STEM: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
 _OPEN: Final = ("running", "paused", "stopped", "cut_off")
 
 
@@ -38,13 +38,13 @@ async def fork(call: Call[ForkArguments], agent: WorldAgent) -> ForkAnswer:
             grant.check_thread(given.to)
         made = await thread.fork(at=given.at, to=given.to)
         return ForkAnswer(thread=made.scope.thread or "")
-    # A name that the agent makes may be one that the token does not reach: it is made here, and looked at before.
+    # The agent could make an id that the token does not reach, so this makes the id and checks it first.
     for number in count(2):
         if not grant.allows_thread(f"{stem}{number}"):
             raise Refused(
                 "forbidden",
-                "the token reaches no thread with the name that would be made for the new one",
-                remedy="give the new thread a name in `to` that it reaches",
+                "the token does not reach the name that the new thread would get",
+                remedy="set `to` to a name that the token reaches",
             )
         with suppress(NameTaken, ThreadBusy):
             made = await thread.fork(at=given.at, to=f"{stem}{number}")
@@ -60,7 +60,7 @@ async def thread_rename(call: Call[RenameArguments], agent: WorldAgent) -> Renam
 async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> RoleSetAnswer:
     """Run `thread_role_set`."""
     role = role_of(call.given.role)
-    assert role is not None, "the contract asks for one"
+    assert role is not None, "the contract requires a role"
     thread = await _own_thread(call, agent)
     thread.role.set(role, ttl=call.given.ttl)
     held = agent.settings.thread_role_ttl if call.given.ttl is None else call.given.ttl
@@ -75,10 +75,10 @@ async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> R
 
 
 async def _own_thread(call: Call[Any], agent: WorldAgent) -> Thread:
-    """The thread that a call names, where no turn of another account is open that its role would reach.
+    """Return the thread that a call names, if its role cannot reach an open turn of another account.
 
     Raises:
-        Refused: There is one.
+        Refused: The thread has an open turn of another account.
     """
     thread = thread_of(agent, call)
     state = await thread.state()

@@ -1,4 +1,4 @@
-"""The tool `events`: attaching to a turn again. The log of events is a cursor, so nothing is held for a slow client."""
+"""The tool `events` attaches to a turn again. It reads the event log with a cursor, so slow clients need no buffer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .answering import to_call
 from .call import Call
 from .progress import Progress
 
-_LOOK = 0.25  # seconds that a look at what is there may take where the client does not want to wait
-_END = 10.0  # likewise at all of a turn that no longer runs
-_QUIET = 0.02  # seconds without another event, after which an answer is not waited with
+_LOOK = 0.25  # seconds for reading the available events if the client does not want to wait
+_END = 10.0  # seconds for reading all events of a turn that no longer runs
+_QUIET = 0.02  # seconds without another event, after which the answer is sent
 
 
 async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer:
@@ -35,7 +35,7 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
     if call.wants_progress:
         await reading.send(found)
     else:
-        # What no longer runs is at its end by itself, so all of it is waited for.
+        # The events of a turn that no longer runs have an end, so this reads all of them.
         over = state.status != "running"
         await reading.collect(found, seconds=_END if over else max(call.given.wait, _LOOK), whole=over)
     state = await _reached(call, agent)
@@ -45,7 +45,7 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
         pauses = unanswered(await thread.pauses())
     record = reading.record(state, pauses)
     ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
-    standing = state.status if reading.ended else "running"  # there is more to read first
+    standing = state.status if reading.ended else "running"  # the client must read more events first
     call.meets(state)
     made = to_call(call, standing, turn_id, pauses, seq=reading.seq, ids=ids)
     if standing != state.status:
@@ -59,10 +59,10 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
 
 
 async def _reached(call: Call[EventsArguments], agent: WorldAgent) -> ThreadState:
-    """Where the turn stands.
+    """Return the state of the turn.
 
     Raises:
-        UnknownTurn: There is none, or none that the token reaches; it is told alike.
+        UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
     """
     state = await agent.turn(call.given.turn_id)
     if state is not None and call.grant.allows_thread(state.thread):
@@ -73,7 +73,7 @@ async def _reached(call: Call[EventsArguments], agent: WorldAgent) -> ThreadStat
 
 
 class _Reading:
-    """What one call reads of a turn's events."""
+    """The events of a turn that one call reads."""
 
     def __init__(self, call: Call[EventsArguments]) -> None:
         self._call = call
@@ -85,7 +85,7 @@ class _Reading:
         self.ended = False
 
     async def send(self, found: AsyncIterator[Event]) -> None:
-        """Send them as progress until the turn's end, or the sidecar's."""
+        """Send events as progress until the turn or the sidecar ends."""
         progress = Progress(self._call)
 
         async def read() -> None:
@@ -98,7 +98,7 @@ class _Reading:
             await self._while_serving(read())
 
     async def collect(self, found: AsyncIterator[Event], *, seconds: float, whole: bool) -> None:
-        """Take those that are there. Where there is none yet, wait so long for the first; with `whole` for the last."""
+        """Collect the available events. Wait up to `seconds` for the first one, or with `whole` for the last one."""
         given = self._call.given
 
         async def read() -> None:
@@ -115,7 +115,7 @@ class _Reading:
     async def _while_serving(
         self, reading: Coroutine[Any, Any, None], *, seconds: float | None = None, whole: bool = True
     ) -> None:
-        """Read to the end, the sidecar's, or for `seconds`; without `whole` until the first events have come."""
+        """Read until the turn or the sidecar ends, at most for `seconds`; without `whole` until the first events."""
         house = self._call.house
         task = house.agents.spawn(reading)
         ending, coming = (asyncio.ensure_future(each.wait()) for each in (house.ending, self._come))
@@ -141,7 +141,7 @@ class _Reading:
             self._over = event
 
     def record(self, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnRecord:
-        """The turn, as far as it is known here: what its events told is there only where this call read it."""
+        """Return the turn as far as it is known here. Facts from its events are present only if this call read them."""
         over = self._over if self._over is not None and self._over.status == state.status else None
         typed = over is not None and over.status == "done" and state.kind in ("task", "skill")
         return TurnRecord.model_validate(

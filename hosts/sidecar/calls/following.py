@@ -1,7 +1,6 @@
-"""One turn as one call follows it: it runs in a task of its own, and its events wait in a bounded buffer.
+"""Runs a turn in its own task, while a call follows it. Events wait for the call in a bounded buffer.
 
-A call that is cancelled leaves; whether the turn then goes on is said when it begins. What is made of the events is not
-known here.
+When the call is cancelled, it stops following. `detach` decides whether the turn then continues.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from ..ports import Refused
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """What a start with a key is known by.
+    """Identifies a start with an idempotency key.
 
     Attributes:
-        place: What is equal for two starts of one turn.
-        repeats: Whether it would give a turn that is there, and run none.
+        place: Equal for two starts of the same turn.
+        repeats: Whether the start would return an existing turn and run none.
     """
 
     place: tuple[str, str]
@@ -35,12 +34,12 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What begins a turn, or goes on with one.
+    """Begins or resumes a turn.
 
     Attributes:
-        stream: Does it. It holds the call's role, and is let go of once the turn has begun.
-        answers: How many answers of a person it takes along.
-        keyed: What it is known by, where it begins a turn with a key.
+        stream: Begins or resumes it. It holds the call's role, and is dropped once the turn has begun.
+        answers: How many answers of a person it passes to the turn.
+        keyed: Identifies the start, if it begins a turn with a key.
     """
 
     stream: Callable[[], Awaitable[TurnStream]] = field(repr=False)
@@ -51,18 +50,19 @@ class Start:
 class Following:
     """A turn that a call follows.
 
-    Events that are kept wait where they are until there is room for them; of those of another turn, only so many wait.
+    A recorded turn waits with its next event until the buffer has room. A turn that keeps no events does not wait: if
+    the buffer is full, the call fails.
 
     Args:
         agents: Counts the turn, and owns the task that runs it.
-        workspace: Whose turn it is.
-        start: Begins the turn or goes on with one.
-        lag: How many events wait here for the client.
-        detach: Whether the turn goes on when the call leaves.
+        workspace: The workspace of the turn.
+        start: Begins or resumes the turn.
+        lag: The most events that wait here for the client.
+        detach: Whether the turn continues when the call stops following it.
 
     Attributes:
-        turn_id: The turn, once it is known.
-        kept: How many answers of a person were written down, whatever became of the turn then.
+        turn_id: The id of the turn, once it is known.
+        kept: How many answers of a person were saved, even if the turn failed afterwards.
     """
 
     def __init__(self, agents: Agents, workspace: str, start: Start, *, lag: int, detach: bool) -> None:
@@ -81,7 +81,7 @@ class Following:
         self._task.add_done_callback(lambda _: self._news.set())
 
     async def events(self) -> AsyncGenerator[Event]:
-        """The events, up to the end of this run of the turn.
+        """Yield the events, up to the end of this run of the turn.
 
         Raises:
             Refused: The client is too far behind a turn that keeps no events (`reader_behind`).
@@ -100,17 +100,17 @@ class Following:
                 await self._news.wait()
 
     def outcome(self) -> Turn:
-        """The turn, after its last event.
+        """Return the turn, after its last event.
 
         Raises:
-            WorldAgentError, Refused: What it failed with.
+            WorldAgentError, Refused: The error with which it failed.
         """
         if self._task.cancelled():
             return Turn(id=self.turn_id or "", thread="", status="cancelled")  # `turn_record` adds the thread
         return self._task.result()
 
     def leave(self) -> None:
-        """Follow no longer: the client is gone, or has its answer."""
+        """Stop following: the client has disconnected, or has its answer."""
         self._waiting = None
         self._room.set()
         if not self._detach and not self._task.done() and not self._task.cancelling():
@@ -124,7 +124,7 @@ class Following:
                 del beginning
                 try:
                     async with stream:
-                        self.kept = self._answers  # they are taken when the stream is entered
+                        self.kept = self._answers  # entering the stream saves them
                         self.turn_id = stream.turn_id
                         async with aclosing(_read(stream)) as events:
                             async for event in events:
@@ -137,10 +137,10 @@ class Following:
                     raise
 
     async def _counted(self, workspace: str) -> AbstractContextManager[None]:
-        """Count the turn, unless the workspace is full and none would be added to what it has.
+        """Count the turn. In a full workspace, allow a start that would only repeat an existing turn.
 
         Raises:
-            Refused: It is full.
+            Refused: The workspace is full.
         """
         keyed = self._keyed
         place: object = object() if keyed is None else keyed.place
@@ -169,15 +169,15 @@ async def _read(stream: TurnStream) -> AsyncGenerator[Event]:
 
 
 async def _nothing() -> Any:
-    raise AssertionError("a turn is begun once")
+    raise AssertionError("a turn begins only once")
 
 
 def behind(turn_id: str | None) -> Refused:
-    """The refusal of a client that reads too slowly."""
+    """Return the refusal of a client that reads too slowly."""
     return Refused(
         "reader_behind",
-        "the client reads slower than the turn goes on",
-        remedy="read on with events, after the last number that came, where the turn was begun with detach or a key",
+        "the client reads events more slowly than the turn sends them",
+        remedy="if the turn began with detach or a key, call `events` with the last number you received as `after`",
         turn_id=turn_id,
     )
 

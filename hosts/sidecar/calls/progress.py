@@ -1,6 +1,6 @@
-"""Events as progress of the request that asks for them, at the client's own pace. Whose they are is not known here.
+"""Sends events as progress of a request, at the client's pace.
 
-While a model thinks there are no events. Clients that restart their time-out at each progress get heartbeats meanwhile.
+A thinking model sends no events. Heartbeats let clients restart their timeout meanwhile.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from ....core.events import Event, ReasoningDelta
 from .call import Call
 from .following import behind
 
-_BEAT: Final = 1e-7  # what something without a number adds to that of progress, which the protocol requires to increase
+_BEAT: Final = 1e-7  # added to the progress number by messages without an event number; it must always increase
 
 
 class Progress:
-    """Sends the events of one call, if its client asked for them.
+    """Sends the events of one call, if its client wants progress.
 
     Args:
         call: The call.
-        seen: The last event that the client has by an earlier round of the call.
-
-    Attributes:
-        seq: The number of the last event that the client has, or need not have.
+        seen: The number of the last event that the client has from an earlier round of the call.
     """
 
     def __init__(self, call: Call[Any], *, seen: int = 0) -> None:
@@ -41,17 +38,17 @@ class Progress:
         self._offset = 0
         self._seq = 0
         self._sending = asyncio.Lock()
-        self._number = float(self._after)  # the last number of progress that was sent
+        self._number = float(self._after)  # the last progress number that was sent
         self._sent_at = 0.0
 
     @property
     def seq(self) -> int:
-        """The number of the last event, of this call's or of what the client had before."""
+        """The number of the last event that the client has or does not need, from this call or from before."""
         return max(self._seq, self._after)
 
     @property
     def has(self) -> int | None:
-        """The last event that the client has; None where that is not known, or nobody wants any."""
+        """The number of the last event that the client has; None if that is unknown or the client wants no events."""
         has = self._seq or self._has
         return has if self._wanted and not self._offset else None
 
@@ -62,10 +59,10 @@ class Progress:
             Refused: The client does not read (`reader_behind`).
         """
         if isinstance(event, ReasoningDelta):
-            if self._wanted:  # it has the number of the last event, as a heartbeat has
+            if self._wanted:  # like a heartbeat, it carries the number of the last event
                 await self._told(self._number + _BEAT, {**event.model_dump(mode="json"), "seq": self.seq})
             return
-        # The events of a turn that keeps none count from 1 in each run; those of one call count on all the same.
+        # A turn that keeps no events numbers them from 1 in each run. The offset makes them increase within a call.
         if event.seq + self._offset <= self._seq:
             self._offset = self._seq
         self._seq = event.seq + self._offset
@@ -86,12 +83,12 @@ class Progress:
 
     @asynccontextmanager
     async def heartbeats(self) -> AsyncGenerator[None]:
-        """Send heartbeats inside the block, where the client wants progress and no event was sent for a while."""
+        """Send heartbeats inside the block, if the client wants progress and no event was sent for a while."""
         if not self._wanted:
             yield
             return
         beating = asyncio.create_task(self._beat())
-        # A client that cannot be reached ends the heartbeats; what follows from that is decided where events are sent.
+        # If the client cannot be reached, heartbeats end silently; sending the next event then raises the error.
         beating.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             yield
@@ -105,7 +102,7 @@ class Progress:
             await asyncio.sleep(max(self._sent_at + self._pause - clock(), 0))
             if clock() < self._sent_at + self._pause:
                 continue
-            # Its `seq` is the last event's, so a client that notes the number of each event has lost nothing.
+            # Its `seq` is that of the last event, so a client that stores the last `seq` loses no event.
             told = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._stall):
@@ -113,7 +110,7 @@ class Progress:
 
     async def _report(self, number: float, message: str) -> None:
         async with self._sending:
-            if number > self._number:  # else an event was sent while a heartbeat waited
+            if number > self._number:  # otherwise an event was sent while a heartbeat waited
                 self._number = number
                 await self._session.report_progress(number, message=message)
             self._sent_at = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""The tools that read: pauses, history, threads, and what role would be active. Events are in `events`."""
+"""The tools that read pauses, history, threads, and the role that would be active. `events` has the tool `events`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..pauses import pause_result
 from .answering import to_call
 from .call import Call, role_of, thread_of
 
-_MOST: Final = 1000  # threads of a page that is looked through for those that a token reaches
+_MOST: Final = 1000  # threads of a page that is searched for those that a token reaches
 
 
 async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer:
@@ -48,7 +48,7 @@ async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAns
 
 
 async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAnswer:
-    """Run `threads`: those that the token reaches."""
+    """Run `threads`. The answer has only threads that the token reaches."""
     given, grant = call.given, call.grant
     limit = given.limit if grant.allows_any_thread else _MOST
     reached: list[ThreadState] = []

@@ -1,4 +1,4 @@
-"""The tools that begin a turn or go on with one, with a person's answers through the client where it can ask."""
+"""The tools that begin or resume a turn. If the client can ask a person, pauses are answered within the call."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer |
         return await _come_again(call, thread, asking, asking.round)
     pauses = unanswered(await thread.pauses())
     state = await thread.state()
-    if state is not None:  # first: whose turn it is not learns neither who may answer nor how
+    if state is not None:  # before the answers are read, since their errors would reveal another account's pauses
         call.meets(state)
         check_resume(call.caller, state, given.answers.keys(), pauses, changes=_says_more(given))
         going = _as_it_began(call, state)
@@ -62,10 +62,10 @@ async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer |
 
 
 def _as_it_began(call: Going, state: ThreadState) -> Going:
-    """A call that says whether its turn goes on without the client: where it leaves that open, as the turn began."""
+    """Fill in `detach` of a call that leaves it open, with the value that the turn began with."""
     if not _resumes(call) or call.given.detach is not None:
         return call
-    # One that was begun with `detach` or with a key keeps its events.
+    # A turn that began with `detach` or with a key keeps its events.
     return replace(call, given=call.given.model_copy(update={"detach": state.recorded}))
 
 
@@ -79,7 +79,7 @@ def _asking(call: Going) -> Asking:
 
 
 async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
-    """Take what a person said since the same call was answered with questions (revision 2026-07-28)."""
+    """Read a person's answers from a repeated call, after the first call returned questions (revision 2026-07-28)."""
     state, pauses = await thread.state(), unanswered(await thread.pauses())
     if state is None or (state.turn_id, state.thread) != (before.turn, before.thread) or state.status != "paused":
         return await _moved_on(call, thread, asking, before)
@@ -91,23 +91,23 @@ async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round
         return standing(call, state, pauses, seen=asking.seen)
     if not got and _has_key(call.given):
         return await _moved_on(call, thread, asking, before)
-    got = got or {}  # all is answered; whoever did that may not have come to go on
+    got = got or {}  # all pauses are answered, possibly by a caller that did not resume the turn
     check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
     going = _as_it_began(call, state)
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
         found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
         if isinstance(found, InputRequiredResult) or call.noted.told or not _has_key(call.given):
             return found
-    # The same call was made twice at once, and the other one was first to answer, or to go on.
+    # The same call was made twice concurrently, and the other one answered or resumed first.
     return await _moved_on(call, thread, asking, before)
 
 
 async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
-    """Answer a call that is made again since its answer was lost: follow the turn by its key, or tell how it stands.
+    """Answer a call that is repeated because its answer was lost: follow the turn by its key, or report its status.
 
     Raises:
         NothingToResume: The turn is no longer the thread's newest, and has no key.
-        AlreadyAnswered: It is another account's.
+        AlreadyAnswered: The turn belongs to another account.
     """
     given = call.given
     if _has_key(given):
@@ -116,13 +116,13 @@ async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) 
 
 
 async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: str, of: str) -> TurnAnswer:
-    """Tell what became of a turn that another call goes on with.
+    """Report the status of a turn that another call resumed.
 
     Args:
         call: The call.
         thread: Its thread.
-        asking: Knows the last event that the client has been sent.
-        turn_id: The turn.
+        asking: Knows the last event that was sent to the client.
+        turn_id: The id of the turn.
         of: The name of the turn's thread.
 
     Raises:
@@ -131,12 +131,12 @@ async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: st
     state = await thread.state()
     if state is None or (state.turn_id, state.thread) != (turn_id, of):
         raise NothingToResume(
-            "the turn that was asked about is no longer the thread's newest",
-            remedy="look at what the thread waits for with pauses, and at what was said with history",
+            "the turn that asked is no longer the thread's newest turn",
+            remedy="call `pauses` to see what the thread waits for, and `history` to read its messages",
         )
     if not is_of(call.caller, state):
         raise AlreadyAnswered(
-            "nobody waits for the answer any more", remedy="call the tool `pauses` to see what is open"
+            "the turn no longer waits for this answer", remedy="call the tool `pauses` to see what is open"
         )
     call.meets(state)
     return standing(call, state, unanswered(await thread.pauses()), seen=asking.seen)
@@ -145,13 +145,13 @@ async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: st
 async def _until_answered(
     call: Going, thread: Thread, asking: Asking, start: Start
 ) -> TurnAnswer | InputRequiredResult:
-    """Follow a turn, ask a person what it asks, and go on, until there is an answer to the call.
+    """Follow a turn, ask a person for its pauses, and resume it, until the call has an answer.
 
     Args:
         call: The call.
         thread: Its thread.
-        asking: Asks the person, and knows the last event that the client has been sent, of which each is sent once.
-        start: Begins the turn, or goes on with it.
+        asking: Asks the person. It knows the last event that was sent to the client, so that each event is sent once.
+        start: Begins or resumes the turn.
     """
     progress = Progress(call, seen=asking.seen)
     async with progress.heartbeats():
@@ -168,7 +168,7 @@ async def _followed(
         except (NothingToResume, ThreadBusy):
             if answered is None:
                 raise
-            # Whoever answered has gone on.
+            # The caller that answered has resumed the turn.
             return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
         if turn.status != "paused":
             await _note_needs(call, thread, turn)
@@ -177,40 +177,40 @@ async def _followed(
         call.noted.needs = () if state is None else state.needs
         own = state is not None and is_of(call.caller, state)
         if state is None or not state.recorded:
-            asking.seen = 0  # such a turn counts from 1 in each round
+            asking.seen = 0  # a turn that keeps no events numbers them from 1 in each round
         got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
         if isinstance(got, InputRequiredResult):
             return got
         if not got and (turn.pauses or not own or answered):
             return turn_answer(call, turn, seq=progress.seq)
-        answered = None if got else turn  # by others, and whoever did that may not have come to go on
+        answered = None if got else turn  # other callers answered, and possibly did not resume the turn
         start = _answering(call.given, thread, got or {})
 
 
 async def _note_needs(call: Going, thread: Thread, turn: Turn) -> None:
-    """Note what `resume` must be given again, for a turn that stopped."""
+    """Record which arguments `resume` needs again, for a turn that is not done."""
     if turn.status == "done":
         return
-    with suppress(WorldAgentError):  # a sidecar that ends closes its agents meanwhile; the answer is what counts
+    with suppress(WorldAgentError):  # a sidecar that ends closes its agents meanwhile; the answer must still be sent
         state = await thread.state()
         if state is not None and state.turn_id == turn.id:
             call.noted.needs = state.needs
 
 
 def _has_key(given: SurfaceArguments | ResumeArguments) -> TypeGuard[SurfaceArguments]:
-    """Whether a call that is made again finds its turn by a key, with all its events and its answer."""
+    """Whether a repeated call finds its turn by a key, with all events and the answer."""
     return isinstance(given, SurfaceArguments) and given.key is not None
 
 
 def _says_more(given: SurfaceArguments | ResumeArguments) -> bool:
-    """Whether a call says more of how a turn goes on than answers."""
+    """Whether a call has more than answers that affects how a turn continues."""
     if not isinstance(given, ResumeArguments):
-        return True  # it began the turn, and brings what it began with
+        return True  # it began the turn, and sends the same role and skill again
     return "role" in given.model_fields_set or given.skill is not None or given.on_role_change != "fail"
 
 
 def _open_to(call: Going, state: ThreadState | None, pauses: Sequence[Pause]) -> Sequence[Pause]:
-    """Which pauses are the caller's to answer; whether a pause takes their account is looked at later."""
+    """Return the pauses that the caller can answer. A later check decides whether each accepts their account."""
     if state is None or is_of(call.caller, state):
         return pauses
     return [pause for pause in pauses if pause.approvers]
@@ -239,7 +239,7 @@ async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
             await progress.send(event)
         turn = following.outcome()
         call.noted.turn = turn.id
-        if not told and turn.status == "done":  # somebody else came to its end meanwhile
+        if not told and turn.status == "done":  # another caller brought it to its end meanwhile
             await _catch_up(call, progress, turn.id)
         return turn
     finally:
@@ -248,11 +248,11 @@ async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
 
 
 async def _catch_up(call: Going, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
-    """Send what other runs at a turn told behind what the client has; `upto` is the first event of this one."""
+    """Send events of other runs that the client does not have yet; `upto` is the first event of this run."""
     after = progress.has
     if after is None or (upto is not None and upto <= after + 1):
         return
-    # Of a turn that keeps none, or no more; or none up to there, which whoever goes on with it need not know.
+    # The turn keeps no events, or no longer keeps them, or has none up to `after`; the caller need not know.
     with suppress(EventsGone, InvalidArgument):
         async with call.house.agents.use(call.caller.workspace) as agent:
             async for event in agent.events(turn_id, after=after):
@@ -291,13 +291,13 @@ async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
             trigger = Trigger(schedule=given.schedule, fired_at=fired, payload=given.payload)
             return thread.stream_scheduled(trigger, **how)
         case _:
-            raise AssertionError(f"no surface takes {type(given).__name__}")
+            raise AssertionError(f"no tool has the arguments {type(given).__name__}")
 
 
 async def _go_on(
     given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]
 ) -> TurnStream:
-    """Go on with the thread's turn; a call that began it brings its own role and skill again."""
+    """Resume the thread's turn. A call that began it sends its role and skill again."""
     again = isinstance(given, ResumeArguments)
     left_out = again and "role" not in given.model_fields_set
     skill = given.skill if isinstance(given, ResumeArguments | SkillArguments) else None

@@ -1,6 +1,6 @@
-"""What a call of a tool comes to: its arguments, then its token, then the tool; every error as the contract has it.
+"""Runs a call of a tool: checks its arguments, then its token, then calls the tool. Errors follow the contract.
 
-Nothing here knows a transport. A refusal of arguments names fields and rules, and holds no value that was sent.
+This is independent of the transport. A validation error names fields and rules, and has no value that the caller sent.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _RUN: Final[dict[str, Tool]] = {
 async def call_tool(
     house: House, ctx: Context, params: CallToolRequestParams, *, grant: Grant, noted: Noted
 ) -> CallToolResult | InputRequiredResult:
-    """Run one of the contract's tools. Nothing but a cancellation comes out of it as an exception.
+    """Run one of the contract's tools. Except for cancellation, it raises nothing.
 
     Args:
-        house: What all calls share.
+        house: The parts that all calls share.
         ctx: The request.
         params: Its params.
-        grant: What the caller's token reaches.
-        noted: Takes what the request log may say of the call.
+        grant: The grant of the caller's token.
+        noted: Collects facts about the call, for the request log among others.
     """
     advice: Mapping[str, Any] = {}
     failure: WorldAgentError | Refused
@@ -80,12 +80,12 @@ async def call_tool(
         failure = house.agents.refusal() if house.agents.draining else error
     except (WorldAgentError, Refused) as error:
         failure = error
-    except Exception as error:  # not by name: functions of others run below; the text may hold what was sent
+    except Exception as error:  # of any type: custom code runs below; the text can hold what the caller sent
         _log.error("%s failed: %s", params.name, type(error).__name__)
         failure = Refused(
             "internal",
-            "the sidecar failed inside",
-            remedy="look into its log, or ask whoever runs it",
+            "the sidecar failed with an internal error",
+            remedy="look at its log, or ask its operator",
             turn_id=noted.turn,
         )
     noted.code, noted.turn = failure.code, advice.get("turn_id") or failure.turn_id or noted.turn
@@ -96,7 +96,7 @@ def _checked(house: House, ctx: Context, params: CallToolRequestParams, grant: G
     model = TOOLS[params.name].arguments
     given = checked(model, params.arguments or {})
     if isinstance(given, Misfit):
-        raise InvalidArgument(f"the arguments do not fit: {given.problem}", remedy=given.remedy)
+        raise InvalidArgument(f"the arguments are invalid: {given.problem}", remedy=given.remedy)
     caller = grant.caller(given.workspace, given.account)
     noted.workspace = caller.workspace
     if isinstance(given, ThreadArguments):

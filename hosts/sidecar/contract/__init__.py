@@ -1,7 +1,4 @@
-"""What goes over the wire: arguments and answers of the tools as models and as JSON Schemas. Nothing is decided here.
-
-The models themselves are in the modules of this folder, by what they are about.
-"""
+"""The wire contract: arguments and answers of the tools, as models and as JSON Schemas."""
 
 from .tools import TOOLS, ToolSpec, published, schemas
 from .words import CONTRACT

@@ -1,4 +1,4 @@
-"""What the tools answer that read or change a thread, as it stands in `structuredContent`."""
+"""The answers of the tools that read or change a thread, as `structuredContent` holds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .words import Wire
 
 
 class PausesAnswer(Answer):
-    """Of `pauses`."""
+    """Answer of `pauses`."""
 
     thread: str
     turn_id: str | None = None
@@ -22,7 +22,7 @@ class PausesAnswer(Answer):
 
 
 class CancelAnswer(Answer):
-    """Of `cancel`."""
+    """Answer of `cancel`."""
 
     cancelled: bool = Field(description="false where there was no turn to cancel")
 
@@ -40,25 +40,25 @@ class MessageRecord(Wire):
 
 
 class HistoryAnswer(Answer):
-    """Of `history`."""
+    """Answer of `history`."""
 
     messages: list[MessageRecord] = Field(description="oldest first")
 
 
 class ForkAnswer(Answer):
-    """Of `fork`."""
+    """Answer of `fork`."""
 
     thread: str = Field(description="the new thread")
 
 
 class RoleSetAnswer(Answer):
-    """Of `thread_role_set`."""
+    """Answer of `thread_role_set`."""
 
     set: Literal[True] = True
 
 
 class RoleClearAnswer(Answer):
-    """Of `thread_role_clear`."""
+    """Answer of `thread_role_clear`."""
 
     cleared: bool = Field(description="false where there was none")
 
@@ -74,17 +74,17 @@ class TierRecord(Wire):
 
 
 class ExplainAnswer(Answer):
-    """Of `explain_role`."""
+    """Answer of `explain_role`."""
 
     policy: str
     tiers: list[TierRecord] = Field(description="all five, lowest precedence first")
 
 
 class ThreadRecord(Wire):
-    """Where a thread stands: its newest turn."""
+    """The state of a thread: its newest turn."""
 
     thread: str
-    title: str | None = Field(description="what the host set, else the first words; null where nobody said anything")
+    title: str | None = Field(description="what the host set, else the first words; null without messages")
     account: str | None
     channel: str | None
     turn_id: str | None = Field(description="null where none has run on the thread")
@@ -98,13 +98,13 @@ class ThreadRecord(Wire):
 
 
 class RenameAnswer(Answer):
-    """Of `thread_rename`."""
+    """Answer of `thread_rename`."""
 
-    title: str | None = Field(description="what the thread is called now; null where nobody said anything")
+    title: str | None = Field(description="what the thread is called now; null without messages")
 
 
 class ThreadsAnswer(Answer):
-    """Of `threads`."""
+    """Answer of `threads`."""
 
     threads: list[ThreadRecord] = Field(description="the one with the newest turn first")
 

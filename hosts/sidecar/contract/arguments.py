@@ -1,4 +1,4 @@
-"""What the other tools take: events, and what is read or changed of a thread. What they do is in `calls`."""
+"""The arguments of the other tools, which read events and read or change a thread. `calls` has the tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .words import Label, RoleArgument, Seq, ThreadArguments, Title, Words, Work
 
 
 class EventsArguments(WorkspaceArguments):
-    """Of `events`."""
+    """Arguments of `events`."""
 
     turn_id: Label = Field(description="the turn", examples=["3f2a9c0d11be"])
     after: Seq = Field(default=0, description="the number of the last event that the client has")
@@ -20,21 +20,21 @@ class EventsArguments(WorkspaceArguments):
 
 
 class HistoryArguments(ThreadArguments):
-    """Of `history`."""
+    """Arguments of `history`."""
 
     before: Label | None = Field(default=None, description="a message's id; the page ends just before it")
     limit: int = Field(default=50, ge=1, le=1000, description="messages in one answer, at most")
 
 
 class ForkArguments(ThreadArguments):
-    """Of `fork`."""
+    """Arguments of `fork`."""
 
-    at: Label | None = Field(default=None, description="the message to go on from; left out, the newest")
+    at: Label | None = Field(default=None, description="the message to continue from; left out, the newest")
     to: Label | None = Field(default=None, description="the new thread's id; left out, one is made")
 
 
 class RoleSetArguments(ThreadArguments):
-    """Of `thread_role_set`."""
+    """Arguments of `thread_role_set`."""
 
     role: RoleArgument
     ttl: float | None = Field(
@@ -43,16 +43,16 @@ class RoleSetArguments(ThreadArguments):
 
 
 class ExplainArguments(ThreadArguments):
-    """Of `explain_role`."""
+    """Arguments of `explain_role`."""
 
     role: RoleArgument | None = Field(default=None, description="a call role to explain along")
 
 
 class ThreadsArguments(WorkspaceArguments):
-    """Of `threads`."""
+    """Arguments of `threads`."""
 
     limit: int = Field(default=100, ge=1, le=1000, description="threads in the answer, at most")
-    status: ThreadStatus | None = Field(default=None, description="only those that stand so", examples=["paused"])
+    status: ThreadStatus | None = Field(default=None, description="only those with this status", examples=["paused"])
     of_account: Label | None = Field(
         default=None, description="only those on which a turn has run for this account", examples=["ana"]
     )
@@ -66,7 +66,7 @@ class ThreadsArguments(WorkspaceArguments):
 
 
 class RenameArguments(ThreadArguments):
-    """Of `thread_rename`."""
+    """Arguments of `thread_rename`."""
 
     title: Title | None = Field(
         default=None, description="left out, the first words of the first message", examples=["Dragons of Vell"]

@@ -1,4 +1,4 @@
-"""What the tools take that begin a turn or go on with one. What they do is in `calls`."""
+"""The arguments of the tools that begin or resume a turn. `calls` has the tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Followed(Wire):
 
 
 class SurfaceArguments(_Followed, ThreadArguments):
-    """What every tool takes that begins a turn."""
+    """The arguments of every tool that begins a turn."""
 
     detach: bool = Field(
         default=True,

@@ -1,4 +1,4 @@
-"""The tools of the contract, and their JSON Schemas as they are published."""
+"""The tools of the contract, and their published JSON Schemas."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class ToolSpec:
     """One tool.
 
     Attributes:
-        title: Its name for people.
-        arguments: What it takes.
-        answer: What it gives.
+        title: Its display name.
+        arguments: The model of its arguments.
+        answer: The model of its answer.
         description: What it does, for people and models.
-        effect: What it does to the workspace: nothing, it adds, or it may replace, remove or end something.
-        again: Whether calling it twice is as good as once.
-        open_world: Whether it runs the agent, whose tools may reach anything.
+        effect: `reads` changes nothing in the workspace, `adds` only adds, `changes` can replace, remove or end things.
+        again: Whether it is idempotent.
+        open_world: Whether it runs the agent, whose tools can reach anything.
     """
 
     title: str
@@ -57,7 +57,7 @@ class ToolSpec:
 
 
 def _turn(title: str, arguments: type[WorkspaceArguments], description: str) -> ToolSpec:
-    """A tool that runs a turn, in which the agent may do whatever its tools can."""
+    """Return a tool that runs a turn. In the turn, the agent can do whatever its tools can."""
     return ToolSpec(
         title=title,
         arguments=arguments,
@@ -83,7 +83,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
     "resume": _turn(
         "Resume a turn",
         ResumeArguments,
-        "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was cut off.",
+        "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was interrupted.",
     ),
     "events": ToolSpec(
         title="Follow a turn",
@@ -96,7 +96,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="List pauses",
         arguments=ThreadArguments,
         answer=PausesAnswer,
-        description="Where a thread stands, and what its turn waits for a person to say.",
+        description="The status of a thread, and what its turn waits for a person to say.",
     ),
     "cancel": ToolSpec(
         title="Cancel a turn",
@@ -150,15 +150,15 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="List threads",
         arguments=ThreadsArguments,
         answer=ThreadsAnswer,
-        description="Where the workspace's threads stand, the one with the newest turn first.",
+        description="The status of the workspace's threads, the one with the newest turn first.",
     ),
 }
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`.
+    """Return the JSON Schemas of the contract by name: `converse.input`, `converse.output` and so on, and `error`.
 
-    An `output` takes the tool's answer and every error; `error` takes errors alone.
+    An `output` accepts the tool's answer and every error; `error` accepts errors only.
     """
     made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
     for name, spec in TOOLS.items():
@@ -168,7 +168,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def published() -> list[Tool]:
-    """The tools as `tools/list` gives them."""
+    """Return the tools as `tools/list` lists them."""
     made = schemas()
     return [
         Tool(

@@ -1,4 +1,4 @@
-"""How a turn, what to do next and an error are answered, as it stands in `structuredContent`."""
+"""A turn, the next steps and an error, as `structuredContent` holds them in answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Status = Literal["done", "paused", "stopped", "cancelled", "failed", "running", 
 
 
 class NextStep(Wire):
-    """A call that goes on from here."""
+    """A call that the client can make next."""
 
     tool: str = Field(description="the tool to call", examples=["resume"])
     arguments: dict[str, Any] = Field(description="its arguments, as far as they are known")
@@ -25,7 +25,7 @@ class NextStep(Wire):
 
 
 class ModelUsageRecord(Wire):
-    """Tokens and cost of model calls, counted alike for all services; null is not known."""
+    """Tokens and cost of model calls, counted the same way for all services; null means unknown."""
 
     calls: int
     input_tokens: int | None = Field(description="sent, with `cached_tokens`")
@@ -36,18 +36,19 @@ class ModelUsageRecord(Wire):
 
 
 class TurnUsageRecord(ModelUsageRecord):
-    """What all model calls of a turn used so far."""
+    """The usage of all model calls of a turn so far."""
 
     models: dict[str, ModelUsageRecord] = Field(description="the same of each model, by its name")
 
 
 class TurnRecord(Wire):
-    """A turn as the call left it. What `events` does not know is null there."""
+    """A turn at the end of the call. In an answer of `events`, unknown fields are null."""
 
     id: str
     thread: str
     status: Status = Field(
-        description="cancelled: somebody ended it; abandoned: it was cut off, and new input on its thread let go of it"
+        description="cancelled: a caller ended it; abandoned: it was interrupted, and new input on its thread took its "
+        "place"
     )
     text: str | None = Field(default=None, description="the answer")
     result: Any = Field(default=None, description="the result of a task or a skill, or of `converse` with `output`")
@@ -58,21 +59,21 @@ class TurnRecord(Wire):
 
 
 class Answer(Wire):
-    """What all answers have in common."""
+    """The base of all answers."""
 
     contract: Literal[1] = 1
 
 
 class TurnAnswer(Answer):
-    """Of the surfaces and of `resume`."""
+    """Answer of the tools that begin a turn and of `resume`."""
 
     turn: TurnRecord
     seq: int = Field(description="the number of the turn's last event that this call, or its client before, has seen")
-    next: list[NextStep] = Field(default_factory=list, description="what to call to go on")
+    next: list[NextStep] = Field(default_factory=list, description="what to call next")
 
 
 class EventsAnswer(TurnAnswer):
-    """Of `events`."""
+    """Answer of `events`."""
 
     events: list[dict[str, Any]] = Field(
         default_factory=list, description="the events after `after`; empty where they went out as progress"
@@ -80,7 +81,7 @@ class EventsAnswer(TurnAnswer):
 
 
 class ErrorRecord(Wire):
-    """Why a call was not done."""
+    """Why a call failed."""
 
     code: str = Field(examples=["thread_busy"])
     problem: str
@@ -88,11 +89,11 @@ class ErrorRecord(Wire):
     retryable: bool = Field(description="whether the same call may succeed later")
     turn_id: str | None = None
     pauses: list[dict[str, Any]] | None = Field(default=None, description="with thread_paused: what waits for a person")
-    next: list[NextStep] | None = Field(default=None, description="where the turn can go on: what the caller may call")
+    next: list[NextStep] | None = Field(default=None, description="if the turn can continue: what the caller can call")
 
 
 class ErrorAnswer(Answer):
-    """Of a tool error."""
+    """Answer of a tool that fails."""
 
     error: ErrorRecord
 

@@ -1,4 +1,4 @@
-"""The words that arguments and answers of the contract are made of. Which tool takes what is in the modules beside."""
+"""The field types that arguments and answers of the contract share. The other modules of this folder use them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic_core import PydanticCustomError
 from ....core.validation import is_text
 
 CONTRACT: Literal[1] = 1
-"""The version of the contract, part of every answer."""
+"""The version of the contract. Every answer has it."""
 
 LONGEST_ID: Final = 200
 _DEEPEST: Final = 64  # levels of JSON
 
 
 class Wire(BaseModel):
-    """A part of the contract: nothing is converted, nothing more is taken, no value is quoted in an error."""
+    """A part of the contract. It converts no values, forbids extra fields, and quotes no value in an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -65,10 +65,10 @@ def _parts(value: Any) -> list[Any]:
 
 def _moment(value: str) -> str:
     aware = False
-    with suppress(ValueError):  # it is told without the text
+    with suppress(ValueError):  # its message quotes the value
         aware = datetime.fromisoformat(value).tzinfo is not None
     if not aware:
-        raise PydanticCustomError("no_moment", "It is no RFC 3339 time with a time zone")
+        raise PydanticCustomError("no_moment", "It must be an RFC 3339 time with a time zone")
     return value
 
 
@@ -80,7 +80,7 @@ PersonName = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_
 Title = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_printable)]
 
 Words = Annotated[str, Field(min_length=1), AfterValidator(_said)]
-"""A text with something in it."""
+"""A text that is not blank."""
 
 JsonObject = Annotated[dict[str, Any], AfterValidator(_json)]
 
@@ -109,20 +109,20 @@ class RoleArgument(Wire):
 
 
 class WorkspaceArguments(Wire):
-    """What every tool takes."""
+    """The arguments of every tool."""
 
     workspace: Label | None = Field(
         default=None, description="the workspace; may be left out where the token reaches one", examples=["novel"]
     )
     account: Label | None = Field(
         default=None,
-        description="who speaks; left out it is the token's only account, else nobody in particular",
+        description="who speaks; left out it is the token's only account, else no account",
         examples=["ana"],
     )
 
 
 class ThreadArguments(WorkspaceArguments):
-    """What every tool takes that is about one thread."""
+    """The arguments of every tool that is about one thread."""
 
     thread: Label = Field(description="the conversation", examples=["t1"])
     channel: Label | None = Field(default=None, description="where the conversation hangs")

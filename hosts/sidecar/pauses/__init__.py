@@ -1,6 +1,6 @@
-"""Pauses over the wire: as JSON with the answers that fit, answers out of JSON, and asking a person through a client.
+"""Pauses over the wire: converts pauses and answers to and from JSON, and asks a person through a client.
 
-What a turn waits for and which answers are taken is the package's matter; who may answer is in `people`.
+The package defines what a turn waits for and which answers it accepts. `people` decides who can answer.
 """
 
 from .answers import ANSWERS_SCHEMA, read_answers

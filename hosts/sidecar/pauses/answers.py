@@ -1,4 +1,4 @@
-"""A person's answers as JSON: `{"approve": {}}` and so on. What does not fit is refused without what was sent."""
+"""A person's answers as JSON: `{"approve": {}}` and so on. Errors about invalid answers quote no values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
     "question": ("answer",),
     "uncertain": ("happened", "not_happened", "run_again"),
 }
-"""The forms of answer that fit each kind of pause."""
+"""The forms of answer that each kind of pause accepts."""
 
 
 class _Body(BaseModel):
@@ -76,13 +76,13 @@ def read_answers(given: Mapping[str, Any], pauses: Sequence[Pause], *, account: 
 
     Args:
         given: Answers by pause id, as JSON.
-        pauses: The pauses that are open. An answer to another one is read all the same: whether somebody else was
-            first, or there is no such pause, the turn knows.
-        account: Who answers.
+        pauses: The open pauses. An answer to another pause is read too; the turn then reports whether it was already
+            answered or does not exist.
+        account: The account that answers.
 
     Raises:
-        AnswerInvalid: One is no answer, or none to its pause; the text names pause and field.
-        NotAnApprover: Somebody else may answer.
+        AnswerInvalid: An answer is invalid, or does not fit its pause. The text names the pause and the field.
+        NotAnApprover: Only other accounts can answer.
     """
     known = {pause.id: pause for pause in pauses}
     answers: dict[str, PersonAnswer] = {}
@@ -91,12 +91,12 @@ def read_answers(given: Mapping[str, Any], pauses: Sequence[Pause], *, account: 
         name = "an answer to a pause that is not open" if pause is None else f"the answer to the pause {pause_id!r}"
         answers[pause_id] = answer = _read(said, pause, name)
         if pause is not None:
-            decision_of(pause, answer, account)  # before anything is done
+            decision_of(pause, answer, account)  # raises before the turn is resumed
     return answers
 
 
 def default_forms(pause: Pause) -> dict[str, Any]:
-    """The forms that answer a pause, each as it can be sent once what it leaves open is filled in."""
+    """Return the forms that answer a pause. Each can be sent once its blanks are filled in."""
     match pause.kind:
         case "approval":
             return {"approve": {"hash": pause.hash}, "reject": {"reason": ""}}
@@ -110,10 +110,10 @@ def _read(said: object, pause: Pause | None, name: str) -> PersonAnswer:
     fitting = [form for kind, forms in FORMS.items() if pause is None or kind == pause.kind for form in forms]
     remedy = f"give an object with one of {', '.join(fitting)}"
     if not isinstance(said, Mapping) or len(said) != 1:
-        raise AnswerInvalid(f"{name} is no object with one form of answer", remedy=remedy)
+        raise AnswerInvalid(f"{name} must be an object with exactly one form of answer", remedy=remedy)
     [(form, body)] = cast("Mapping[str, Any]", said).items()
     if form not in fitting:
-        raise AnswerInvalid(f"{name} has a form that does not fit it", remedy=remedy)
+        raise AnswerInvalid(f"{name} has a form that is not valid here", remedy=remedy)
     if form == "answer":
         return Answer(body)
     model, problem = _BODIES[form], ""
@@ -124,11 +124,11 @@ def _read(said: object, pause: Pause | None, name: str) -> PersonAnswer:
     except PydanticCustomError as error:
         problem = f"{form}: {error.message_template}"
     fields = ", ".join(model.model_fields) or "no field"
-    raise AnswerInvalid(f"{name} does not fit: {problem}", remedy=f"{form} is an object with {fields}")
+    raise AnswerInvalid(f"{name} is invalid: {problem}", remedy=f"{form} is an object with {fields}")
 
 
 def _misfit(model: type[BaseModel], form: str, failure: ValidationError) -> str:
-    """Which fields do not fit and why, without values and without names that are not the contract's own."""
+    """Say which fields are invalid and why. The text has no values, and only names of the contract."""
     told: list[str] = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
         field = str(item["loc"][0]) if item["loc"] else ""
@@ -136,7 +136,7 @@ def _misfit(model: type[BaseModel], form: str, failure: ValidationError) -> str:
         if known or not item["loc"]:
             told.append(f"{form}{f'.{field}' if known else ''}: {rule_of(item)}")
         else:
-            told.append(f"{form} has a field that it does not know")
+            told.append(f"{form} has an unknown field")
     return "; ".join(dict.fromkeys(told))
 
 
@@ -165,9 +165,9 @@ def _body_schema(form: str) -> dict[str, Any]:
 _ABOUT: Final = {
     "approve": "the call may be made: with other arguments; always, for the rest of the turn (true or same: calls with "
     "equal arguments, any: calls with any arguments); only if its hash is still this",
-    "reject": "the call may not be made",
+    "reject": "the call must not be made",
     "answer": "the value that a question asks for",
-    "happened": "the effect that was cut off did happen, and gave this",
+    "happened": "the interrupted effect did happen, and gave this",
     "not_happened": "it did not happen",
     "run_again": "it is to be made again",
 }

@@ -1,7 +1,7 @@
-"""Asking a person through the client of a call: over the connection while the call is under way, or in rounds.
+"""Asks a person through the client of a call: over the connection while the call is running, or in rounds.
 
-A client of an earlier revision is sent `elicitation/create`. One of the revision 2026-07-28 gets an
-`InputRequiredResult` and calls again with what the person said. What is done with the answers is the caller's matter.
+A client before revision 2026-07-28 receives `elicitation/create`. A client of revision 2026-07-28 receives an
+`InputRequiredResult`, and repeats the call with the person's answers. The caller of this module uses the answers.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from .rounds import Round, call_of, declined
 
 How = Literal["connection", "rounds", "not"]
 
-_PATIENCE: Final = 600.0  # seconds that a person may think while a call is held open
-_TRIES: Final = 3  # of a form that comes back and does not fit
+_PATIENCE: Final = 600.0  # seconds that a person can think while a call is held open
+_TRIES: Final = 3  # how often a form is sent if it comes back invalid
 
 
 @dataclass(slots=True, eq=False)
 class Asking:
-    """Asks a person what the turns of one call wait for; make it with `of`.
+    """Asks a person for answers to the pauses of one call's turns. Make it with `of`.
 
     Attributes:
-        round: What a client of the revision 2026-07-28 sent back; None where the call is a new one. The turn and the
-            thread in it are the client's word and have to be checked.
-        seen: The last event that the client has been sent, in this round and in those before.
+        round: The state that a client of revision 2026-07-28 sent back; None for a new call. Its turn and thread come
+            from the client and must be checked.
+        seen: The number of the last event that was sent to the client, in this round and earlier ones.
     """
 
     _session: ServerSession
@@ -73,17 +73,17 @@ class Asking:
         wanted: bool = True,
         seconds: float | None = None,
     ) -> Self:
-        """What can be asked through the client of a call.
+        """Make an `Asking` for a call.
 
         Args:
             ctx: The request.
-            params: What it says.
-            account: On whose behalf it is made.
-            wanted: Whether the caller wants to be asked.
-            seconds: How long a person may think while the call is held open; None is ten minutes.
+            params: Its params.
+            account: The account of the call.
+            wanted: Whether the caller wants questions to go through the client.
+            seconds: Seconds that a person can think while the call is held open; None means ten minutes.
 
         Raises:
-            InvalidArgument: The `requestState` is not one of ours, is of another call, or is missing.
+            InvalidArgument: The `requestState` is not one of ours, belongs to another call, or is missing.
         """
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         how = _how(ctx.session, modern) if wanted else "not"
@@ -95,28 +95,28 @@ class Asking:
             made._declined, made._idle, made.seen = list(made.round.declined), made.round.idle, made.round.seq
         elif modern and params.input_responses:
             raise InvalidArgument(
-                "inputResponses came without the requestState that belongs to them",
-                remedy="send both, as the last answer gave them",
+                "inputResponses must come with their requestState",
+                remedy="send both, with the requestState of the last answer",
             )
         return made
 
     async def answers(
         self, turn_id: str, thread: str, pauses: Sequence[Pause], *, own: bool
     ) -> dict[str, PersonAnswer] | InputRequiredResult | None:
-        """Ask what a paused turn waits for. Of a turn that pauses again ask again, with the same `Asking`.
+        """Ask for answers to the pauses of a turn. If the turn pauses again, call this again on the same `Asking`.
 
         Args:
-            turn_id: The turn.
+            turn_id: The id of the turn.
             thread: Its thread.
-            pauses: What it waits for that may be the caller's to answer; of others' turns that is not all.
-            own: Whether the turn is the caller's. They may say again what was taken, since an answer can be lost.
+            pauses: The pauses that the caller can possibly answer. For another account's turn these are not all.
+            own: Whether the turn is the caller's. The owner can repeat an accepted answer, since a result can get lost.
 
         Returns:
-            Answers to go on with, never none; or what the client is to be given, so that it asks and calls again; or
-            None, where nothing more can be asked and the paused turn is the call's answer.
+            Answers to resume with, never empty; or a result for the client, which then asks and repeats the call; or
+            None if there is nothing more to ask, so that the paused turn is the answer of the call.
 
         Raises:
-            UnknownPause, AlreadyAnswered: The client answered something that is not open.
+            UnknownPause, AlreadyAnswered: The client answered a pause that is not open.
         """
         responses, self._responses = self._responses, None
         if responses is not None:
@@ -136,13 +136,13 @@ class Asking:
         return [pause for pause in pauses if pause.id not in self._declined and self._theirs(pause)]
 
     def _theirs(self, pause: Pause) -> bool:
-        """Whether it takes the answer of the caller's account."""
+        """Whether the pause accepts an answer of the caller's account."""
         return not is_late(pause) and may_answer(self._account, pause.approvers)
 
     # --- over the connection ----------------------------------------------------------------------------------------
 
     async def _ask_all(self, pauses: Sequence[Pause]) -> dict[str, PersonAnswer]:
-        """Ask one after another, until the person does not want any more or the client is gone."""
+        """Ask for one pause after another, until the person cancels or the client has disconnected."""
         found: dict[str, PersonAnswer] = {}
         for pause in pauses:
             for _ in range(_TRIES):
@@ -159,7 +159,7 @@ class Asking:
         return found
 
     async def _elicit(self, pause: Pause) -> ElicitResult | None:
-        """What the client says; None where it is nothing that can be read, or it is gone."""
+        """Return the client's response; None if it is unreadable or the client has disconnected."""
         try:
             return await self._session.send_request(
                 _request(pause, self._problems.get(pause.id, "")),
@@ -169,7 +169,7 @@ class Asking:
             )
         except ValidationError:
             return None
-        except (MCPError, TimeoutError):  # it cannot after all, took too long, or is gone
+        except (MCPError, TimeoutError):  # the client cannot ask after all, took too long, or has disconnected
             self._stopped = True
             return None
 
@@ -200,7 +200,7 @@ class Asking:
             if pause is None:
                 if not (own and call_id_of(pause_id).startswith(f"{turn_id}/")):
                     raise _not_open(pause_id, turn_id)
-                again = True  # a call whose answer was lost is made once more
+                again = True  # the client repeats a call whose answer was lost
             elif self._theirs(pause):
                 answer = self._read(pause, response)
                 if answer is not None:
@@ -212,10 +212,10 @@ class Asking:
     # --- both -------------------------------------------------------------------------------------------------------
 
     def _read(self, pause: Pause, response: object) -> PersonAnswer | None:
-        """The answer in a response. None where there is none, and then it is noted why."""
+        """Return the answer in a response. If it has none, return None and record why."""
         self._problems.pop(pause.id, None)
         if not isinstance(response, ElicitResult):
-            self._problems[pause.id] = "it was no answer to a form"
+            self._problems[pause.id] = "it was not an answer to a form"
             return None
         match response.action:
             case "accept":
@@ -244,7 +244,7 @@ def _how(session: ServerSession, modern: bool) -> How:
 
 
 def _takes_forms(capabilities: ClientCapabilities | None) -> bool:
-    """Whether a client shows forms; one that says nothing of modes means them."""
+    """Whether a client shows forms. A client that declares no modes supports forms."""
     asked = None if capabilities is None else capabilities.elicitation
     return asked is not None and (asked.form is not None or asked.url is None)
 
@@ -258,7 +258,7 @@ def _request(pause: Pause, problem: str) -> ElicitRequest:
 def _not_open(pause_id: str, turn_id: str) -> UnknownPause | AlreadyAnswered:
     if call_id_of(pause_id).startswith(f"{turn_id}/"):
         return AlreadyAnswered(
-            "what was asked is answered already, or nobody waits for it any more",
+            "the pause is already answered, or the turn no longer waits for it",
             remedy="call the tool `pauses` to see what is open",
         )
     return UnknownPause("there is no such pause", remedy="call the tool `pauses` to see what is open")

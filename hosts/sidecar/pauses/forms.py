@@ -1,8 +1,8 @@
-"""Pauses as forms of MCP's elicitation, and what a client sends back as a person's answer.
+"""Converts pauses to forms of MCP's elicitation, and submitted forms to a person's answer.
 
-The schemas keep to what every revision of MCP takes: one level of fields, each a text, a number, true or false, or one
-of some texts. What that cannot hold is asked for as JSON in a text. Bounds that it has no word for are checked when the
-answer comes, as all of it is.
+The schemas use only what every revision of MCP accepts: one level of fields, each a string, a number, a boolean or an
+enum of strings. An answer that needs more is requested as JSON in a string. Bounds that a form cannot express are
+checked when the answer arrives, together with the rest of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...pauses import forms, one_line, pause_lines
 Schema = Mapping[str, Any]
 
 _MESSAGE: Final = 16_000  # characters
-_WORDS: Final = 300  # characters of what is said of a field
+_WORDS: Final = 300  # characters of a field's title or description
 _REASON: Final = 2000
 _KEPT: Final = ("minLength", "maxLength", "minimum", "maximum")
 _FORMATS: Final = ("email", "uri", "date", "date-time")
@@ -25,20 +25,20 @@ _ANSWER, _JSON = "answer", "json"
 
 
 def message_of(pause: Pause, problem: str = "") -> str:
-    """What a person is told of a pause: nothing in it can steer a terminal, and long values are shortened.
+    """Return the message that shows a pause to a person. It has no control characters, and long values are shortened.
 
     Args:
         pause: The pause.
-        problem: Why what they said last was not taken.
+        problem: Why their last answer was not accepted.
     """
     told = "\n".join(
-        [*pause_lines(pause), *([f"the last answer was not taken: {one_line(problem)}"] if problem else [])]
+        [*pause_lines(pause), *([f"the last answer was not accepted: {one_line(problem)}"] if problem else [])]
     )
     return told if len(told) <= _MESSAGE else f"{told[:_MESSAGE]}… ({len(told)} characters)"
 
 
 def form_of(pause: Pause) -> dict[str, Any]:
-    """The `requestedSchema` that asks for the answer to a pause."""
+    """Return the `requestedSchema` for the answer to a pause."""
     match pause.kind:
         case "approval":
             return _approval(pause)
@@ -49,20 +49,20 @@ def form_of(pause: Pause) -> dict[str, Any]:
 
 
 def answer_of(pause: Pause, content: Mapping[str, Any]) -> PersonAnswer:
-    """A person's answer out of a form that was sent back.
+    """Read a person's answer from a submitted form.
 
     Args:
-        pause: What was asked.
-        content: The fields.
+        pause: The pause.
+        content: The fields of the form.
 
     Raises:
-        AnswerInvalid: It does not fit the form; the text names the field and holds no value.
+        AnswerInvalid: The answer does not match the form. The text names the field and has no value.
     """
     given = {name: value for name, value in content.items() if value is not None}
     asked = form_of(pause)
     for name in given:
         if name not in asked["properties"]:
-            _refuse(pause, "a field that was not asked for was sent")
+            _refuse(pause, "it has a field that is not in the form")
     for name in asked.get("required", ()):
         if name not in given:
             _refuse(pause, f"the field {name!r} is missing")
@@ -78,7 +78,7 @@ def answer_of(pause: Pause, content: Mapping[str, Any]) -> PersonAnswer:
 _ALWAYS: Final[Mapping[str, Literal["same", "any"]]] = {"approve_always": "same", "approve_always_any": "any"}
 
 
-# --- a call that needs leave ------------------------------------------------------------------------------------------
+# --- a call that requires approval ------------------------------------------------------------------------------------
 
 
 def _approval(pause: Pause) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _leave(pause: Pause, asked: Schema, given: Mapping[str, Any]) -> Approve | R
     return Reject(_text(pause, given, "reason")[:_REASON])
 
 
-# --- an effect that was cut off ---------------------------------------------------------------------------------------
+# --- an interrupted effect --------------------------------------------------------------------------------------------
 
 
 def _uncertain() -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _value(pause: Pause, given: Mapping[str, Any]) -> Any:
         return _json(pause, _text(pause, given, _JSON), _JSON)
     if not fields:
         return given[_ANSWER]
-    # What may be null and has to be there is asked for as what may be left out.
+    # In the form, a required field that can be null is optional, since a form cannot express null.
     absent = [name for name in _required(schema) if name in fields and name not in given]
     return {**given, **dict.fromkeys(absent)}
 
@@ -170,7 +170,7 @@ def _as_json() -> dict[str, Any]:
 
 
 def _field(field: Schema, root: Schema) -> dict[str, Any] | None:
-    """A field as MCP's schemas have it; None where they cannot hold it."""
+    """Convert a field to a schema that MCP accepts; None if there is no such schema."""
     types = forms.types_of(field, root)
     kinds = (types or set()) - {"null"}
     if kinds == {"integer", "number"}:
@@ -178,7 +178,7 @@ def _field(field: Schema, root: Schema) -> dict[str, Any] | None:
     if len(kinds) != 1:
         return None
     [kind] = kinds
-    # What stands beside null is the other part, and its bounds are its own.
+    # In a union with null, the other part has the bounds.
     parts = [each for each in _parts(field, root) if forms.types_of(each, root) != {"null"}]
     part = parts[0] if len(parts) == 1 else {}
     made: dict[str, Any] = {"type": kind}
@@ -205,7 +205,7 @@ _PYTHON: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def _parts(field: Schema, root: Schema) -> list[Schema]:
-    """The schemas behind `anyOf`, of a field that `types_of` has seen the end of."""
+    """Return the schemas behind `anyOf`, for a field that `types_of` could resolve."""
     field = forms.resolved(field, root)
     parts = field.get("anyOf")
     return [part for each in parts for part in _parts(each, root)] if isinstance(parts, list) else [field]
@@ -235,14 +235,14 @@ def _choice(title: str, about: str, choices: list[str]) -> dict[str, Any]:
 def _chosen(pause: Pause, asked: Schema, given: Mapping[str, Any], name: str) -> str:
     choices: list[str] = asked["properties"][name]["enum"]
     if given[name] not in choices:
-        _refuse(pause, f"the field {name!r} is none of {', '.join(choices)}")
+        _refuse(pause, f"the field {name!r} must be one of {', '.join(choices)}")
     return str(given[name])
 
 
 def _text(pause: Pause, given: Mapping[str, Any], name: str) -> str:
     value = given.get(name, "")
     if not isinstance(value, str):
-        _refuse(pause, f"the field {name!r} is no text")
+        _refuse(pause, f"the field {name!r} must be a string")
     return value
 
 
@@ -257,7 +257,7 @@ def _json(pause: Pause, text: str, name: str) -> Any:
 
 def _refuse(pause: Pause, problem: str) -> NoReturn:
     raise AnswerInvalid(
-        f"the answer to the pause {pause.id!r} does not fit: {problem}", remedy="fill in the form as its schema says"
+        f"the answer to the pause {pause.id!r} is invalid: {problem}", remedy="fill in the form as its schema says"
     )
 
 

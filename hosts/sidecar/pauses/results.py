@@ -1,4 +1,4 @@
-"""Pauses in results, and what to call next. Nothing here asks anybody."""
+"""Pauses in results, and the calls that can come next."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ...pauses import is_late
 from .answers import FORMS, default_forms
 
 _GOES_ON: Final = {
-    "cut_off": "the process that ran it ended; it goes on from its last step",
-    "stopped": "it was told to stop; it goes on from its last step",
-    "failed": "it failed; once the cause is gone it goes on from its last step",
+    "cut_off": "its process ended; it continues from its last step",
+    "stopped": "it was stopped; it continues from its last step",
+    "failed": "it failed; once the cause is fixed, it continues from its last step",
 }
 
 
 def pause_result(pause: Pause) -> dict[str, Any]:
-    """A pause as JSON, with what fits it.
+    """Return a pause as JSON, with the answers that it accepts.
 
     Returns:
-        All of the pause; `expired`, whether it takes no answer any more; `answers`, the forms of answer by their names,
-        each as it can be sent where it holds all that there is to say; `always`, whether `approve` may have it.
+        All fields of the pause; `expired`, whether it no longer accepts an answer; `answers`, the forms of answer by
+        their names, each of which can be sent once its blanks are filled in; `always`, whether `approve` can have it.
     """
     late = is_late(pause)
     forms = {} if late else default_forms(pause)
@@ -40,44 +40,46 @@ def next_steps(
     seq: int | None = 0,
     needs: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """What to call to go on with a turn; empty where it is over.
+    """Return what to call to continue a turn; empty if it is over.
 
     Args:
-        status: How the turn stands.
-        turn_id: The turn.
-        ids: `workspace`, `account`, `channel` and `thread` as the call had them; None is left out.
-        pauses: What it waits for.
-        seq: The last event that was seen; None where the turn keeps none.
-        needs: What `resume` must be given again: `role`, `skill`.
+        status: The status of the turn.
+        turn_id: The id of the turn.
+        ids: `workspace`, `account`, `channel` and `thread` of the call; None values are omitted.
+        pauses: The pauses that the turn waits for.
+        seq: The number of the last event that the client has; None if the turn keeps no events.
+        needs: The arguments that `resume` needs again: `role`, `skill`.
 
     Returns:
-        Objects with `tool`, `arguments`, `why` and `needs`. What a person has to say is never filled in, nor is a role
-        or a skill, which are stored nowhere.
+        Objects with `tool`, `arguments`, `why` and `needs`. A person's answers are never filled in, nor is a role or a
+        skill, which are stored nowhere.
     """
     known = {name: value for name, value in ids.items() if value is not None}
     match status:
         case "paused" if not pauses:
-            return [_resume(known, "it is answered; resume goes on", needs)]
+            return [_resume(known, "it is answered; resume continues it", needs)]
         case "paused" | "failed" if pauses:
             fill = () if all(map(is_late, pauses)) else ("answers",)
             return [_resume({**known, "answers": {}}, _why(pauses), (*fill, *needs))]
         case "cut_off" | "stopped" | "failed":
             return [_resume(known, _GOES_ON[status], needs)]
         case "running" if seq is None:
-            return [_step("resume", known, "the turn runs and keeps no events; resume waits for its end, for a while")]
+            return [_step("resume", known, "the turn is running and keeps no events; resume waits a while for its end")]
         case "running":
             where = {name: value for name, value in known.items() if name in ("workspace", "account")}
-            return [_step("events", {**where, "turn_id": turn_id, "after": seq}, "the turn runs; its next events")]
+            return [
+                _step("events", {**where, "turn_id": turn_id, "after": seq}, "the turn is running; its next events")
+            ]
         case _:
             return []
 
 
 def _why(pauses: Sequence[Pause]) -> str:
     asked = [f"{pause.id} ({_forms(pause)})" for pause in pauses if not is_late(pause)]
-    late = "; what has expired fails once the turn goes on" if len(asked) < len(pauses) else ""
+    late = "; an expired pause fails once the turn continues" if len(asked) < len(pauses) else ""
     if not asked:
-        return f"nothing can be answered any more{late}"
-    return f"a person is to answer; `answers` takes one form of answer for each pause: {', '.join(asked)}{late}"
+        return f"no pause can be answered any more{late}"
+    return f"a person must answer; `answers` takes one form of answer for each pause: {', '.join(asked)}{late}"
 
 
 def _forms(pause: Pause) -> str:

@@ -1,7 +1,8 @@
-"""What stands between two calls of a client of the revision 2026-07-28: which turn is asked about, as it echoes it.
+"""The `requestState` between two calls of a client of revision 2026-07-28. It names the turn that asked.
 
-It is not sealed. It says nothing that the caller could not say, and grants nothing: turn, thread and answers are
-checked against the caller as those of `resume` are. So it holds after a restart, and in every process on the database.
+It is not signed or encrypted. It has nothing that the caller could not send anyway, and grants nothing: turn, thread
+and answers are checked against the caller like those of `resume`. So it stays valid after a restart, and in every
+process on the database.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from ....core.errors import InvalidArgument
 _PREFIX: Final = "wa1."
 _LONGEST: Final = 32_768  # characters
 _SECRET: Final = ("role", "skill")
-"""Arguments of which nothing may be kept, a digest neither."""
+"""Arguments that must not be stored in any form, not even as a digest."""
 
 _Id = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Round(BaseModel):
-    """Which turn a call asked about.
+    """Identifies the turn that asked.
 
     Attributes:
-        turn: The turn.
+        turn: The id of the turn.
         thread: Its thread.
-        call: What the call was, without its role.
-        declined: The pauses that a person did not want to answer.
-        idle: How many rounds in a row brought no answer that fits.
-        seq: The last event that the client was sent by then.
+        call: A digest of the call, without its role and skill.
+        declined: The ids of the pauses that a person declined to answer.
+        idle: How many rounds in a row brought no valid answer.
+        seq: The number of the last event that was sent to the client by then.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
@@ -49,14 +50,14 @@ class Round(BaseModel):
 
     @classmethod
     def read(cls, text: str, call: str) -> Self:
-        """Read what a client sent back.
+        """Read the state that a client sent back.
 
         Args:
             text: The `requestState`.
-            call: What the call is that it came with.
+            call: The digest of the call that it came with.
 
         Raises:
-            InvalidArgument: It is none of these, or belongs to another call.
+            InvalidArgument: The text is not a valid state, or belongs to another call.
         """
         found: Self | None = None
         if text.startswith(_PREFIX) and len(text) <= _LONGEST:
@@ -66,32 +67,32 @@ class Round(BaseModel):
             except (binascii.Error, ValueError, RecursionError, ValidationError):
                 found = None
         if found is None:
-            raise _refused("is not one that this sidecar gave")
+            raise _refused("is not one that this sidecar sent")
         if found.call != call:
             raise _refused("belongs to another call")
         return found
 
     def text(self) -> str:
-        """What the client is to send back."""
+        """Return the text that the client must send back."""
         data = json.dumps(self.model_dump(), separators=(",", ":")).encode()
         return _PREFIX + base64.urlsafe_b64encode(data).decode()
 
 
 def call_of(tool: str, arguments: Mapping[str, Any]) -> str:
-    """What stands for a call: its tool and its arguments, without the role and the skill that came with it."""
+    """Return a digest of a call's tool and arguments, without its role and skill."""
     told = {name: value for name, value in arguments.items() if name not in _SECRET}
     return hashlib.sha256(canonical_json([tool, told]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def declined(ids: Sequence[str]) -> list[str]:
-    """As many as a round can name, the newest ones."""
+    """Return the newest ids, as many as a round can hold."""
     return list(ids)[-100:]
 
 
 def _refused(why: str) -> InvalidArgument:
     return InvalidArgument(
         f"the requestState {why}",
-        remedy="send it back as it came, with the same tool and arguments; or call the tool `resume` with the answers",
+        remedy="send it back unchanged, with the same tool and arguments; or call the tool `resume` with the answers",
     )
 
 

@@ -108,7 +108,7 @@ async def test_threads_and_forks_stay_within_what_a_token_reaches(tmp_path: Path
         unnamed = await ana.refused("fork", thread="shared")
         assert (unnamed["code"], unnamed["remedy"]) == (
             "forbidden",
-            "give the new thread a name in `to` that it reaches",
+            "set `to` to a name that the token reaches",
         )
         assert (await ana("fork", thread="ana-1"))["thread"].startswith("ana-1.")
 

@@ -100,7 +100,7 @@ async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_ro
     pause = await at.begin(role=ROLE)
     error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
     assert (error["code"], error["retryable"]) == ("role_required", False)
-    assert "what you answered is kept" in error["problem"]
+    assert "your answers are kept" in error["problem"]
     assert "'ana'" in error["remedy"]
     assert not any(word in error["remedy"] for word in ("give the role again", "role=", "on_role_change"))
     assert tools_of(error["next"]) == ["pauses"]
@@ -114,7 +114,7 @@ async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_ro
     [step] = (await at("ana", "pauses"))["next"]
     assert (step["tool"], step["why"]) == (
         "resume",
-        "it is answered; resume goes on; add the role that the turn began with",
+        "it is answered; resume continues it; add the role that the turn began with",
     )
     done = await at("ana", "resume", role=ROLE)
     assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
@@ -126,7 +126,7 @@ async def test_an_approver_cannot_mend_a_role_that_changed_and_is_not_asked_to(m
     at.source.role = Role("other", "Be long, and speak of the land.")
     error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
     assert error["code"] == "role_changed"
-    assert "what you answered is kept" in error["problem"]
+    assert "your answers are kept" in error["problem"]
     assert "'ana'" in error["remedy"]
     assert "on_role_change" not in error["remedy"]
     at.source.role = None
@@ -239,8 +239,8 @@ async def test_new_input_on_a_paused_turn_is_told_who_answers(mode: Mode, tmp_pa
     pause = await at.begin(role=ROLE)
     for who, tools, word in (
         ("ana", ["resume", "cancel"], "with an answer to each pause"),
-        ("lead", ["resume"], "with an answer to what names you"),
-        ("bob", ["pauses"], "wait until the account 'ana'"),
+        ("lead", ["resume"], "with an answer to each pause that names you"),
+        ("bob", ["pauses"], "wait until the turn's account 'ana' resumes the turn"),
     ):
         error = await at.refused(who, "converse", text="And?")
         assert (error["code"], tools_of(error["next"]), [each["id"] for each in error["pauses"]]) == (
@@ -251,5 +251,5 @@ async def test_new_input_on_a_paused_turn_is_told_who_answers(mode: Mode, tmp_pa
         assert word in error["remedy"]
     await at.refused("lead", "resume", answers={pause: {"approve": {}}})
     answered = await at.refused("ana", "converse", text="And?")
-    assert (answered["pauses"], "which goes on with it" in answered["remedy"]) == ([], True)
-    assert answered["next"][0]["why"] == "it is answered; resume goes on; add the role that the turn began with"
+    assert (answered["pauses"], "to continue the turn" in answered["remedy"]) == ([], True)
+    assert answered["next"][0]["why"] == "it is answered; resume continues it; add the role that the turn began with"

@@ -128,7 +128,7 @@ async def test_a_number_that_the_turn_has_not_come_to_is_refused_with_the_last_o
             assert error["remedy"].startswith(f"read on after {done['seq']}, or from 0 on")
         for none in (-1, "1", 1.5, True, None, 2**53 + 1, 2**63, 2**80):
             error = await ask.refused("events", **turn, after=none)
-            assert (error["code"], error["problem"][:28]) == ("invalid_argument", "the arguments do not fit: af")
+            assert (error["code"], error["problem"][:28]) == ("invalid_argument", "the arguments are invalid: a")
 
 
 @MODES

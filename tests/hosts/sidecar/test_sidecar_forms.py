@@ -143,7 +143,7 @@ def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
     assert (pause_result(late)["expired"], pause_result(late)["answers"]) == (True, {})
     [step] = next_steps("paused", "turn_1", ids={"thread": "t1", "account": None}, pauses=[late])
     assert step["arguments"] == {"thread": "t1", "answers": {}}
-    assert "nothing can be answered any more" in step["why"]
+    assert "no pause can be answered any more" in step["why"]
 
 
 @pytest.mark.requirement("T4")
@@ -152,7 +152,7 @@ def test_a_paused_turn_whose_pauses_are_all_answered_is_gone_on_with() -> None:
     assert (step["tool"], step["arguments"], step["why"]) == (
         "resume",
         {"thread": "t1"},
-        "it is answered; resume goes on",
+        "it is answered; resume continues it",
     )
 
 

@@ -152,7 +152,7 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
         found = await other.ask("pauses", **PLACE, account="ana")
         [step] = found["next"]
         assert (found["status"], step["tool"], step["arguments"]) == ("running", "resume", PLACE | {"account": "ana"})
-        assert step["why"] == "the turn runs and keeps no events; resume waits for its end, for a while"
+        assert step["why"] == "the turn is running and keeps no events; resume waits a while for its end"
 
         async with HttpClient(url, revision=revision) as leaving:  # who waits and leaves takes nothing along
             waiting = asyncio.create_task(leaving.ask("resume", **step["arguments"]))
@@ -179,7 +179,7 @@ async def test_a_turn_that_failed_says_in_next_when_it_goes_on(revision: Revisio
         ):
             [step] = found["next"]
             assert step["tool"] == "resume"
-            assert step["why"] == "it failed; once the cause is gone it goes on from its last step"
+            assert step["why"] == "it failed; once the cause is fixed, it continues from its last step"
 
 
 async def test_to_resume_with_a_number_that_the_turn_has_not_come_to_tells_how_it_stands(

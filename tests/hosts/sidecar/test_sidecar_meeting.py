@@ -165,7 +165,7 @@ async def test_an_approver_of_a_turn_with_a_role_leaves_it_to_who_began_it(tmp_p
         assert (await lead.refused("resume", answers=leave, role=OTHER))["code"] == "forbidden"
         kept = await lead.refused("resume", answers=leave)
         assert kept["code"] == "role_required"
-        assert kept["problem"].startswith("what you answered is kept")
+        assert kept["problem"].startswith("your answers are kept")
         assert "'ana'" in kept["remedy"]
         assert [step["tool"] for step in kept["next"]] == ["pauses"]  # which reads, and goes on with nothing
         assert (await lead.refused("resume", answers=leave))["code"] == "forbidden"  # it counts once

@@ -76,11 +76,11 @@ async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mo
         (SECRET, "one form of answer"),
         ({}, "one form of answer"),
         ({"approve": {}, "reject": {}}, "one form of answer"),
-        ({SECRET: {}}, "a form that does not fit it"),
-        ({"answer": SECRET}, "a form that does not fit it"),
-        ({"happened": {"result": SECRET}}, "a form that does not fit it"),
+        ({SECRET: {}}, "a form that is not valid here"),
+        ({"answer": SECRET}, "a form that is not valid here"),
+        ({"happened": {"result": SECRET}}, "a form that is not valid here"),
         ({"approve": SECRET}, "approve: It should be an object"),
-        ({"approve": {SECRET: 1}}, "approve has a field that it does not know"),
+        ({"approve": {SECRET: 1}}, "approve has an unknown field"),
         ({"approve": {"always": SECRET}}, "approve.always"),
         ({"approve": {"arguments": [SECRET]}}, "approve.arguments: It should be an object"),
         ({"approve": {"arguments": {"what": [SECRET]}}}, "what"),
@@ -205,8 +205,8 @@ async def test_a_form_of_plain_fields_is_asked_flat_and_checked(mode: Mode, tmp_
         "floor": "integer",
     }
     assert schema["properties"]["street"]["description"] == "where to"
-    assert "the last answer was not taken" in said.asked[1].message
-    assert "the last answer was not taken" not in said.asked[0].message
+    assert "the last answer was not accepted" in said.asked[1].message
+    assert "the last answer was not accepted" not in said.asked[0].message
 
 
 @pytest.mark.requirement("T4")

@@ -90,8 +90,8 @@ async def test_who_may_speak_for_the_turns_account_is_told_to_and_others_are_not
         speaks = {} if account is None else {"account": account}
         for tool, given in (("resume", {}), ("resume", {"answers": answers}), ("cancel", {})):
             error = (await at.call(who, tool, **speaks, **given))["error"]
-            assert (error["code"], error["problem"]) == ("forbidden", "the turn is of another account")
-            assert error["remedy"] == "call as the account that began it, which the token may speak for"
+            assert (error["code"], error["problem"]) == ("forbidden", "the turn belongs to another account")
+            assert error["remedy"] == "call as the account that began it; the token can speak for that account"
     error = (await at.call("bob", "cancel"))["error"]
     assert (error["problem"], error["remedy"]) == (
         "the token does not reach this turn",

@@ -240,5 +240,5 @@ async def test_events_that_nobody_will_write_any_more_do_not_hold_up_the_end(tmp
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
 def test_a_limit_that_is_none_is_refused(name: str, value: float) -> None:
     limits: dict[str, Any] = {name: value}
-    with pytest.raises(InvalidArgument, match=rf"{name} .* is no limit; give a number above 0"):
+    with pytest.raises(InvalidArgument, match=rf"{name} must be above 0 .*; give a number above 0"):
         Limits(**limits)
