@@ -83,7 +83,7 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
         progress: Called after each batch.
 
     Raises:
-        InvalidArgument: There is no source, both are the same, or the target is in use or a copy of something else.
+        InvalidArgument: The source is missing, both are the same, or the target is in use or a copy of something else.
         ThreadBusy: Turns run in the source.
         StorageHalfCopied: The source is itself an incomplete copy, or another run copies into the target.
         SchemaTooNew: The source was written by a newer version of this package.

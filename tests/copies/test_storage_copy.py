@@ -294,7 +294,7 @@ async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path)
         target = storage(engine, tmp_path / engine)
         await used(target)
         before = await all_of(target)
-        await refused(source, target, r"is in use: its table '\w+' has rows; copy into a database or a home that is")
+        await refused(source, target, r"is in use: its table '\w+' has rows; copy into an empty database or home")
         assert await all_of(target) == before
     async with agent_of(empty):
         pass

@@ -109,7 +109,7 @@ async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
         header = Header.model_validate({**given, "exported": parts.clock.now()})
     if header is None:
         raise StorageInvalid(f"the root of thread {key!r} must be a thread key, got {root[:100]!r}", remedy=_RESTORE)
-    # An edit leaves marks on messages that are no longer in the thread.
+    # An edit keeps marks on messages that have left the thread.
     standing = set(ids)
     kept = [message for message in await KeptMessages(parts.database).of(key) if message in standing]
     return _Conversation(header, ids, kept, await ThreadTitles(parts.database).get(key))
